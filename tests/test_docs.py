@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 from commands import call
+from hand_judging import plain_run
 from operated import EVALUATED, Operated
+from terminals import Terminal
 
 from lpfloop.loop.cli.app import PANELS, CommandGroup
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TERMINAL_BLOCK = re.compile(r"^```sh terminal\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"in `([\w.]+)`:\n\n```(?:json|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -41,6 +44,22 @@ def test_commands_of_the_guides_work(real_lake, tmp_path, command):
     code, stdout, stderr = call(real_lake, *shlex.split(command)[1:], cwd=tmp_path)
     assert code == 0, stderr
     assert stdout
+
+
+def terminal_commands():
+    """Return the commands that people use by keys, each once."""
+    blocks = (block for page in PAGES for block in TERMINAL_BLOCK.findall(page.read_text()))
+    return list(dict.fromkeys(line for block in blocks for line in block.splitlines()))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("command", terminal_commands())
+def test_commands_with_keys_work_in_a_terminal(tmp_path, command):
+    plain_run(tmp_path, name="tiny-rlrf")
+    terminal = Terminal(*shlex.split(command)[1:], "--lake", tmp_path)
+    terminal.read_until("quit")
+    terminal.press("q")
+    assert terminal.end() == 0, terminal.screen
 
 
 LIVE_WORLD = {

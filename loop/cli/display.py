@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -14,13 +15,18 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from ..data.durations import duration
 from ..data.sanitize import one_line, visible
 from ..run.reporter import Advance
 
 LONGEST_STAGE = 80
-EVERY_S = 60.0
+ROOMY = 120
+"""From this width on, a bar and the name of its stage may be long."""
+TITLE, BAR = 38, 24
+NARROW_TITLE, NARROW_BAR = 28, 6
+EVERY_S = 30.0
 """How often a plain log says how far a long stage is."""
 _Place = tuple[int, str]
 """A stage, by its iteration and its name."""
@@ -34,10 +40,14 @@ class _Tally:
     planned: int
     done: int
     before: int
-    started: float = field(default_factory=time.monotonic)
+    now: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
     rows: int = 0
     tokens: int = 0
     unscored: int = 0
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
 
     def add(self, advance: Advance) -> None:
         self.done += 1
@@ -47,7 +57,7 @@ class _Tally:
 
     @property
     def seconds(self) -> float:
-        return max(time.monotonic() - self.started, 1e-9)
+        return max(self.now() - self.started, 1e-9)
 
     @property
     def outlook(self) -> str:
@@ -79,13 +89,19 @@ class LiveReporter:
     """A bar for each stage, with rows, tokens/s, the unscored share and the time to go."""
 
     def __init__(self, console: Console) -> None:
+        self._title, bar = (TITLE, BAR) if console.width >= ROOMY else (NARROW_TITLE, NARROW_BAR)
         self._progress = Progress(
-            TextColumn("{task.description:<34}"),
-            BarColumn(bar_width=24),
+            TextColumn(f"{{task.description:<{self._title}}}"),
+            BarColumn(bar_width=bar),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[summary]}"),
             TimeRemainingColumn(elapsed_when_finished=True),
+            # What there is no room for is cut here, behind the clock.
+            TextColumn(
+                "{task.fields[summary]}",
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
             console=console,
+            expand=True,
         )
         self._bars: dict[_Place, tuple[_Tally, TaskID]] = {}
         self._progress.start()
@@ -94,8 +110,9 @@ class LiveReporter:
         """Add a bar for the stage."""
         title = _title(iteration, stage)
         tally = _Tally(title=title, planned=planned, done=done, before=done)
+        shown = title if len(title) <= self._title else f"{title[: self._title - 1]}…"
         task = self._progress.add_task(
-            escape(title), total=planned, completed=done, summary=tally.summary
+            escape(shown), total=planned, completed=done, summary=tally.summary
         )
         self._bars[iteration, stage] = (tally, task)
 
@@ -119,24 +136,37 @@ class LiveReporter:
 
 
 class PlainReporter:
-    """Prints a line at the end of each stage, and each minute of a long one: for logs and pipes."""
+    """Prints a line at the end of each stage, and each 30 s of a long one: for logs and pipes.
 
-    def __init__(self, console: Console, *, every_s: float = EVERY_S) -> None:
+    `now` is the clock, `wait` waits for an event or for seconds and says whether the event came.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
         self._console = console
-        self._every_s = every_s
+        self._now = now
+        self._wait = wait
         self._stages: dict[_Place, tuple[_Tally, threading.Event]] = {}
+        self._speaking = threading.Lock()
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Remember the stage, and say from time to time how far it is."""
         title = _title(iteration, stage)
-        tally = _Tally(title=title, planned=planned, done=done, before=done)
+        tally = _Tally(title=title, planned=planned, done=done, before=done, now=self._now)
         over = threading.Event()
         self._stages[iteration, stage] = (tally, over)
         threading.Thread(target=self._tell, args=(tally, over), daemon=True).start()
 
     def _tell(self, tally: _Tally, over: threading.Event) -> None:
-        while not over.wait(self._every_s):
-            self.note(tally.line(tally.outlook))
+        while not self._wait(over, EVERY_S):
+            with self._speaking:
+                if not over.is_set():
+                    self.note(tally.line(tally.outlook))
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Count a unit."""
@@ -145,8 +175,9 @@ class PlainReporter:
     def end(self, iteration: int, stage: str) -> None:
         """Print what the stage did."""
         tally, over = self._stages.pop((iteration, stage))
-        over.set()
-        self.note(tally.line(""))
+        with self._speaking:
+            over.set()
+            self.note(tally.line(""))
 
     def note(self, text: str) -> None:
         """Print a sentence."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
 
 COLUMNS = (
-    *("iteration", "split", "answers", "abstained", "fact_score", "stderr", "facts_unread"),
+    *("iteration", "split", "answers", "abstained", "fact_score", "low", "high", "facts_unread"),
     "judge",
 )
 

@@ -98,12 +98,13 @@ def pause(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 
     What is under way is finished and kept.
     """
-    from ..daemon.control import Pause, ask
+    from ..daemon.control import Pause
+    from ..daemon.status import unless_finished
     from ..run.terminal import say
 
     with exit_codes():
         name = chosen_run(lake, name, tell=True)
-        state = ask(folder_of(lake, name), Pause())
+        state = unless_finished(folder_of(lake, name), Pause())
     typer.echo(f"{state.pid} paused")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues it")
 

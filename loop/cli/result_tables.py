@@ -4,7 +4,7 @@ The usual table has a line for each figure and a column for each model, and says
 has changed; the wide one has a line for each model, with every change.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -20,6 +20,7 @@ from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
 from ..lake.query.policy_figures import WIN_RATE
+from ..lake.query.row_table import print_columns, text_columns
 from ..lake.query.told_figures import (
     figure_label,
     lost_line,
@@ -28,6 +29,7 @@ from ..lake.query.told_figures import (
     told_of,
     told_value,
 )
+from ..lake.statistics.share_interval import share_interval
 
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
 NO_WIN_RATE = (
@@ -73,8 +75,7 @@ def print_results(
         table, left_out = _table(results, console.width)
         console.print(table)
         if left_out:
-            names = ", ".join(f"M_{model.iteration}" for model in left_out)
-            tell(console, f"not shown for want of width: {names}; --wide shows all")
+            tell(console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all")
     if lost is not None:
         tell(console, lost_line(lost))
     if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
@@ -139,8 +140,8 @@ def _lost(block: _FigureBlock, told: MeasuredModel) -> tuple[bool, float]:
     return block.title.rpartition(",")[0] != "all", min(changes, default=0.0)
 
 
-def _table(results: RunResults, width: int) -> tuple[Table, list[MeasuredModel]]:
-    """Return a table with a line for each figure, and the models that it has no column for."""
+def _table(results: RunResults, width: int) -> tuple[Table, list[str]]:
+    """Return a table with a line for each figure, and what it has no column for."""
     told = results.told
     alone = len(results.models) == 1
     lines = list(_lines(results))
@@ -157,7 +158,9 @@ def _table(results: RunResults, width: int) -> tuple[Table, list[MeasuredModel]]
         table.add_column(_heading(model), justify="right", no_wrap=True)
     since = f"M_{results.models[0].iteration}"
     heading = "95 %" if alone else f"M_{told.iteration} since {since}, 95 %"
-    table.add_column(heading, justify="right", no_wrap=len(heading) <= change)
+    has_change = EDGES + label + change + 2 * GAP + len(shown) * (cell + GAP) <= width
+    if has_change:
+        table.add_column(heading, justify="right", no_wrap=len(heading) <= change)
     for line in lines:
         if line.title:
             if not line.first:
@@ -165,8 +168,9 @@ def _table(results: RunResults, width: int) -> tuple[Table, list[MeasuredModel]]
             table.add_row(f"[bold]{escape(line.label)}[/bold]")
         else:
             cells = [told_of(line.of.get(model.iteration)) for model in shown]
-            table.add_row(escape(line.label), *cells, line.change)
-    return table, [model for model in results.models if model not in shown]
+            table.add_row(escape(line.label), *cells, *([line.change] if has_change else []))
+    left_out = [f"M_{model.iteration}" for model in results.models if model not in shown]
+    return table, left_out if has_change else [*left_out, heading]
 
 
 def _fitting(
@@ -211,34 +215,38 @@ def _heading(model: MeasuredModel) -> str:
     return "\n".join((f"M_{model.iteration}", *model.marks))
 
 
+PROBES = "Probes passed, % and 95 % interval (fell: an alarm, ± standard error)"
+
+
 def print_probes(console: Console, evaluations: Sequence[Evaluation]) -> None:
     """Print the share of each probe passed, if there are any; falls with an alarm are marked."""
     probed = [e for e in evaluations if is_probe(e.benchmark)]
-    if probed:
-        console.print(probes_table(probed))
-
-
-def probes_table(probed: Sequence[Evaluation]) -> Table:
-    """Return a table of the share of each probe passed; falls that raise an alarm are marked."""
-    table = _empty("Probes passed, % ± standard error over (clusters of) prompts (fell: an alarm)")
+    if not probed:
+        return
     by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
     probes = sorted({e.benchmark for e in probed})
-    table.add_column("Model", no_wrap=True)
-    for name in probes:
-        table.add_column(escape(name.removeprefix(PREFIX)), justify="right")
-    for iteration in sorted({e.iteration for e in probed}):
-        cells = list[str]()
-        for name in probes:
-            lost = [by_name.get((iteration, name, metric)) for metric in (FALL, FALL_OVERALL)]
-            alarms = [e for e in lost if e is not None and alarming(e)]
-            fell = f", fell {_percent(alarms[-1])}" if alarms else ""
-            cells.append(_percent(by_name.get((iteration, name, PASSED))) + fell)
-        table.add_row(f"M_{iteration}", *cells)
-    return table
+    rows = [
+        (f"M_{number}", *(_probed(by_name, number, name) for name in probes))
+        for number in sorted({e.iteration for e in probed})
+    ]
+    headings = ("Model", *(one_line(name.removeprefix(PREFIX), limit=NAME) for name in probes))
+    console.print()
+    print_columns(console, text_columns(headings, rows), title=PROBES)
 
 
-def _percent(evaluation: Evaluation | None) -> str:
-    if evaluation is None:
+def _probed(by_name: Mapping[tuple[int, str, str], Evaluation], number: int, probe: str) -> str:
+    """Return the share of a probe that a model passed, and its fall if that is an alarm."""
+    passed = by_name.get((number, probe, PASSED))
+    if passed is None:
         return "-"
+    within = share_interval(passed.value, passed.stderr, passed.n)
+    interval = "" if within is None else " [{:.1f}, {:.1f}]".format(*(100 * end for end in within))
+    lost = [by_name.get((number, probe, metric)) for metric in (FALL, FALL_OVERALL)]
+    alarms = [e for e in lost if e is not None and alarming(e)]
+    fell = f", fell {_percent(alarms[-1])}" if alarms else ""
+    return f"{100 * passed.value:.1f}{interval}{fell}"
+
+
+def _percent(evaluation: Evaluation) -> str:
     error = "" if evaluation.stderr is None else f" ±{100 * evaluation.stderr:.1f}"
     return f"{100 * evaluation.value:.1f}{error}"

@@ -120,12 +120,13 @@ def duplicates(
     Among candidates and prompts, and of held-out prompts in train.
     """
     from ..lake.query.row_output import write_frame
-    from ..lake.query.runs import open_run
+    from ..lake.query.runs import open_run, require_iteration
     from ..lake.search.duplicates import duplicates as count
     from ..lake.search.duplicates import worst
 
     with exit_codes():
         reader = open_run(lake, name)
+        require_iteration(reader, iteration)
         found = count(reader, iteration) if show is None else worst(reader, iteration, show)
         reader.close()
         write_frame(found, form, as_json=as_json)

@@ -158,11 +158,12 @@ def _print(lines: Iterable[str]) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
+    from ..data.telling import tell
     from .tables import LINE
 
     console = Console()
     for line in lines:
-        console.print(one_line(line, limit=LINE), highlight=False, markup=False, soft_wrap=True)
+        tell(console, one_line(line, limit=LINE))
 
 
 def told(found: "RecordedVerdict") -> list[str]:

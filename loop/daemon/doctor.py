@@ -6,7 +6,7 @@ Nothing heavy is loaded: packages are looked up, not imported.
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,17 @@ OLDEST_SQLITE = (3, 35)
 LEAST_DISK = 2 * GIB
 
 TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets", "peft")
-OPTIONAL = ("lancedb",)
+OPTIONAL = {
+    "duckdb": "lpfloop sql",
+    "lancedb": "lpfloop search",
+    "inspect-ai": "lpfloop export inspect",
+    "matplotlib": "plots",
+    "jinja2": "lpfloop view",
+    "starlette": "lpfloop view",
+    "uvicorn": "lpfloop view",
+    "textual": "lpfloop annotate",
+}
+"""What no run needs, and for what else it is there."""
 MODELS = ("torch", "transformers")
 
 
@@ -122,7 +132,7 @@ def _packages(config: RunConfig) -> Iterator[Finding]:
             yield Finding(
                 about=name,
                 status="missing" if name in needed else "note",
-                detail="not installed" if name in needed else "not installed, not needed here",
+                detail=_missing(name, needed),
                 remedy=(
                     install_command(name, on_gpu=bool(driver_gpus())) if name in needed else None
                 ),
@@ -132,6 +142,13 @@ def _packages(config: RunConfig) -> Iterator[Finding]:
         else:
             detail = f"{here}, and the lock has {pin}"
             yield Finding(about=name, status="note", detail=detail)
+
+
+def _missing(name: str, needed: Collection[str]) -> str:
+    """Say that a package is missing, and for what it is there if a run does without it."""
+    if name in needed:
+        return "not installed"
+    return f"not installed; no run needs it, {OPTIONAL[name]} does"
 
 
 def _inputs(config: RunConfig) -> Iterator[Finding]:

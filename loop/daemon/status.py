@@ -5,7 +5,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +29,7 @@ from .control import (
     PAUSED as PAUSE_KEPT,
 )
 from .control import (
+    Command,
     ControlError,
     Look,
     NoDaemonError,
@@ -148,6 +149,30 @@ def stage_rows(found: Mapping[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides=schema if rows else None, infer_schema_length=None)
 
 
+def unless_finished(folder: Path, command: Command) -> State:
+    """Send a command to who works on a run; return the state after it.
+
+    Raises:
+        NoDaemonError: if nobody does, and whether that is because the run is done.
+        ControlError: as `ask`.
+    """
+    try:
+        return ask(folder, command)
+    except NoDaemonError as error:
+        _refuse_finished(folder, error)
+        raise
+
+
+def _refuse_finished(folder: Path, error: NoDaemonError) -> None:
+    """Raise what a person needs to know of a run that nobody works on as it is done."""
+    with closing(RunReader(folder)) as run:
+        found = read_state(run, "ended")
+    if found.whole:
+        raise NoDaemonError(
+            f"run {folder.name} is finished ({found.ended}): there is nothing to pause or to stop"
+        ) from error
+
+
 def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:
     """Stop the daemon of a run and wait until its process is gone; return its id.
 
@@ -157,7 +182,11 @@ def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:
         NoDaemonError: if nobody works on the run.
         ControlError: if the daemon does not answer, or does not end.
     """
-    daemon = _whom(folder)
+    try:
+        daemon = _whom(folder)
+    except NoDaemonError as error:
+        _refuse_finished(folder, error)
+        raise
     pid = daemon.pid
     try:
         ask(folder, Stop(now=now))

@@ -34,10 +34,11 @@ SCORE = ("iteration", "checkpoint_id", "benchmark", "metric", "prompt_id", "valu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A mean over prompts and its standard error, over clusters of them where prompts name some."""
+    """A mean over `n` prompts and its standard error, over clusters where prompts name some."""
 
     value: float
     stderr: float | None
+    n: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +169,13 @@ def _together(method: str, members: Sequence[Result]) -> Result:
 
 def _mean(measures: Sequence[Measure]) -> Measure:
     values = [measure.value for measure in measures]
+    n = min(measure.n for measure in measures)
     errors = [measure.stderr for measure in measures if measure.stderr is not None]
     if len(errors) < len(measures):
-        return Measure(value=fmean(values), stderr=None)
+        return Measure(value=fmean(values), stderr=None, n=n)
     within = fmean(error**2 for error in errors)
     between = stdev(values) ** 2 / len(values) if len(values) > 1 else 0.0
-    return Measure(value=fmean(values), stderr=math.sqrt(within + between))
+    return Measure(value=fmean(values), stderr=math.sqrt(within + between), n=n)
 
 
 def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -253,7 +255,7 @@ def _means(run: RunReader, scores: pl.LazyFrame, keys: Sequence[str]) -> pl.Lazy
 
 def _figures(run: RunReader) -> pl.LazyFrame:
     """Return the prompt-level values of the figures that scores are combined to."""
-    scores = _measured_scores(run)
+    scores = measured_scores(run)
     measured = measured_metrics(scores)
     figures = [f for f in (VERIFIED, APPROVAL) if f.name not in measured]
     values = [value_rows(scores, figure, measured) for figure in figures]
@@ -261,13 +263,13 @@ def _figures(run: RunReader) -> pl.LazyFrame:
     return pl.concat([scores.head(0).select(SCORE), *named])
 
 
-def _measured_scores(run: RunReader) -> pl.LazyFrame:
+def measured_scores(run: RunReader) -> pl.LazyFrame:
     """Return the scores of policies; those of drafts tell about the critic."""
     return run.scan("scores").filter(pl.col("benchmark") != DRAFTS)
 
 
 def _scores(run: RunReader, task: str | None) -> pl.LazyFrame:
-    scores = pl.concat([_measured_scores(run).select(SCORE), _figures(run)])
+    scores = pl.concat([measured_scores(run).select(SCORE), _figures(run)])
     if task is None:
         return scores
     prompts = run.scan("prompts").filter(pl.col("task") == task).select("prompt_id")
@@ -298,7 +300,9 @@ def _result(
         iteration=first["iteration"],
         benchmark=first["benchmark"],
         checkpoint=first["checkpoint_id"],
-        numbers={r["metric"]: Measure(value=r["value"], stderr=r["stderr"]) for r in rows},
+        numbers={
+            r["metric"]: Measure(value=r["value"], stderr=r["stderr"], n=r["n"]) for r in rows
+        },
         scores=scores,
         clusters={prompt: c for prompt, c in clusters_in(run).items() if prompt in asked},
         judges={

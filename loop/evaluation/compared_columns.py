@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from .compare_runs import INITIAL, Result, incomparable, undecided_prompts
+from ..lake.query.figures import SHARES
+from ..lake.statistics.share_interval import share_interval
+from .compare_runs import INITIAL, Measure, Result, incomparable, undecided_prompts
 
 COLUMNS = (
     ("verified", "Verified %", 100, 1),
@@ -76,10 +78,21 @@ def comparison_remarks(found: Sequence[Result]) -> Iterator[str]:
         )
 
 
+def bounds_of(metric: str, measure: Measure) -> tuple[float, float] | None:
+    """Return the 95 % interval of a measure that is a share."""
+    if metric not in SHARES:
+        return None
+    return share_interval(measure.value, measure.stderr, measure.n)
+
+
 def _number(result: Result, metric: str, _: str, scale: float, decimals: int) -> str:
     measure = result.numbers.get(metric)
     if measure is None:
         return "-"
+    within = bounds_of(metric, measure)
+    if within is not None and not measure.stderr:
+        low, high = (scale * end for end in within)
+        return f"{measure.value * scale:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
     error = "" if measure.stderr is None else f" ±{measure.stderr * scale:.{decimals}f}"
     return f"{measure.value * scale:.{decimals}f}{error}"
 

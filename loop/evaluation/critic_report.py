@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ...stores.keys import Json
 from ..data.sanitize import one_line
+from ..data.telling import tell
+from ..lake.query.row_table import print_columns, text_columns
 from ..lake.statistics.bootstrap import Estimate
 from .critic_check import PREFERENCES, AnswerGroup, CriticFigures
 from .judge_report import interval_text
@@ -45,29 +44,29 @@ DISTRIBUTION = {
 def print_figures(found: Sequence[CriticFigures], limit: int | None) -> None:
     """Print the figures in percent with their intervals, and below what cannot be said."""
     console = Console()
-    console.print(
-        "percent [95 % interval, resampled by prompt]"
-        + ("" if limit is None else f"; at most {limit:,} answers of a group are checked"),
-        highlight=False,
-    )
+    most = "" if limit is None else f"; at most {limit:,} answers of a group are checked"
+    tell(console, f"percent [95 % interval, resampled by prompt]{most}")
     for columns in TABLES:
-        console.print(_table(found, columns))
+        _print_table(console, found, columns)
     for each in found:
         if each.remark:
             told = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)
-            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            tell(console, told)
 
 
-def _table(found: Sequence[CriticFigures], columns: dict[str, str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("answers", overflow="fold")
-    table.add_column("labels", overflow="fold")
-    for heading in columns.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    for each in found:
-        cells = [_cell(getattr(each, name)) for name in columns]
-        table.add_row(escape(one_line(each.group, limit=NAME)), each.against, *cells)
-    return table
+def _print_table(
+    console: Console, found: Sequence[CriticFigures], columns: Mapping[str, str]
+) -> None:
+    rows = [
+        (
+            one_line(each.group, limit=NAME),
+            each.against,
+            *(_cell(getattr(each, name)) for name in columns),
+        )
+        for each in found
+    ]
+    console.print()
+    print_columns(console, text_columns(("answers", "labels", *columns.values()), rows, left=2))
 
 
 def _cell(value: Estimate | int | None) -> str:

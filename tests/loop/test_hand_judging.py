@@ -150,7 +150,7 @@ def test_where_nothing_was_rated_only_chance_decides(tmp_path):
     ("words", "sentence"),
     [
         (("--task", "poems"), "--task poems: the run's tasks are math"),
-        (("--iteration", "7"), "--iteration 7: there are answers of iterations 1"),
+        (("--iteration", "7"), "--iteration 7: run judged has no whole answers there to judge"),
         (("--order", "best"), "--order best: there is no such order; the orders are disagreement"),
         (("--annotator", " "), "' ' is no name to judge under"),
         (("--pairs", "--aspect", "Readability"), "which is better as a whole"),

@@ -1,31 +1,70 @@
-"""A run's lines in a log: one for each stage, and now and then one of a long stage."""
+"""A run's lines in a log and on a terminal: one for each stage, and now and then of a long one."""
 
 import io
-import time
+import queue
 
+import pytest
 from rich.console import Console
 
-from lpfloop.loop.cli.display import PlainReporter
+from lpfloop.loop.cli.display import EVERY_S, LiveReporter, PlainReporter
 from lpfloop.loop.run.reporter import Advance
 
 
-def test_a_long_stage_says_how_far_it_is_and_how_long_it_will_take():
-    written = io.StringIO()
-    reporter = PlainReporter(Console(file=written, width=200), every_s=0.05)
+class Clock:
+    """A clock that stands still until it is told that time went by, and whoever waits for it."""
+
+    def __init__(self):
+        self.seconds = 0.0
+        self.asked = queue.Queue()
+        self.told = queue.Queue()
+
+    def now(self):
+        return self.seconds
+
+    def wait(self, over, seconds):
+        self.asked.put(seconds)
+        self.told.get(timeout=10)
+        return over.is_set()
+
+    def pass_by(self, seconds):
+        """Let time go by, and wait until who waited for it waits again."""
+        self.seconds += seconds
+        self.told.put(None)
+        assert self.asked.get(timeout=10) == EVERY_S
+
+
+def test_a_long_stage_says_every_half_minute_how_far_it_is_and_how_long_it_will_take():
+    assert EVERY_S == 30
+    written, clock = io.StringIO(), Clock()
+    reporter = PlainReporter(Console(file=written, width=200), now=clock.now, wait=clock.wait)
     reporter.begin(1, "sample", planned=4, done=0)
-    wait_for(written, "0/4 units, 0 rows")
-    reporter.advance(1, "sample", Advance(rows=3, tokens=100))
-    wait_for(written, "to go")
+    assert clock.asked.get(timeout=10) == EVERY_S
+    clock.pass_by(30)
+    reporter.advance(1, "sample", Advance(rows=3, tokens=600, unscored=1))
+    clock.pass_by(30)
+    clock.seconds += 15
     reporter.end(1, "sample")
-    said = written.getvalue()
-    time.sleep(0.2)
-    assert written.getvalue() == said, "a stage that is over goes on talking"
-    *before, last = said.splitlines()
-    assert all(" so far" in line for line in before)
-    assert "1/4 units, 3 rows, " in before[-1]
-    assert "1/4 units, 3 rows, " in last
-    assert "so far" not in last
+    clock.told.put(None)
+    first, second, last = (" ".join(line.split()) for line in written.getvalue().splitlines())
+    assert first == "iteration 1 sample 0/4 units, 0 rows, 30.0 s so far"
+    done = "iteration 1 sample 1/4 units, 3 rows, {} tokens/s, unscored 33.3%, {} s"
+    assert second == done.format(10, "60.0") + " so far, about 3:00 to go"
+    assert last == done.format(8, "75.0")
     reporter.close()
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_bar_shows_its_units_and_its_clock_however_narrow(width):
+    written = io.StringIO()
+    console = Console(file=written, width=width, force_terminal=True, color_system=None)
+    reporter = LiveReporter(console)
+    reporter.begin(1, "critique:evaluate:held-out", planned=80, done=0)
+    for _ in range(7):
+        advance = Advance(rows=64, tokens=10**6, unscored=3)
+        reporter.advance(1, "critique:evaluate:held-out", advance)
+    reporter.close()
+    shown = next(x for x in reversed(written.getvalue().splitlines()) if "7/80" in x)
+    assert ":" in shown.split("7/80")[1].split("rows")[0], "the time to go"
 
 
 def test_a_short_stage_has_one_line():
@@ -54,10 +93,3 @@ def test_stages_that_go_on_at_one_time_have_a_line_each():
     assert "critique" in second
     assert "2/3 units, 5 rows" in second
     assert "1 units re-used" in second
-
-
-def wait_for(written: io.StringIO, text: str) -> None:
-    deadline = time.monotonic() + 10
-    while text not in written.getvalue():
-        assert time.monotonic() < deadline, written.getvalue()
-        time.sleep(0.01)

@@ -1,5 +1,6 @@
 """Capability probes: read strictly, measured once a policy, and an alarm where one falls."""
 
+import io
 import json
 import math
 from dataclasses import replace
@@ -9,12 +10,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.verify import Verdict
-from lpfloop.loop.cli.result_tables import probes_table
+from lpfloop.loop.cli.result_tables import print_probes
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import iteration, run_loop
 from lpfloop.loop.daemon.opening import opened
@@ -28,9 +30,9 @@ from lpfloop.loop.lake.query.forgetting import (
     PASSED,
     alarming,
     falls,
-    is_probe,
 )
 from lpfloop.loop.lake.query.runs import evaluations, open_run, status
+from lpfloop.loop.lake.statistics.share_interval import wilson
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint, Evaluation, Score
@@ -122,6 +124,12 @@ def probe_with(wanted: Job, number: int, script: str, reporter: Notes) -> None:
 # measuring
 
 
+def share(value):
+    """Return what the status says of a probe that all, or none, of five prompts pass."""
+    low, high = wilson(value, 5)
+    return {"value": value, "stderr": 0, "n": 5, "low": low, "high": high}
+
+
 def test_a_fall_is_an_alarm_in_rows_notes_the_journal_and_the_status(tmp_path):
     wanted = job(tmp_path, f"assessment.probes={probes_file(tmp_path)}")
     run_loop(wanted, Notes(), StopSignal())
@@ -130,13 +138,14 @@ def test_a_fall_is_an_alarm_in_rows_notes_the_journal_and_the_status(tmp_path):
 
     reader = open_run(tmp_path, "a")
     before, after = (turn["probes"] for turn in status(reader)["iterations"])
-    table = probes_table([e for e in evaluations(reader) if is_probe(e.benchmark)])
+    written = io.StringIO()
+    print_probes(Console(file=written, width=120), evaluations(reader))
     events = reader.journal.events("alarm")
     reader.close()
-    assert before["name"] == {"passed": {"value": 1, "stderr": 0, "n": 5}, "alarm": False}
+    assert before["name"] == {"passed": share(1.0), "alarm": False}
     assert before["word"]["passed"]["value"] == 1
     assert after["name"] == {
-        "passed": {"value": 0, "stderr": 0, "n": 5},
+        "passed": share(0.0),
         "fall": {"value": 1, "stderr": 0, "n": 5},
         "alarm": True,
     }
@@ -144,7 +153,8 @@ def test_a_fall_is_an_alarm_in_rows_notes_the_journal_and_the_status(tmp_path):
     assert [event["benchmark"] for event in events] == ["probe:name"]
     told = "alarm: the probe name falls by 100.0 ± 0.0 points since the policy before"
     assert [note for note in notes.told if note.startswith(told)]
-    assert list(table.columns[1].cells) == ["100.0 ±0.0", "0.0 ±0.0, fell 100.0 ±0.0"]
+    assert "100.0 [56.6, 100.0]" in written.getvalue()
+    assert "0.0 [0.0, 43.4], fell 100.0 ±0.0" in written.getvalue()
 
 
 def test_each_policy_is_measured_once_and_compared_with_the_last_and_the_first(tmp_path):

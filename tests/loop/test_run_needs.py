@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import typer
 from asked import RUNS, make_lake
-from examples import ALARM, VERDICT
+from typer.testing import CliRunner
 
-from lpfloop.loop.cli.app import app
+from examples import ALARM, VERDICT
+from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.lake.query.run_needs import (
     LOW_BYTES,
     RunState,
@@ -86,7 +87,11 @@ STATES = {
         "no endpoint answers within 600 s",
         "resume mine",
     ),
-    "disk": (replace(LEFT, work="running", free_bytes=LOW_BYTES - 1), "2.0 GiB left", "gc mine"),
+    "disk": (
+        replace(LEFT, work="running", free_bytes=LOW_BYTES - 1),
+        "2.0 GiB left",
+        "lake gc mine",
+    ),
     "alarm": (
         replace(DONE, alarms=(ALARM, ALARM)),
         "2 alarms were raised about M_2",
@@ -95,12 +100,12 @@ STATES = {
     "undecided": (
         replace(DONE, undecided=replace(VERDICT, answer="undecided", n=40, needed=1200)),
         "40 held-out prompts do not decide whether M_2 is better than M_0: about 1,200 would",
-        "eval mine",
+        "eval run mine",
     ),
     "too few": (
         replace(DONE, undecided=replace(VERDICT, low=None, high=None, needed=None, n=1)),
         "too few to bound anything",
-        "eval mine",
+        "eval run mine",
     ),
 }
 
@@ -136,7 +141,7 @@ def test_a_run_that_is_well_needs_nothing_and_says_so(state):
 
 def test_the_most_urgent_comes_first_and_each_is_a_line():
     needs = run_needs(replace(LEFT, free_bytes=0, alarms=(ALARM,)))
-    assert [need.command.split()[1] for need in needs] == ["resume", "gc", "alarms"]
+    assert [need.command.split()[1] for need in needs] == ["resume", "lake", "alarms"]
     lines = list(needs_told(needs, "ended"))
     assert len(lines) == len(needs)
     assert all(line.startswith("needs you: ") for line in lines)
@@ -181,6 +186,19 @@ def test_what_is_measured_beside_a_run_does_not_take_it_up_again(journal):
 def test_a_run_that_was_given_more_iterations_is_not_whole(journal):
     journal.record(END, "done: 1 iterations")
     assert not standing(journal).whole
+
+
+@pytest.mark.parametrize("command", ["pause", "stop"])
+def test_a_finished_run_cannot_be_paused_and_says_why(journal, command):
+    lake = journal.folder.parent.parent
+    started = CliRunner().invoke(app, [command, "mine", "--lake", str(lake)])
+    assert started.exit_code == Exit.BAD_INPUT
+    assert "`lpfloop resume mine` continues it" in started.stderr or command == "stop"
+    journal.record(END, "done: 2 iterations")
+    done = CliRunner().invoke(app, [command, "mine", "--lake", str(lake)])
+    assert done.exit_code == Exit.BAD_INPUT
+    assert "is finished (done: 2 iterations): there is nothing to pause or to stop" in done.stderr
+    assert "resume" not in done.stderr
 
 
 def test_a_run_with_an_unknown_end_is_told_of_it(tmp_path):

@@ -12,6 +12,7 @@ import polars as pl
 from ....critics.facts.fact_score import FACT_SCORE, Metrics, fact_metrics
 from ....stores.lake import RunReader
 from ..statistics.clustered_error import mean_error
+from ..statistics.share_interval import share_interval
 
 BY = ["iteration", "split", "kind", "judge"]
 COUNTS = ("facts_supported", "facts_not_supported", "facts_irrelevant", "facts_unread")
@@ -24,6 +25,8 @@ SCHEMA = {
     "abstained": pl.Int64(),
     "fact_score": pl.Float64(),
     "stderr": pl.Float64(),
+    "low": pl.Float64(),
+    "high": pl.Float64(),
     "n": pl.Int64(),
     **dict.fromkeys(COUNTS, pl.Int64()),
 }
@@ -62,12 +65,16 @@ def _figures(answers: pl.DataFrame) -> dict[str, object]:
     told = zip(metrics, answers["cluster"], strict=True)
     scored = [(found[FACT_SCORE], cluster) for found, cluster in told if FACT_SCORE in found]
     scores = [score for score, _ in scored]
+    error = mean_error(scores, [cluster for _, cluster in scored])
+    within = share_interval(fmean(scores), error, len(scores)) if scores else None
     return {
         **{name: answers[name][0] for name in BY},
         "answers": answers.height,
         "abstained": int(sum(found.get("abstained", 0.0) for found in metrics)),
         "fact_score": fmean(scores) if scores else None,
-        "stderr": mean_error(scores, [cluster for _, cluster in scored]),
+        "stderr": error,
+        "low": within and within[0],
+        "high": within and within[1],
         "n": len(scores),
         **{name: int(sum(found.get(name, 0.0) for found in metrics)) for name in COUNTS},
     }

@@ -14,11 +14,19 @@ from numpy.typing import NDArray
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Scope
-from ..statistics.bootstrap import Ratio, estimates, numbered
+from ..statistics.bootstrap import Estimate, Ratio, estimates, numbered
 from ..statistics.paired import DRAWS, SEED
-from .figures import CONTROLLED, NotMeasuredError, deciding_of, figure_values, place_of, shown_split
+from ..statistics.share_interval import NORMAL, same_change_interval, share_interval
+from .figures import (
+    CONTROLLED,
+    SHARES,
+    NotMeasuredError,
+    deciding_of,
+    figure_values,
+    place_of,
+    shown_split,
+)
 
-NORMAL = 1.96
 ALL: Scope = "all"
 Column = NDArray[np.float64]
 _Of = tuple[str, int]
@@ -195,13 +203,16 @@ def _figures(
         (figure, number): column - columns[figure, first[figure]]
         for (figure, number), column in columns.items()
     }
-    ratios = [_ratio(column) for column in (*columns.values(), *changes.values())]
+    ratios = [
+        *(_ratio(column, is_share=figure in SHARES) for (figure, _), column in columns.items()),
+        *(_ratio(column, is_share=False) for column in changes.values()),
+    ]
     found = estimates(ratios, numbered(clusters), draws=DRAWS, seed=SEED)
     told = zip(columns, found[: len(columns)], found[len(columns) :], strict=True)
     for (figure, number), own, change in told:
         if own is not None:
             # A policy has not changed against itself, and how sure that is would say nothing.
-            spread = None if number == first[figure] else change
+            spread = None if number == first[figure] else _change_interval(figure, change)
             yield ModelFigure(
                 split=split,
                 scope=scope,
@@ -217,8 +228,8 @@ def _figures(
                 paired=change.n if change else 0,
                 clusters=change.instructions if change else 0,
                 change=change and change.value,
-                change_low=spread and spread.low,
-                change_high=spread and spread.high,
+                change_low=spread and spread[0],
+                change_high=spread and spread[1],
                 better=int((changes[figure, number] > 0).sum()),
                 worse=int((changes[figure, number] < 0).sum()),
             )
@@ -238,9 +249,19 @@ def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
     return columns, wide["cluster"].to_list()
 
 
-def _ratio(column: Column) -> Ratio:
+def _ratio(column: Column, *, is_share: bool) -> Ratio:
     there = ~np.isnan(column)
-    return Ratio(numerator=np.where(there, column, 0.0), denominator=there.astype(float))
+    numerator = np.where(there, column, 0.0)
+    return Ratio(numerator=numerator, denominator=there.astype(float), is_share=is_share)
+
+
+def _change_interval(figure: str, change: Estimate | None) -> tuple[float, float] | None:
+    """Return the interval of a change; a share's is not empty where all changed alike."""
+    if change is None or change.low is None or change.high is None:
+        return None
+    if figure in SHARES and change.low == change.high:
+        return same_change_interval(change.low, change.instructions)
+    return change.low, change.high
 
 
 def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator[ModelFigure]:
@@ -257,6 +278,7 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
     )
     for number in numbers:
         value, first = number["value"], numbers[0]["value"]
+        within = share_interval(value, number["stderr"], number["n"])
         spread = None if number["stderr"] is None else NORMAL * number["stderr"]
         sure = None if numbers[0]["stderr"] or number is numbers[0] else spread
         yield ModelFigure(
@@ -268,8 +290,8 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
             checkpoint_id=made[number["iteration"]],
             n=number["n"],
             value=value,
-            low=None if spread is None else value - spread,
-            high=None if spread is None else value + spread,
+            low=within and within[0],
+            high=within and within[1],
             against=numbers[0]["iteration"],
             paired=0,
             clusters=0,

@@ -226,9 +226,13 @@ def _say_count(rows: int) -> None:
 
 
 def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
-    """Print a table, shortened to what a terminal holds, and say how many rows there are."""
+    """Print a table, shortened to what a terminal holds, and say how many rows there are.
+
+    Rows without one of the columns, as the steps of some trainings, show all that they have.
+    """
     found = frame.head(TABLE_ROWS + 1).collect()
-    shown = found.head(TABLE_ROWS).select(columns or pl.all())
+    there = columns if set(columns) <= set(found.columns) else ()
+    shown = found.head(TABLE_ROWS).select(there or pl.all())
     print_table(shown, is_list=bool(columns))
     if found.height > TABLE_ROWS:
         say(f"the first {TABLE_ROWS:,} rows; `--format jsonl` writes them all")

@@ -55,17 +55,13 @@ class DrawnColumn:
     is_prose: bool = False
 
     @property
-    def most(self) -> int:
-        """The width that shows all of it."""
-        return max((cell_len(cell.plain) for cell in self.cells), default=0)
-
-    @property
     def need(self) -> ColumnNeed:
         """What room it needs, and how dear it is."""
-        rigid = self.number or self.identity or self.whole or self.most <= SHORT_TEXT
-        least = self.most if rigid else min(self.most, LEAST_TEXT)
-        keep = NOTHING if not self.most else PROSE if self.is_prose else DATA
-        return ColumnNeed(heading=self.name, least=least, most=self.most, keep=keep)
+        most = max((cell_len(cell.plain) for cell in self.cells), default=0)
+        rigid = self.number or self.identity or self.whole or most <= SHORT_TEXT
+        least = most if rigid else min(most, LEAST_TEXT)
+        keep = NOTHING if not most else PROSE if self.is_prose else DATA
+        return ColumnNeed(heading=self.name, least=least, most=most, keep=keep)
 
 
 def print_table(shown: pl.DataFrame, *, is_list: bool) -> None:
@@ -177,7 +173,8 @@ def _lines(column: DrawnColumn) -> int:
 
 def _cut(cell: Text, width: int, console: Console, lines: int) -> Text:
     """Return a cell in lines of a width; what more there is becomes an ellipsis."""
-    wrapped = cell.wrap(console, width, overflow="fold")
+    # So many characters take more lines than there are.
+    wrapped = cell[: (lines + 1) * width].wrap(console, width, overflow="fold")
     if len(wrapped) > lines:
         last = wrapped[lines - 1]
         last.rstrip()

@@ -234,7 +234,7 @@ def _room(state: RunState) -> Iterator[Need]:
         free = f"{state.free_bytes / (1 << 30):.1f} GiB"
         yield Need(
             what=f"the disk has {free} left: a run waits when it is full; make room",
-            command=state.command("gc"),
+            command=state.command("lake gc"),
         )
 
 
@@ -260,4 +260,4 @@ def _more_prompts(state: RunState) -> Iterator[Need]:
         if row.low is not None
         else "they are too few to bound anything"
     )
-    yield Need(what=f"{what}: {enough}", command=state.command("eval", "--prompts MORE.jsonl"))
+    yield Need(what=f"{what}: {enough}", command=state.command("eval run", "--prompts MORE.jsonl"))

@@ -22,10 +22,12 @@ from ...data.splits import HELD_OUT
 from ...run.run_events import END, STAGE
 from ..imports import UNUSED
 from ..search.duplicates import reported
+from ..statistics.share_interval import share_interval
 from .answer_logprobs import answer_logprobs
 from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
-from .forgetting import PREFIX, alarming, is_probe
+from .figures import SHARES
+from .forgetting import PASSED, PREFIX, alarming, is_probe
 
 COUNTED = ("candidates", "critiques", "pairs", "demonstrations")
 
@@ -108,7 +110,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "iteration": number,
                 "checkpoint": checkpoints.get(number, {}).get("checkpoint_id"),
                 "metrics": {
-                    e.metric: {"value": e.value, "stderr": e.stderr, "n": e.n}
+                    e.metric: figure_json(e)
                     for e in numbers
                     if e.iteration == number and e.benchmark == HELD_OUT and e.metric != AGREEMENT
                 },
@@ -142,12 +144,20 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     }
 
 
+def figure_json(number: Evaluation) -> dict[str, Json]:
+    """Return a number as JSON; a share has its interval of level 95 %."""
+    found: dict[str, Json] = {"value": number.value, "stderr": number.stderr, "n": number.n}
+    share = number.metric in (*SHARES, PASSED)
+    within = share_interval(number.value, number.stderr, number.n) if share else None
+    return found if within is None else {**found, "low": within[0], "high": within[1]}
+
+
 def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
     """Return the share of each probe passed, its fall, and whether that is an alarm."""
     found: dict[str, dict[str, Json]] = {}
     for e in (e for e in numbers if is_probe(e.benchmark)):
         probe = found.setdefault(e.benchmark.removeprefix(PREFIX), {"alarm": False})
-        probe[e.metric] = {"value": e.value, "stderr": e.stderr, "n": e.n}
+        probe[e.metric] = figure_json(e)
         probe["alarm"] = probe["alarm"] or alarming(e)
     return dict(found)
 

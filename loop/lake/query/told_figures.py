@@ -42,7 +42,7 @@ def told_change(row: ModelFigure | None) -> str:
     """Return how much a model has changed, with the interval: nothing of the first itself."""
     if row is None or row.change is None or row.iteration == row.against:
         return ""
-    return f"{_signed(row.figure, row.change)}{_between(row)}"
+    return f"{told_difference(row.figure, row.change)}{_between(row)}"
 
 
 def told_interval(row: ModelFigure | None) -> str:
@@ -69,10 +69,12 @@ def lost_line(lost: LostMost) -> str:
 def _between(row: ModelFigure) -> str:
     if row.change_low is None or row.change_high is None:
         return ""
-    return f" [{_signed(row.figure, row.change_low)}, {_signed(row.figure, row.change_high)}]"
+    low, high = (told_difference(row.figure, end) for end in (row.change_low, row.change_high))
+    return f" [{low}, {high}]"
 
 
-def _signed(figure: str, value: float) -> str:
+def told_difference(figure: str, value: float) -> str:
+    """Return how much more of a figure there is, with its sign."""
     factor, decimals = _scale(figure)
     return f"{factor * value:+.{decimals}f}"
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .share_interval import wilson
+
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
@@ -20,14 +22,20 @@ BLOCK = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A measure: the sum of `numerator` over that of `denominator`; each has one value a row."""
+    """A measure: the sum of `numerator` over that of `denominator`; each has one value a row.
+
+    `is_share` says that no row has more of the first than of the second, nor less than 0.
+    """
 
     numerator: Numbers
     denominator: Numbers
+    is_share: bool = True
 
     def within(self, members: NDArray[np.bool_]) -> "Ratio":
         """Return the same measure of some rows alone."""
-        return Ratio(numerator=self.numerator * members, denominator=self.denominator * members)
+        return replace(
+            self, numerator=self.numerator * members, denominator=self.denominator * members
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,7 @@ class OfSums:
     columns: Numbers
     value: Callable[[Numbers], Numbers]
     counted: Numbers
+    is_share: bool = False
 
     def within(self, members: NDArray[np.bool_]) -> "OfSums":
         """Return the same measure of some rows alone."""
@@ -126,7 +135,9 @@ def _of_sums(measure: Ratio | OfSums) -> OfSums:
     if isinstance(measure, OfSums):
         return measure
     columns = np.stack([measure.numerator, measure.denominator], axis=1)
-    return OfSums(columns=columns, value=_quotient, counted=measure.denominator)
+    return OfSums(
+        columns=columns, value=_quotient, counted=measure.denominator, is_share=measure.is_share
+    )
 
 
 def _quotient(sums: Numbers) -> Numbers:
@@ -147,11 +158,16 @@ def _estimate(measure: OfSums, sums: Numbers, resampled: Numbers) -> Estimate | 
         return None
     there = int((sums[:, -1] > 0).sum())
     held = measure.value(resampled[resampled[:, -1] > 0, :-1])
-    spread = interval(held[~np.isnan(held)]) if there > 1 else None
+    low, high = None, None
+    if there > 1:
+        spread = interval(held[~np.isnan(held)])
+        low, high = spread.low, spread.high
+        if measure.is_share and value in (0.0, 1.0):  # All resamples are alike, as the rows are.
+            low, high = wilson(value, there)
     return Estimate(
         value=value,
-        low=spread and spread.low,
-        high=spread and spread.high,
+        low=low,
+        high=high,
         n=round(total[-1]),
         instructions=there,
     )

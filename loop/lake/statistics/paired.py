@@ -14,6 +14,7 @@ from statistics import fmean
 import numpy as np
 
 from .bootstrap import mean_interval, numbered
+from .share_interval import same_change_interval
 
 DRAWS = 2000
 """Bootstrap resamples."""
@@ -49,18 +50,22 @@ def change(
     differences = [new - old for old, new in zip(before, after, strict=True)]
     size = len(differences)
     better, worse = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
-    spread = None
+    low, high = None, None
     drawn = np.arange(size) if clusters is None else numbered(clusters)
     if drawn.max() > 0:
         spread = mean_interval(differences, drawn, draws=DRAWS, seed=SEED)
-    binary = set(before) | set(after) <= {0.0, 1.0} and drawn.max() == size - 1
+        low, high = spread.low, spread.high
+    sides = set(before) | set(after) <= {0.0, 1.0}
+    if sides and low is not None and low == high:
+        low, high = same_change_interval(low, int(drawn.max()) + 1)
+    binary = sides and drawn.max() == size - 1
     return Change(
         n=size,
         before=fmean(before),
         after=fmean(after),
         difference=fmean(differences),
-        low=spread and spread.low,
-        high=spread and spread.high,
+        low=low,
+        high=high,
         better=better,
         worse=worse,
         p_value=mcnemar(better, worse) if binary else None,

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from ..query.best_model import BestModel, ModelStanding
+from ..query.figures import SHARES
+from ..statistics.share_interval import share_interval
 from .page import Grid, Page, PageSection
 from .published_model import FigureBeside, PublishedModel, State, Weights
 
@@ -16,6 +18,7 @@ ABSENT: dict[State, str] = {
     "served": "; an endpoint, so there is no folder",
 }
 FIELD = 12
+MEASURED = "on the held-out prompts, [95 % interval] of shares, ± standard error of others"
 
 
 def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
@@ -23,9 +26,7 @@ def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
     facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
     sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
     if model.figures:
-        sections.append(
-            PageSection(heading="on the held-out prompts, ± standard error", grid=_grid(model))
-        )
+        sections.append(PageSection(heading=MEASURED, grid=_grid(model)))
     if model.state in ("here", "bucket"):
         sections.append(PageSection(heading="next", lines=tuple(_next(model, where))))
     return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))
@@ -106,16 +107,24 @@ def _grid(model: PublishedModel) -> Grid:
 
 
 def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:
-    own = (figure.metric, str(figure.n), _number(figure.value, figure.stderr))
+    own = (
+        figure.metric,
+        str(figure.n),
+        _number(figure.metric, figure.value, figure.stderr, figure.n),
+    )
     if not beside:
         return own
     if figure.first is None:
         return (*own, "", "")
-    first = _number(figure.first, figure.first_stderr)
+    first = _number(figure.metric, figure.first, figure.first_stderr, figure.n)
     return (*own, first, f"{figure.value - figure.first:+.3f}")
 
 
-def _number(value: float, error: float | None) -> str:
+def _number(metric: str, value: float, error: float | None, n: int) -> str:
+    """Return a figure with its interval of level 95 %, if it is a share, or else its error."""
+    within = share_interval(value, error, n) if metric in SHARES else None
+    if within is not None:
+        return f"{value:.3f} [{within[0]:.3f}, {within[1]:.3f}]"
     return f"{value:.3f}" if error is None else f"{value:.3f} ±{error:.3f}"
 
 

@@ -30,6 +30,8 @@ def print_page(page: Page, console: Console | None = None) -> None:
     console = console or Console()
     console.print(Text(one_line(page.title, limit=TITLE), style="bold"))
     for section in page.sections:
+        if section.heading:
+            console.print(Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold"))
         for drawn in _section(section, console.width):
             console.print(drawn, soft_wrap=not isinstance(drawn, Table))
         _print_rest(section, console)
@@ -44,8 +46,6 @@ def page_text(page: Page, width: int = 100) -> str:
 
 
 def _section(section: PageSection, width: int) -> Iterator[RenderableType]:
-    if section.heading:
-        yield Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold")
     for box in section.boxes:
         yield from _box(box, width)
 

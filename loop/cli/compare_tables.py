@@ -1,0 +1,114 @@
+"""What each of several runs did, figure by figure, in all and for each task: a table for people."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from rich.console import Console
+
+from ..data.sanitize import one_line
+from ..evaluation.compare_runs import INITIAL, Result
+from ..lake.query.critic_scores import AGREEMENT, ALL
+from ..lake.query.figures import COUNTS, SHARES, place_of
+from ..lake.query.policy_figures import RATING
+from ..lake.query.row_table import print_columns, text_columns
+from ..lake.query.told_figures import figure_label, told_difference, told_value
+from ..lake.statistics.share_interval import same_change_interval
+from ..lake.statistics.win_rate import Difference
+
+TITLE = "By figure and task; changes are paired by prompt, with their 95 % interval"
+NAME = 30
+
+
+def print_by_task(console: Console, by_task: Mapping[str, Sequence[Result]]) -> None:
+    """Print each figure of each result, and its change since M_0, for all prompts and each task."""
+    named = {_key(result): _name(result) for found in by_task.values() for result in found}
+    began = [key for key in named if key[0] == INITIAL]
+    changed = [key for key in named if len(began) == 1 and key not in began]
+    of_one = _of_one_task(by_task)
+    rows = [
+        row
+        for task, found in by_task.items()
+        for row in _rows(task, found, named, changed, of_one if task == ALL else ())
+    ]
+    if not rows:
+        return
+    heads = [*named.values(), *(f"{named[key]} since {INITIAL}" for key in changed)]
+    numbers = [place for place, key in enumerate(named) if key in changed]
+    # A result's change stands beside it.
+    order = [p for n in range(len(named)) for p in (n, *(_beside(n, numbers, len(named))))]
+    columns = text_columns(
+        ("figure", *(heads[place] for place in order)),
+        [(row[0], *(row[1 + place] for place in order)) for row in rows],
+    )
+    console.print()
+    print_columns(console, columns, title=TITLE)
+
+
+def _beside(place: int, changed: Sequence[int], named: int) -> list[int]:
+    """Return where the change of a result stands, if it has one."""
+    return [named + changed.index(place)] if place in changed else []
+
+
+def _key(result: Result) -> tuple[str, tuple[str, ...]]:
+    return result.method, result.runs
+
+
+def _name(result: Result) -> str:
+    """Return a result's heading: its method, and its run where that is another word."""
+    runs = ", ".join(result.runs)
+    told = result.method if result.method in (INITIAL, runs) else runs
+    return one_line(told, limit=NAME)
+
+
+def _rows(
+    task: str,
+    found: Sequence[Result],
+    named: Mapping[tuple[str, tuple[str, ...]], str],
+    changed: Sequence[tuple[str, tuple[str, ...]]],
+    without: Collection[str],
+) -> Iterator[list[str]]:
+    """Yield a row for each figure of a task: every result's value, then every change."""
+    by_key = {_key(result): result for result in found}
+    rival = next((result for result in found if result.method == INITIAL), None)
+    metrics = {metric for result in found for metric in result.numbers if _is_shown(metric)}
+    for metric in sorted(metrics - set(without), key=place_of):
+        yield [
+            f"{one_line(task, limit=NAME)}: {figure_label(metric)}",
+            *(_value(by_key.get(key), metric) for key in named),
+            *(_change(by_key.get(key), rival, metric) for key in changed),
+        ]
+
+
+def _of_one_task(by_task: Mapping[str, Sequence[Result]]) -> set[str]:
+    """Return the figures that a single task has, which all prompts together need not repeat."""
+    tasks = [{m for r in found for m in r.numbers} for t, found in by_task.items() if t != ALL]
+    every = [metric for metrics in tasks for metric in metrics]
+    return {metric for metric in every if len(tasks) > 1 and every.count(metric) == 1}
+
+
+def _is_shown(metric: str) -> bool:
+    return metric not in (*COUNTS, AGREEMENT) and not metric.startswith(RATING)
+
+
+def _value(result: Result | None, metric: str) -> str:
+    measure = None if result is None else result.numbers.get(metric)
+    if measure is None:
+        return "-"
+    return told_value(metric, measure.value)
+
+
+def _change(result: Result | None, rival: Result | None, metric: str) -> str:
+    lead = None if result is None or rival is None else result.lead(rival, metric)
+    if lead is None:
+        return "-"
+    told, within = told_difference(metric, lead.value), _interval(lead, metric)
+    if within is None:
+        return told
+    return "{} [{}, {}]".format(told, *(told_difference(metric, end) for end in within))
+
+
+def _interval(lead: Difference, metric: str) -> tuple[float, float] | None:
+    """Return how sure a change is; a single cluster says nothing of that."""
+    if lead.standard_error is None:
+        return None
+    alike = lead.interval[0] == lead.interval[1] and metric in SHARES
+    return same_change_interval(lead.value, lead.n) if alike else lead.interval

@@ -1,0 +1,38 @@
+"""The interval of a share, such as 0 of 40: Wilson's (1927), which is never empty.
+
+A standard error, and a bootstrap, of answers that are all right or all wrong are 0, as if 40
+prompts were all there are. Wilson's interval of 0 of 40 goes from 0 to 8.8 %.
+"""
+
+from math import sqrt
+from statistics import NormalDist
+
+NORMAL = NormalDist().inv_cdf(0.975)
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Return the 95 % interval of a share of `n` independent draws."""
+    square = NORMAL**2 / n
+    centre = (share + square / 2) / (1 + square)
+    half = NORMAL / (1 + square) * sqrt(share * (1 - share) / n + square / (4 * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def share_interval(share: float, error: float | None, n: int) -> tuple[float, float] | None:
+    """Return the 95 % interval of a share over `n` prompts, whose standard error is known.
+
+    The error tells how many independent draws they are worth: prompts of one cluster are fewer than
+    they seem. Without one, as for a single cluster, there is no interval.
+    """
+    if error is None or not 0 <= share <= 1:
+        return None
+    return wilson(share, share * (1 - share) / error**2 if error > 0 and 0 < share < 1 else n)
+
+
+def same_change_interval(change: float, n: int) -> tuple[float, float]:
+    """Return the 95 % interval of how much a share changed, if each of `n` results did alike.
+
+    No more of them do otherwise than Wilson's bound of 0 of `n`.
+    """
+    most = wilson(0.0, n)[1]
+    return max(-1.0, change - most), min(1.0, change + most)

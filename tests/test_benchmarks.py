@@ -57,7 +57,7 @@ TINY = (
     "prompts.deciding=6",
     "training.min_pairs=1",
 )
-EXPORT = ("export", "tiny-rlrf", "pairs", "--format", "trl-dpo", "--output")
+EXPORT = ("export", "tiny-rlrf", "pairs", "--as", "trl-dpo", "--output")
 FILES = {path.stem: path.read_text() for path in BENCHMARKS.glob("*.py")}
 SERVER = "slow_server"
 """What endpoints.py and overlap.py start, and so try."""

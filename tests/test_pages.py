@@ -9,10 +9,13 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from lpfloop.configs.describe import fields
 from lpfloop.critics.judge import Status
 from lpfloop.loop.cli import common
+from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.training_rows import Outcome
 from lpfloop.stores.schemas import ROW_TYPES
 
@@ -200,3 +203,33 @@ def test_every_extra_is_described():
 def test_every_noun_is_in_the_glossary(table):
     text = (DOCS / "glossary.md").read_text()
     assert f"data-model.md#{table})" in text
+
+
+def mentioned(page):
+    """Return the commands that a page mentions: in a line of prose, or in any of its blocks."""
+    text = page.read_text()
+    lines = [line for block in FENCE.findall(text) for line in block.splitlines()]
+    found = [line.strip() for line in lines if line.strip().startswith("lpfloop ")]
+    return [*found, *re.findall(r"`(lpfloop [^`]+)`", FENCE.sub("", text).replace("\n", " "))]
+
+
+def unknown(command):
+    """Return the part of a command that lpfloop does not know."""
+    place = get_command(app)
+    words = command.partition("#")[0].split(" -- ")[0].split()[1:]
+    while words and isinstance(place, TyperGroup):
+        word = words.pop(0).strip("(),.;:")
+        if word.startswith("-") or not word.islower():
+            return None
+        if word not in place.commands:
+            return word
+        place = place.commands[word]
+    known = {option for parameter in place.params for option in parameter.opts} | {"--help"}
+    given = (word.partition("=")[0].strip("(),.;:[]|…") for word in words if word.startswith("--"))
+    return next((option for option in given if option not in known and len(option) > 2), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_mentioned_exists_with_its_options(page):
+    commands = mentioned(page)
+    assert [(command, bad) for command in commands if (bad := unknown(command))] == []

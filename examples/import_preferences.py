@@ -51,7 +51,8 @@ def rows() -> list[dict[str, object]]:
 
 
 def main() -> None:
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.gettempdir()) / "lpfloop-coins"  # the same when it is run again
+    folder.mkdir(exist_ok=True)
     file = folder / "coins.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows()))
     coins = lpfloop.import_files(file, name="coins", default_task="math")
@@ -59,7 +60,7 @@ def main() -> None:
     print(coins.pairs(derived=made.derived.name))
 
     pairs = coins.export(
-        "pairs", format="trl-dpo", output=folder / "pairs", derived=made.derived.name
+        "pairs", format="trl-dpo", output=folder / "pairs", derived=made.derived.name, force=True
     )
     mix = {"recipe.mix": [str(pairs.folder / name) for name in pairs.files]}
     run = lpfloop.run(

@@ -4,14 +4,33 @@ This module is the public Python interface. It imports nothing heavy: neither to
 and Polars only when a run is opened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .loop.library.read_only_run import ReadOnlyRun
-    from .loop.library.working import Configuration, Display, Place
+    import polars as pl
 
-__all__ = ["__version__", "open", "resume", "run"]
+    from .configs.critic import Agreement
+    from .configs.filters import People
+    from .loop.daemon.child_run import Display
+    from .loop.lake.derive.derivation import Told
+    from .loop.library.read_only_run import ReadOnlyRun
+    from .loop.library.working import Configuration, Place
+    from .stores.keys import Json
+
+__all__ = [
+    "__version__",
+    "evaluate",
+    "import_files",
+    "judge_check",
+    "open",
+    "rederive",
+    "reparse",
+    "resume",
+    "run",
+    "train",
+    "variants",
+]
 
 __version__ = "0.1.0"
 
@@ -78,7 +97,8 @@ def run(
         errors.FaultError: if a model, a training or a file failed.
         KeyboardInterrupt: if it was interrupted, when it has stopped.
     """
-    from .loop.library.working import RunOptions, lake_at, run_loop, run_options
+    from .loop.daemon.run_request import RunOptions
+    from .loop.library.working import lake_at, run_loop, run_options
 
     options = RunOptions(
         variant=variant,
@@ -129,3 +149,185 @@ def resume(
         "on_alarm": on_alarm,
     }
     return resume(run, lake, limits, retry_unscored=retry_unscored, display=display)
+
+
+def rederive(
+    run: "Place | ReadOnlyRun",
+    *,
+    rule: str,
+    lake: "Place | None" = None,
+    top_k: int | None = None,
+    distinct: bool | None = None,
+    people: "People | None" = None,
+    agreement: "Agreement | None" = None,
+    iteration: int | None = None,
+    seed: int | None = None,
+    table: str | None = None,
+    derived: str | None = None,
+    name: str | None = None,
+) -> "Told":
+    """Make pairs or demonstrations from a run's stored rows under another rule, without a model.
+
+    `derived` names critiques of `reparse`, to be used instead of the run's own. The result's
+    `derived.name` is what `run.pairs(derived=...)` and `train` take.
+
+    Raises:
+        ValueError: if there is no such run, rule or table, or the rows do not allow it.
+    """
+    from .loop.lake.derive.derivation_request import DerivationRequest
+    from .loop.library.making import derive
+
+    wanted = DerivationRequest(
+        rule=rule,
+        table=table,
+        top_k=top_k,
+        distinct=distinct,
+        people=people,
+        agreement=agreement,
+        seed=seed,
+        iteration=iteration,
+        critiques=derived,
+        name=name,
+    )
+    return derive(run, lake, wanted)
+
+
+def reparse(
+    run: "Place | ReadOnlyRun", *, name: str | None = None, lake: "Place | None" = None
+) -> "Told":
+    """Parse the stored critiques of a run again with the present parser.
+
+    Raises:
+        ValueError: if there is no such run, or it has no critiques.
+    """
+    from .loop.library.making import parse_again
+
+    return parse_again(run, lake, name)
+
+
+def train(
+    run: "Place | ReadOnlyRun",
+    *,
+    derived: str,
+    name: str | None = None,
+    iteration: int | None = None,
+    lake: "Place | None" = None,
+    display: "Display" = "auto",
+) -> "ReadOnlyRun":
+    """Train a new run's policy from the table `derived`, evaluate it, return the new run.
+
+    Raises:
+        ValueError: if there is no such run or table, or nothing can be trained from it.
+        Exception: as `run`.
+    """
+    from .loop.library.making import trained
+
+    return trained(run, lake, derived, name, iteration, display)
+
+
+def evaluate(
+    run: "Place | ReadOnlyRun",
+    *,
+    iteration: str | None = None,
+    prompts: "Place | None" = None,
+    lake: "Place | None" = None,
+) -> "pl.DataFrame":
+    """Return the numbers of a run's models; with `prompts`, measure one on that file first.
+
+    `iteration` is a model's name, such as `M_2`, `latest` or `best`.
+
+    Raises:
+        ValueError: if there is no such run or model, or the file cannot be used.
+    """
+    from .loop.library.making import evaluated
+
+    return evaluated(run, lake, iteration, prompts)
+
+
+def import_files(
+    files: "Place | Sequence[Place]",
+    *,
+    name: str,
+    format: str | None = None,  # noqa: A002 -- as the option is called
+    source: str | None = None,
+    default_task: str | None = None,
+    scale: str | None = None,
+    failure: float | None = None,
+    success: float | None = None,
+    skip_bad: bool = False,
+    bad_share: float = 0.5,
+    lake: "Place | None" = None,
+) -> "ReadOnlyRun":
+    """Import prompts, answers made elsewhere, ratings and votes; return the run that holds them.
+
+    Raises:
+        ValueError: if a file cannot be read as meant, with nothing written.
+    """
+    from pathlib import Path
+
+    from .loop.lake.imports.import_files import Import
+    from .loop.library.making import imported
+    from .loop.library.working import lake_at
+
+    several = [files] if isinstance(files, str | Path) else files
+    job = Import(
+        lake=lake_at(lake),
+        name=name,
+        files=tuple(map(Path, several)),
+        form=format,
+        source=source,
+        task=default_task,
+        scale=scale,
+        failure=failure,
+        success=success,
+        skip_bad=skip_bad,
+        bad_share=bad_share,
+    )
+    return imported(job)
+
+
+def judge_check(
+    *sources: "Place",
+    human: Sequence[str] = (),
+    by: str | None = None,
+    second: str | None = None,
+    model: str | None = None,
+    kappas: bool = False,
+    panel: int = 4,
+    draws: int = 2000,
+    seed: int = 0,
+    plot: "Place | None" = None,
+    force: bool = False,
+    lake: "Place | None" = None,
+) -> "Json":
+    """Check judges of files or runs against people: agreement, bias, variance, consistency.
+
+    Returns what `lpfloop judge-check --json` prints.
+
+    Raises:
+        ValueError: if the sources hold no judgments of two outputs, or the plot cannot be written.
+    """
+    from pathlib import Path
+
+    from .loop.evaluation.judge_agreement import AgreementQuestion
+    from .loop.evaluation.judge_check import Settings
+    from .loop.evaluation.judge_report import document
+    from .loop.evaluation.judges_checked import JudgeSources, judges_checked
+    from .loop.library.working import lake_at
+
+    report = judges_checked(
+        JudgeSources(sources=list(map(str, sources)), lake=lake_at(lake), human=human, by=by),
+        Settings(panel=panel, draws=draws, seed=seed),
+        AgreementQuestion(second=second, model=model),
+        kappas=kappas,
+        plot=None if plot is None else Path(plot),
+        force=force,
+    )
+    return document(report)
+
+
+def variants() -> "pl.DataFrame":
+    """Return the recipes, which `run` takes as `variant`."""
+    from .loop.recipes.variant_list import variant_frame
+
+    return variant_frame()

@@ -1,11 +1,12 @@
 """How long the viewer takes for a page, asked over HTTP as a browser asks it.
 
     python benchmarks/viewing.py --folder /tmp/lake --prompts 80000  # writes 2.4 million candidates
-    python benchmarks/viewing.py --lake lake --run tiny-rlrf          # a lake that is there
+    python benchmarks/viewing.py --lake lake --run tiny-rlrf         # a lake that is there
 
 Starts `lpfloop view` on the lake and asks for each page several times. The first answer of a page
 is cold: files are verified and their footers read; the others are warm. Prints the seconds of the
-first and the median of the others, the size of the page, and how many rows it looked at.
+first, the median of the others and of the processor's seconds that they took (which other work on
+the machine does not change), the size of the page, and how many rows it looked at.
 """
 
 import argparse
@@ -16,10 +17,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import httpx2
+import psutil
 from lake import write
 from synthetic import run_name
 
@@ -46,8 +49,8 @@ FIRST = re.compile(r'href="(/runs/[^"]*/prompts/[^"?]+)[^"#]*#([^"]+)"')
 
 
 @contextmanager
-def served(lake: Path) -> Iterator[httpx2.Client]:
-    """Give a client of the lake's viewer, let in by its token."""
+def served(lake: Path) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
+    """Give a client of the lake's viewer, let in by its token, and the viewer's process."""
     command = [sys.executable, "-m", "lpfloop", "view", "--lake", str(lake)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -56,7 +59,7 @@ def served(lake: Path) -> Iterator[httpx2.Client]:
             own = entry.partition("/?")[0]
             with httpx2.Client(base_url=own, trust_env=False, timeout=600) as client:
                 client.get(entry)
-                yield client
+                yield client, psutil.Process(process.pid)
         finally:
             process.send_signal(signal.SIGINT)
 
@@ -71,16 +74,26 @@ def pages(client: httpx2.Client, run: str) -> dict[str, str]:
     )
 
 
-def seconds(client: httpx2.Client, path: str, rounds: int) -> tuple[list[float], str]:
-    """Return how long each of several answers took, and the last page."""
-    found, text = list[float](), ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """The seconds of several answers to one request, those of the processor, and the last page."""
+
+    wall: list[float]
+    busy: list[float]
+    text: str
+
+
+def asked(client: httpx2.Client, server: psutil.Process, path: str, rounds: int) -> Took:
+    """Ask for a page several times."""
+    wall, busy, text = list[float](), list[float](), ""
     for _ in range(rounds + 1):
-        began = time.perf_counter()
+        before, began = sum(server.cpu_times()[:2]), time.perf_counter()
         answer = client.get(path)
-        found.append(time.perf_counter() - began)
+        wall.append(time.perf_counter() - began)
+        busy.append(sum(server.cpu_times()[:2]) - before)
         assert answer.status_code in (200, 303), answer.text
         text = answer.text
-    return found, text
+    return Took(wall=wall, busy=busy, text=text)
 
 
 def main() -> None:
@@ -97,13 +110,14 @@ def main() -> None:
         lake, run = given.folder, run_name(given.prompts)
         if not (lake / "runs" / run).exists():
             write(lake, given.prompts)
-    with served(lake) as client:
-        print(f"{'page':38} {'cold':>7} {'warm':>7} {'kB':>6}  rows looked at")
+    with served(lake) as (client, server):
+        print(f"{'page':38} {'cold':>7} {'warm':>7} {'busy':>7} {'kB':>6}  rows looked at")
         for name, path in pages(client, run).items():
-            took, text = seconds(client, path, given.rounds)
-            looked = LOOKED.search(text)
+            took = asked(client, server, path, given.rounds)
+            looked = LOOKED.search(took.text)
             print(
-                f"{name:38} {took[0]:7.2f} {median(took[1:]):7.3f} {len(text) / 1000:6.0f}  "
+                f"{name:38} {took.wall[0]:7.2f} {median(took.wall[1:]):7.3f} "
+                f"{median(took.busy[1:]):7.3f} {len(took.text) / 1000:6.0f}  "
                 f"{looked[1] if looked else ''}",
                 flush=True,
             )

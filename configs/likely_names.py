@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection, Sequence
 
-SHOWN = 12
+SHOWN = 16
 """How many names an error lists at most, the likeliest first."""
 
 

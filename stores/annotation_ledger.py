@@ -81,7 +81,7 @@ class AnnotationLedger:
         if bucket is not None:
             raise LedgerError(
                 f"judgements are kept beside the run on a local disk, but {bucket} is a bucket: "
-                "judge a copy, or import a file of judgements (`lpfloop import --format "
+                "judge a copy, or import a file of judgements (`lpfloop import --as "
                 "annotations`)"
             )
         self.path = folder / LEDGER

@@ -44,6 +44,7 @@ HEAVIER = {
         "{run} --results {folder}/rows.jsonl --arms sft_weight=1 --iterations 1",
         "sft_weight=1",
     ),
+    "viewing": ("--folder {folder} --prompts 20 --rounds 1", "candidates by rating"),
     "alpacafarm": ("--lake {folder} --seeds 1 {tiny}", "`ppo`"),
     "practices": ("reference --seeds 2 --folder {folder} {tiny}", "Claim:"),
     "variants": ("--lake {folder} --seeds 0 1 --iterations 1 {tiny}", "`rlrf`"),

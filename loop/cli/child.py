@@ -12,6 +12,8 @@ from .common import outcome
 from .session import stop_signal, turn
 
 INPUT = 0
+LONGEST = 5000
+"""A pipe takes this much of a sentence before anybody reads it."""
 
 
 def main() -> None:
@@ -33,8 +35,7 @@ def main() -> None:
         told = outcome(error)
         if told is None:
             raise
-        with os.fdopen(ends, "w", encoding="utf-8") as ended:
-            json.dump({"code": told[0], "said": told[1]}, ended)
+        os.write(ends, json.dumps({"code": told[0], "said": told[1][:LONGEST]}).encode())
 
 
 def _stop_with_the_parent() -> None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..lake.query.forms import Form, FormError
+from ..lake.query.forms import Form
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, Replace, exit_codes
 from .word_completion import run_names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...stores.keys import Json
     from ..evaluation.compare_runs import Result
     from ..evaluation.compared_columns import Column
 
@@ -70,9 +69,10 @@ def _write_report(
     from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
     from ..report.comparison_report import comparison_report
-    from ..report.write_report import output_report
+    from ..report.write_report import check_places, output_report
 
     require_matplotlib("a report")
+    check_places(path, None, force=force)
     found = results(lake, names, task=task)
     with ExitStack() as opened:
         runs = [opened.enter_context(closing(open_run(lake, n))) for n in dict.fromkeys(names)]
@@ -105,70 +105,28 @@ def write_comparison(
         NoSuchRunError: if a run does not exist, or has measured nothing.
         FormError: if `against` is not in the comparison.
     """
-    import polars as pl
     from rich.console import Console
 
     from ..data.telling import tell
-    from ..evaluation.compare_runs import by_method, results
     from ..evaluation.compare_tasks import results_by_task
     from ..evaluation.compared_columns import comparison_remarks, errors_over
+    from ..evaluation.comparison_rows import compared_runs
     from ..lake.query.row_output import is_table, write_frame
     from .compare_tables import print_by_task
 
     for_people = is_table(form, as_json=as_json)
-    found = results(lake, names, task=task)
-    if together:
-        found = by_method(found)
-    rival = None if against is None else _called(against, found)
+    compared = compared_runs(lake, names, together=together, against=against, task=task)
     if for_people:
         console = Console()
+        found = compared.found
         tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
-        for table in _tables(found, rival, together=together, width=console.width):
+        for table in _tables(found, compared.rival, together=together, width=console.width):
             console.print(table)
         print_by_task(console, results_by_task(lake, names, together=together, task=task))
         for remark in comparison_remarks(found):
             tell(console, remark)
     else:
-        rows = [_row(result, rival, found) for result in found]
-        write_frame(pl.DataFrame(rows, infer_schema_length=None), form, as_json=as_json)
-
-
-def _called(name: str, found: Sequence["Result"]) -> "Result":
-    for result in found:
-        if name == result.method or name in result.runs:
-            return result
-    known = ", ".join(dict.fromkeys(result.method for result in found))
-    raise FormError(f"--against {name}: not in the comparison, which has {known}")
-
-
-def _row(result: "Result", rival: "Result | None", found: Sequence["Result"]) -> "dict[str, Json]":
-    from ..evaluation.compare_runs import incomparable
-    from ..evaluation.compared_columns import RIVALRY, bounds_of
-
-    row: dict[str, Json] = {
-        "method": result.method,
-        "runs": list(result.runs),
-        "iteration": result.iteration,
-        "benchmark": result.benchmark,
-        "checkpoint": result.checkpoint,
-        "tokens": result.tokens,
-        "hours": result.hours,
-    }
-    for metric, measure in sorted(result.numbers.items()):
-        row |= {metric: measure.value, f"{metric}_stderr": measure.stderr}
-        within = bounds_of(metric, measure)
-        if within is not None:
-            row |= {f"{metric}_low": within[0], f"{metric}_high": within[1]}
-    for metric in RIVALRY if rival is not None else ():
-        lead = result.lead(rival, metric) if rival is not None else None
-        row |= {
-            f"{metric}_lead": None if lead is None else lead.value,
-            f"{metric}_lead_stderr": None if lead is None else lead.standard_error,
-            f"{metric}_lead_interval": None if lead is None else list(lead.interval),
-        }
-    reasons = {metric: incomparable(found, metric) for metric in result.numbers}
-    row["incomparable"] = sorted(metric for metric, reason in reasons.items() if reason)
-    return row
+        write_frame(compared.frame, form, as_json=as_json)
 
 
 def _tables(

@@ -43,7 +43,10 @@ def show_config(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Print the settings of a run, or of a run to come."""
+    """Print the settings of a run, or of a run to come.
+
+    With options of `run`: what these would give it. The YAML can be loaded again.
+    """
     from ...configs.rendering import as_yaml, nested, set_fields, set_secrets
     from .tables import print_json
 
@@ -100,7 +103,10 @@ def diff_configs(
 
 
 def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List every field that can be set."""
+    """List every field that can be set.
+
+    With --json: as a JSON Schema, for editors.
+    """
     import polars as pl
 
     from ...configs.describe import every_field

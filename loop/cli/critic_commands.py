@@ -1,7 +1,5 @@
 """The command that checks a critic against verified results and people: `critic-check`."""
 
-import json
-import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from ...critics.verify import Verifier
     from ...stores.keys import Json
     from ...stores.lake import RunReader
-    from ..evaluation.critic_answers import AnswerDraw, CheckBy
+    from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import AnswerGroup
 
 
@@ -81,7 +79,11 @@ def critic_check(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Check whether a critic tells right from wrong answers."""
+    """Check whether a critic tells right from wrong answers.
+
+    And whether a reward model does.
+    """
+    from ..daemon.check_critic import named_groups
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import Resampling, figures
     from ..evaluation.critic_report import (
@@ -99,7 +101,10 @@ def critic_check(
         table = is_table(form, as_json=as_json)
         again = _other_way(source, without_reference, with_reference)
         draw = AnswerDraw(
-            by=_by(by), split=None if split is None else split.value, limit=limit, seed=seed
+            by=named_groups(by),
+            split=None if split is None else split.value,
+            limit=limit,
+            seed=seed,
         )
         groups = _groups(source, lake, draw, again)
         if distributions:
@@ -113,17 +118,6 @@ def critic_check(
             print_figures(found, None if again else limit)
         else:
             write_frame(figures_frame(found), form)
-
-
-def _by(words: str) -> "tuple[CheckBy, ...]":
-    from ..evaluation.critic_answers import CheckBy
-
-    known = [name.value for name in CheckBy]
-    asked = [word.strip() for word in words.split(",") if word.strip()]
-    for word in asked:
-        if word not in known:
-            raise FormError(f"--by {word}: there is no such group; there are {', '.join(known)}")
-    return tuple(CheckBy(word) for word in dict.fromkeys(asked))
 
 
 def _other_way(source: str | None, without: int | None, with_: int | None) -> OtherWay | None:
@@ -154,23 +148,11 @@ def _groups(
 def _of_run(
     run: "RunReader", lake: Path, draw: "AnswerDraw", again: OtherWay | None
 ) -> "Sequence[AnswerGroup]":
-    from ...configs.load import stored_config
-    from ...critics.own_verifier import own_verifier
-    from ...critics.verify import Verifier
-    from ..daemon.own_files import require_own_files
-    from ..evaluation.critic_answers import judged_groups
+    from ..daemon.check_critic import run_groups, verifier_of
 
-    require_own_files(run.journal)
-    stored = json.loads(run.journal.meta("config") or "{}")
-    config = stored_config(stored, (), {}, to_run=False)
-    with Verifier(
-        own_verifier(config.critic.verifier),
-        sentence_match=config.facts.judge == "sentence_match",
-        workers=max(2, os.cpu_count() or 2),
-        limit_s=config.critic.math_seconds,
-    ) as verifier:
-        if again is None:
-            return judged_groups(run, draw, verifier)
+    if again is None:
+        return run_groups(run, draw)
+    with verifier_of(run) as verifier:
         return _asked_again(run, lake, draw, again, verifier)
 
 

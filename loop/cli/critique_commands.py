@@ -54,7 +54,10 @@ def critique(
         bool, typer.Option("--json", help="Print JSON: one line for each row.")
     ] = False,
 ) -> None:
-    """Let a critic rate the answers in a file."""
+    """Let a critic rate the answers in a file.
+
+    The critiques are stored as a run, and printed in the order of the rows.
+    """
     from ...stores.lake import run_folder
     from ..daemon.critique_run import critique_config, name_of
     from ..daemon.job import Job

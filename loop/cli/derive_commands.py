@@ -1,7 +1,5 @@
 """Commands that derive tables from stored rows without a model, and train from them."""
 
-import json
-import os
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -22,8 +20,6 @@ from .common import (
 from .session import stop_signal, work_on
 
 if TYPE_CHECKING:
-    from ...configs.schema import RunConfig
-    from ...stores.lake import RunReader
     from ..lake.derive.derivation import Told
 
 NewName = Annotated[
@@ -72,7 +68,10 @@ def rederive(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Make other pairs from a run's rows, without a model."""
+    """Make other pairs from a run's rows, without a model.
+
+    Pairs or demonstrations by another rule; they are stored as a derived table.
+    """
     from ..lake.derive.derivation_request import DerivationRequest
     from ..lake.derive.rederive import rederive
     from ..lake.query.runs import open_run
@@ -140,33 +139,16 @@ def train(
     iteration: OneIteration = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Train a model on a derived table, as a new run."""
-    from ..daemon.derived_run import given_by
-    from ..daemon.job import Job
-    from ..lake.query.runs import open_run
+    """Train a model on a derived table, as a new run.
+
+    It is evaluated before and after.
+    """
+    from ..daemon.training_job import training_job
 
     with exit_codes():
         name = chosen_run(lake, name, tell=True)
-        run = open_run(lake, name)
-        try:
-            config = _configuration(run)
-            given = given_by(run, pairs, iteration, config)
-        finally:
-            run.close()
-        config = config.model_copy(update={"iterations": given.iteration})
-        job = Job(config=config, lake=lake, name=child or f"{name}-{pairs}", fork=name, given=given)
-        work_on(job, stop_signal(config), None)
-
-
-def _configuration(run: "RunReader") -> "RunConfig":
-    """Return the configuration of a run of the loop."""
-    from ...configs.load import stored_config
-    from ..daemon.own_files import require_own_files
-    from ..lake.imports import require_loop
-
-    require_loop(run.journal)
-    require_own_files(run.journal)
-    return stored_config(json.loads(run.journal.meta("config") or "{}"), (), os.environ)
+        job = training_job(lake, name, pairs, child=child, iteration=iteration)
+        work_on(job, stop_signal(job.config), None)
 
 
 def derived(

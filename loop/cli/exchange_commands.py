@@ -64,7 +64,10 @@ def import_(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Import prompts, answers, ratings and votes."""
+    """Import prompts, answers, ratings and votes.
+
+    A repeated import does nothing.
+    """
     from ..data.sanitize import visible
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say

@@ -1,7 +1,7 @@
 """`lpfloop init`: write the configuration of a first run, from three answers or from options."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +56,7 @@ def init(
             variant=variant,
             settings=settings or (),
         )
-        text, config = _drafted(_lasting(options, file), file, lake)
+        text, config = _drafted(_lasting(options, file), settings or (), file, lake)
         file.parent.mkdir(parents=True, exist_ok=True)
         output_file(file, text.encode(), force=force)
         typer.echo(str(file))
@@ -122,7 +122,9 @@ def _lasting(options: RunOptions, file: Path) -> RunOptions:
     return replace(options, policy=policy, prompts=prompts, critic=critic)
 
 
-def _drafted(options: RunOptions, file: Path, lake: Path) -> "tuple[str, RunConfig]":
+def _drafted(
+    options: RunOptions, settings: Sequence[str], file: Path, lake: Path
+) -> "tuple[str, RunConfig]":
     """Return the text of the file, and the configuration that it makes."""
     from ...configs.load import load_config, parse_set
     from ...configs.starter import starter
@@ -132,7 +134,7 @@ def _drafted(options: RunOptions, file: Path, lake: Path) -> "tuple[str, RunConf
     preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
     config = load_config(preset, options.variant, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
-    chosen = [parse_set(setting).path for setting in options.settings]
+    chosen = [parse_set(setting).path for setting in settings]
     return starter(config, preset, str(file), chosen), config
 
 

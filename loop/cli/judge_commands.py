@@ -52,41 +52,26 @@ def judge_check(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Check how well judges agree with people."""
-    from ..data.files import InputError
-    from ..evaluation.judge_agreement import AgreementQuestion, agreements
-    from ..evaluation.judge_check import Settings, check
-    from ..evaluation.judge_report import JudgeReport, document, plot_check, print_report
-    from ..evaluation.judgment_formats import PEOPLE
-    from ..evaluation.judgment_sources import judgments_of
-    from ..evaluation.judgments import collect
-    from ..evaluation.kappas import annotator_kappas
-    from ..evaluation.plots import check_plot
+    """Check how well judges agree with people.
+
+    Also their bias, variance, preferences and consistency.
+    """
+    from ..evaluation.judge_agreement import AgreementQuestion
+    from ..evaluation.judge_check import Settings
+    from ..evaluation.judge_report import document, print_report
+    from ..evaluation.judges_checked import JudgeSources, judges_checked
     from .tables import print_json
 
     with exit_codes():
-        if plot is not None:
-            check_plot(plot, force=force)
         sources = sources or [chosen_run(lake, None, tell=True)]
-        judgments = collect(judgments_of(sources, lake, (*PEOPLE, *(human or ())), by=by))
-        if not len(judgments.instructions):
-            raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
-        if by is not None and not (any(judgments.tasks) or judgments.disputed):
-            raise InputError(f"--by {by}: no judgment has a field of this name")
-        settings = Settings(panel=panel, draws=draws, seed=seed)
-        question = AgreementQuestion(second=second, model=model)
-        asked = by is not None or question != AgreementQuestion()
-        checked = check(judgments, settings)
-        report = JudgeReport(
-            judgments=judgments,
-            settings=settings,
-            checked=checked,
-            agreed=agreements(judgments, question, settings) if asked else [],
-            by=by,
-            twos=annotator_kappas(judgments, draws=draws, seed=seed) if kappas else None,
+        report = judges_checked(
+            JudgeSources(sources=sources, lake=lake, human=human or (), by=by),
+            Settings(panel=panel, draws=draws, seed=seed),
+            AgreementQuestion(second=second, model=model),
+            kappas=kappas,
+            plot=plot,
+            force=force,
         )
-        if plot is not None:
-            plot_check(plot, checked, force=force)
         if as_json:
             print_json(document(report))
         else:

@@ -211,7 +211,11 @@ def pairs(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List pairs: a chosen and a rejected answer."""
+    """List pairs: a chosen and a rejected answer.
+
+    Filters on reward and length apply to the chosen answer, those on aspect and rating to the
+    rejected one.
+    """
     from ..lake.query.row_lists import RowSelection
     from ..lake.query.row_lists import pairs as listed
 
@@ -257,7 +261,10 @@ def failures(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List what went wrong: poor, unread or cut answers."""
+    """List what went wrong: poor, unread or cut answers.
+
+    Poor: an aspect rated -1 or 0.
+    """
     from ..lake.query.failures import counted
     from ..lake.query.failures import failures as listed
     from ..lake.query.row_lists import RowSelection

@@ -59,7 +59,10 @@ def model(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show, copy, serve or talk to a model of a run."""
+    """Show, copy, serve or talk to a model of a run.
+
+    Without an option: its id, folder, parents and figures.
+    """
     from ..daemon.serve_model import serve_model
     from ..run.terminal import say
     from .conversation import talk_to

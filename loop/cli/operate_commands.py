@@ -94,7 +94,10 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 
 
 def pause(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Pause a run until `lpfloop resume`."""
+    """Pause a run until `lpfloop resume`.
+
+    What is under way is finished and kept.
+    """
     from ..daemon.control import Pause
     from ..daemon.status import unless_finished
     from ..run.terminal import say
@@ -137,7 +140,10 @@ def ctl(
     *,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Read or change live settings of a run at work."""
+    """Read or change live settings of a run at work.
+
+    A change takes effect with the next unit of work.
+    """
     from ...configs.likely_names import alike, listed, meant
     from ...configs.load import parse_set
     from ...configs.schema import ConfigError

@@ -69,7 +69,10 @@ def preview(
     stage: OneStage = None,
     count: Requests = 1,
 ) -> None:
-    """Show what the models would be asked, without asking."""
+    """Show what the models would be asked, without asking.
+
+    Real requests of each stage, as the models would read them; nothing is sent.
+    """
     options = RunOptions(
         config=config,
         variant=variant,
@@ -85,6 +88,7 @@ def preview(
 
 
 def _print_preview(config: "RunConfig", stage: str | None, count: int) -> None:
+    from ...configs.likely_names import listed, meant
     from ...configs.schema import ConfigError
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.planning import dry_rehearsal
@@ -95,6 +99,6 @@ def _print_preview(config: "RunConfig", stage: str | None, count: int) -> None:
     rehearsal = dry_rehearsal(config)
     known = stages_of(rehearsal)
     if stage is not None and not any(stage in (n, n.partition(":")[0]) for n in known):
-        raise ConfigError(f"--stage {stage}: this run has {', '.join(known)}")
+        raise ConfigError(f"--stage {stage}: {meant(stage, known)}this run has {listed(known)}")
     for line in preview_lines(rehearsal, stage, count):
         typer.echo(line)

@@ -25,7 +25,10 @@ def sql(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Query all runs in SQL (DuckDB), read-only."""
+    """Query all runs in SQL (DuckDB), read-only.
+
+    Each table has a column `run`.
+    """
     from ..lake.query.row_output import write_frame
     from ..lake.query.sql import COLUMNS, answer
 

@@ -30,28 +30,12 @@ def report(
     import webbrowser
 
     from ..daemon.status import daemon_of
-    from ..evaluation.plots import require_matplotlib
     from ..lake.query.runs import open_run
-    from ..report.run_report import run_report
-    from ..report.write_report import (
-        check_places,
-        keep_report,
-        output_plots,
-        output_report,
-        report_folder,
-    )
+    from ..report.write_report import write_run_report
 
-    with exit_codes():
-        require_matplotlib("a report")
-        check_places(output, plots, force=force)
-        with closing(open_run(lake, name)) as run:
-            own = None if output is not None else report_folder(run.folder)
-            found = run_report(run, daemon_of(run.journal).state)
-        if output is not None:
-            output_report(found, output, force=force)
-        page = output if own is None else keep_report(found, own)
-        if plots is not None:
-            output_plots(found, plots, force=force)
+    with exit_codes(), closing(open_run(lake, name)) as run:
+        state = daemon_of(run.journal).state
+        page = write_run_report(run, state, output=output, plots=plots, force=force)
     typer.echo(page)
     if show:
         webbrowser.open(page.absolute().as_uri())

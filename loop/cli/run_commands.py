@@ -82,7 +82,11 @@ def run(
     as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
-    """Run the loop, or continue a run of the same name."""
+    """Run the loop, or continue a run of the same name.
+
+    It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
+    cleanly, 4 nothing to train on, 5 worse than before.
+    """
     from ..daemon.suite import Suite, chosen_variants
     from .plan_commands import print_plan, refuse_json
 
@@ -167,7 +171,11 @@ def resume(
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
-    """Continue a paused or interrupted run."""
+    """Continue a paused or interrupted run.
+
+    With its stored configuration; what is made already is used again. A run whose process was
+    paused is told to go on.
+    """
     from ..daemon.resuming import raised_limits, resumption
     from ..run.terminal import say
     from .critique_commands import work_on_answers
@@ -217,7 +225,10 @@ def launch(
     mem: Annotated[str, typer.Option(help="Memory, in Slurm's notation.")] = "64G",
     time: Annotated[str, typer.Option(help="Time limit, in Slurm's notation.")] = "24:00:00",
 ) -> None:
-    """Print a batch file that runs the loop on a cluster."""
+    """Print a batch file that runs the loop on a cluster.
+
+    The job stops in time and submits itself again.
+    """
     from ...configs.schema import ConfigError
     from ..daemon.slurm import Allocation, batch_file
 

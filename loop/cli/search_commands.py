@@ -85,7 +85,10 @@ def reindex(
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the search index up to date."""
+    """Bring the search index up to date.
+
+    With all runs of the lake, or with one.
+    """
     from ..lake.search.text_search import reindexed
     from .tables import print_json
 
@@ -112,14 +115,18 @@ def duplicates(
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,
 ) -> None:
-    """Count copies, near copies and contamination."""
+    """Count copies, near copies and contamination.
+
+    Among candidates and prompts, and of held-out prompts in train.
+    """
     from ..lake.query.row_output import write_frame
-    from ..lake.query.runs import open_run
+    from ..lake.query.runs import open_run, require_iteration
     from ..lake.search.duplicates import duplicates as count
     from ..lake.search.duplicates import worst
 
     with exit_codes():
         reader = open_run(lake, name)
+        require_iteration(reader, iteration)
         found = count(reader, iteration) if show is None else worst(reader, iteration, show)
         reader.close()
         write_frame(found, form, as_json=as_json)

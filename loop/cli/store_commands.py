@@ -38,7 +38,10 @@ def digest(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Print one hash of all that a run has made."""
+    """Print one hash of all that a run has made.
+
+    However it was made: stopped, resumed or at once.
+    """
     from ...stores.digest import beside_digests, run_digest
     from ..data.sanitize import one_line
     from .tables import print_json
@@ -64,7 +67,10 @@ def verify(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Check that all rows and models of a run are there."""
+    """Check that all rows and models of a run are there.
+
+    Exit code 1 if not; the units whose rows are missing or altered are named.
+    """
     from ...stores.inspection import damages
     from ...stores.journal_opening import check_journal
     from ...stores.journal_reader import Reader
@@ -100,7 +106,10 @@ def repair(
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Set damaged files aside, to be made again."""
+    """Set damaged files aside, to be made again.
+
+    Exactly their units are planned again; a damaged journal is mended first.
+    """
     from ...stores.inspection import repair as repair_run
     from ...stores.journal import Journal
     from ...stores.journal_backups import mend
@@ -142,7 +151,10 @@ def gc(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Remove files that a run no longer needs."""
+    """Remove files that a run no longer needs.
+
+    Nothing in the run refers to them; the reason is given for each.
+    """
     from ...stores.garbage import collect, garbage
     from ...stores.journal import Journal
     from ...stores.journal_reader import Reader
@@ -168,7 +180,10 @@ def gc(
 
 
 def compact(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Merge the rows of finished stages into few files."""
+    """Merge the rows of finished stages into few files.
+
+    A run does so by itself; this does it now.
+    """
     from ...stores.journal import Journal
     from ...stores.lake import RunWriter
     from ...stores.packing import pack_all

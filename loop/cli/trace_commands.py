@@ -53,7 +53,10 @@ def show(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show all about a prompt, an answer, a pair or a model."""
+    """Show all about a prompt, an answer, a pair or a model.
+
+    With its prompt, candidates, critiques and pairs, and why these were made.
+    """
     from ..lake.trace.find_row import find_run
     from ..lake.trace.show import shown
 
@@ -84,7 +87,10 @@ def lineage(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Trace a row to its sources and to what came of it."""
+    """Trace a row to its sources and to what came of it.
+
+    Up to prompt, source and M_0, and down to checkpoints and their evaluations.
+    """
     from ...stores.schemas import plain
     from ..lake.trace.find_row import find_run
     from ..lake.trace.graph import print_lineage
@@ -140,7 +146,10 @@ def diff(
     form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two models of a run, prompt by prompt."""
+    """Compare two models of a run, prompt by prompt.
+
+    What changed, by how much, and how surely.
+    """
     from ..lake.query.model_names import iteration_of
     from ..lake.query.runs import open_run
     from ..lake.trace.diff import DiffRequest, diff_of

@@ -59,7 +59,7 @@ def verdict(
     ] = 0.05,
     look: Annotated[
         int | None,
-        typer.Option(min=1, help="Which comparison this is, if you make several: 1, 2 or 3."),
+        typer.Option(min=1, help="Which of several comparisons this is; 1: the first."),
     ] = None,
     worthwhile: Annotated[
         float, typer.Option(min=0, help="The smallest gain worth having.")
@@ -70,7 +70,11 @@ def verdict(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether a model is better than another."""
+    """Tell whether a model is better than another.
+
+    Of a run: what it has decided. Of files: whether b is better than a, prompt by prompt, with a
+    stated error rate.
+    """
     from ..evaluation.recorded_results import ResultFields
     from ..evaluation.recorded_verdict import Standard, verdict_on
 

@@ -12,6 +12,7 @@ from typing import Annotated, cast
 import yaml
 from pydantic import Field, ValidationError
 
+from ...configs.likely_names import meant
 from ...configs.pools import fault, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
@@ -94,7 +95,8 @@ def shipped_texts(aspect: str) -> tuple[str, ...]:
     """
     if aspect not in shipped_aspects():
         raise ConfigError(
-            f"no principles of {aspect!r} are shipped; there are {', '.join(shipped_aspects())}"
+            f"no principles of {aspect!r} are shipped; {meant(aspect, shipped_aspects())}there are "
+            f"{', '.join(shipped_aspects())}"
         )
     return read_texts(TEXTS / f"{aspect}.yaml")
 

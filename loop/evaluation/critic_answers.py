@@ -114,7 +114,10 @@ def _unlabelled(run: RunReader) -> str:
         else f"nothing says which answers of run {name} are right: no prompt has a reference for "
         "math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
-    return f"{why}; let people rate some: `lpfloop annotate {name}`"
+    return (
+        f"{why}; let people rate some: `lpfloop annotate {name}`, or "
+        f"`lpfloop import FILE --run {name} --as annotations`"
+    )
 
 
 def same_answers(

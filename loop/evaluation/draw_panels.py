@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Okabe and Ito's palette, which colour-blind readers can distinguish."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LABEL = 40
-"""The most characters of a label."""
+LABEL, SHORT = 40, 28
+"""The most characters of a label, and of one that stands beside what it names."""
 LEGEND = 10
 """So many parts are named within a panel; of more, the first."""
 WITHIN, COLUMNS = 4, 2
@@ -27,9 +27,14 @@ BAR = 0.8
 """The width of a group of bars, of the room between two."""
 
 
-def label_of(text: str) -> str:
-    """Return a text as a label: on one line, with nothing hidden."""
-    return one_line(text, limit=LABEL)
+def label_of(text: str, limit: int = LABEL) -> str:
+    """Return a text as a label: on one line, with nothing hidden, and not too long."""
+    line = one_line(text, limit=len(text))
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _short(text: str) -> str:
+    return label_of(text, SHORT)
 
 
 def height_of(panel: Panel, least: float) -> float:
@@ -119,7 +124,7 @@ def _draw_intervals(axes: "Axes", panel: Intervals) -> None:
         linewidth=1.5,
     )
     axes.plot([each.value for each in panel.estimates], rows, "o", color=COLOURS[0], markersize=4)
-    axes.set_yticks(rows, [label_of(each.label) for each in panel.estimates])
+    axes.set_yticks(rows, [_short(each.label) for each in panel.estimates])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
 
@@ -139,7 +144,7 @@ def _draw_bars(axes: "Axes", panel: Bars) -> None:
             drawn.append(axes.bar(at, part.values, width, bottom=bottoms, color=colour))
         if panel.stacked:
             bottoms = [b + value for b, value in zip(bottoms, part.values, strict=True)]
-    names = [label_of(group) for group in panel.groups]
+    names = [_short(group) for group in panel.groups]
     if panel.lying:
         axes.set_yticks(places, names)
         axes.invert_yaxis()
@@ -168,7 +173,7 @@ def _name_parts(axes: "Axes", drawn: Sequence[Any], labels: Sequence[str]) -> No
         return
     left_out = len(drawn) - LEGEND
     more = [f"{left_out} more"] if left_out > 0 else []
-    named = [*map(label_of, labels[:LEGEND]), *more]
+    named = [*map(_short, labels[:LEGEND]), *more]
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": COLUMNS}
     axes.legend(drawn[: len(named)], named, **(below if len(drawn) > WITHIN else {}))
 

@@ -23,8 +23,8 @@ MOST = 2000
 NARROWEST, GAP = 16, 2
 SHORT, SHORT_ID = 24, 12
 """A column of values up to this length is shown whole, or not at all; of an id, its beginning."""
-TEXTS = 3
-"""So many columns of texts are shown before all others."""
+TEXTS = ("text", "prompt", "messages", "chosen", "rejected", "completion", "comment", "rationale")
+"""The columns that are shown before all others: what was asked and said."""
 
 Cells = Sequence[Sequence[str]]
 
@@ -134,10 +134,10 @@ def html_table(columns: Sequence[str], rows: Cells) -> str:
 
 
 def _fitting(columns: Sequence[str], cells: Cells, room: int) -> dict[int, int]:
-    """Return how wide each column is that there is room for: texts first, then as they come."""
+    """Return how wide each column is that there is room for: texts first, then others."""
     wanted = [max(len(line[n]) for line in (columns, *cells)) for n in range(len(columns))]
-    texts = [n for n, width in enumerate(wanted) if width > SHORT and not _is_id(columns[n])]
-    least = {n: max(NARROWEST, len(columns[n])) for n in texts[:TEXTS]}
+    texts = [n for n, name in enumerate(columns) if name in TEXTS]
+    least = {n: min(wanted[n], NARROWEST) for n in texts}
     for number, width in enumerate(wanted):
         needed = min(width, SHORT_ID) if _is_id(columns[number]) else min(width, SHORT)
         if number not in least and sum(least.values()) + GAP * len(least) + needed <= room:

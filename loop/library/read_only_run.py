@@ -11,9 +11,6 @@ from ...configs.load import resolved
 from ...stores.address import lake_folder
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
-from ...stores.records import Scope
-from ..lake.query.model_figures import results_by
-from ..lake.query.model_names import PUBLISHED, model_of
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.query.sql import TIMEOUT, query
 from ..lake.trace.diff import DiffRequest, diff
@@ -21,13 +18,13 @@ from ..lake.trace.diff_page import Diff
 from ..lake.trace.find_row import find
 from ..lake.trace.graph import Lineage
 from ..lake.trace.lineage import lineage
-from ..lake.trace.published_model import PublishedModel, configuration, published_model
+from ..lake.trace.published_model import configuration
 from ..lake.trace.show import ShownRow, shown
+from .run_measures import RunMeasures
 from .run_summary import RunSummary, run_summary
-from .table_frames import RunTables
 
 
-class ReadOnlyRun(RunTables):
+class ReadOnlyRun(RunMeasures):
     """A run, read-only. Each call sees all units committed by then, and only whole ones."""
 
     closed = False
@@ -58,27 +55,6 @@ class ReadOnlyRun(RunTables):
     def summary(self) -> RunSummary:
         """Return how the run stands: state, parts, verdicts in words, results, sizes of tables."""
         return run_summary(self._reader)
-
-    def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
-        """Return the figures of every model with their changes since the first, one row each.
-
-        `by` is task or family; `split` is dev or held-out, by default what `lpfloop status` shows.
-
-        Raises:
-            NotMeasuredError: if nothing was measured there.
-        """
-        return results_by(self._reader, by, split).frame
-
-    def model(self, which: str = PUBLISHED, *, by: str | None = None) -> PublishedModel:
-        """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
-
-        By default it is the best that the loop keeps; the latest where it has no verdicts.
-
-        Raises:
-            NoSuchRunError: if the run has no such model.
-            NoSuchFigureError: if nothing was measured that tells the best.
-        """
-        return published_model(self._reader, model_of(self._reader, which, by))
 
     @property
     def config(self) -> dict[str, Any]:

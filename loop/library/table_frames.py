@@ -1,12 +1,23 @@
-"""The tables of a run as lazy frames, one method each."""
+"""The tables of a run as lazy frames, one method each; some with the filters of their commands.
 
+A filter by a word that the run does not have is an error, as with the commands. `text` is a part of
+a text in any case, or a regular expression between slashes; `sort` a column, descending after a
+dash.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 
-from ...stores.derived import derived_names, scan_derived
+from ...stores.derived import scan_derived
+from ...stores.frames import empty
 from ...stores.lake import RunReader
+from ..lake.query import row_lists
+from ..lake.query.row_lists import RowSelection
 from .rows_frame import RowsFrame
+
+Listed = Callable[[RunReader, RowSelection], pl.LazyFrame]
 
 
 class RunTables:
@@ -34,13 +45,87 @@ class RunTables:
         """Return the prompts x."""
         return self._rows("prompts", None)
 
-    def candidates(self, iteration: int | None = None) -> RowsFrame:
-        """Return the candidates: samples, refinements, greedy answers, imported texts."""
-        return self._rows("candidates", iteration)
+    def candidates(
+        self,
+        iteration: int | None = None,
+        *,
+        task: str | None = None,
+        kind: str | None = None,
+        aspect: str | None = None,
+        rating: int | None = None,
+        unscored: bool = False,
+        min_reward: float | None = None,
+        max_reward: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> RowsFrame:
+        """Return the candidates: samples, refinements, greedy answers, imported texts.
 
-    def critiques(self, iteration: int | None = None) -> RowsFrame:
-        """Return the critiques f(x, y), each with its aspects."""
-        return self._rows("critiques", iteration)
+        The length is in tokens; `aspect`, `rating` and `unscored` are about their critiques.
+
+        Raises:
+            ListError: if the run has no such word, or no such column to sort by.
+        """
+        wanted = RowSelection(
+            iteration=iteration,
+            task=task,
+            kind=kind,
+            aspect=aspect,
+            rating=rating,
+            unscored=unscored,
+            min_reward=min_reward,
+            max_reward=max_reward,
+            min_length=min_length,
+            max_length=max_length,
+            text=text,
+            sort=sort,
+            limit=limit,
+        )
+        return self._listed("candidates", row_lists.candidates, wanted)
+
+    def critiques(
+        self,
+        iteration: int | None = None,
+        *,
+        task: str | None = None,
+        kind: str | None = None,
+        aspect: str | None = None,
+        rating: int | None = None,
+        unscored: bool = False,
+        min_reward: float | None = None,
+        max_reward: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> RowsFrame:
+        """Return the critiques f(x, y), each with its aspects.
+
+        The length is in characters; kind and reward are the candidate's.
+
+        Raises:
+            ListError: if the run has no such word, or no such column to sort by.
+        """
+        wanted = RowSelection(
+            iteration=iteration,
+            task=task,
+            kind=kind,
+            aspect=aspect,
+            rating=rating,
+            unscored=unscored,
+            min_reward=min_reward,
+            max_reward=max_reward,
+            min_length=min_length,
+            max_length=max_length,
+            text=text,
+            sort=sort,
+            limit=limit,
+        )
+        return self._listed("critiques", row_lists.critiques, wanted)
 
     def ratings(self, iteration: int | None = None) -> RowsFrame:
         """Return one row for each aspect that a critique rates."""
@@ -70,9 +155,38 @@ class RunTables:
         """Return which of two candidates an annotator prefers."""
         return self._rows("preferences", iteration)
 
-    def grades(self, iteration: int | None = None) -> RowsFrame:
-        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
-        return self._rows("grades", iteration)
+    def grades(
+        self,
+        iteration: int | None = None,
+        *,
+        task: str | None = None,
+        aspect: str | None = None,
+        rating: int | None = None,
+        unscored: bool = False,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> RowsFrame:
+        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10.
+
+        Raises:
+            ListError: if the run has no such word, or no such column to sort by.
+        """
+        wanted = RowSelection(
+            iteration=iteration,
+            task=task,
+            aspect=aspect,
+            rating=rating,
+            unscored=unscored,
+            min_length=min_length,
+            max_length=max_length,
+            text=text,
+            sort=sort,
+            limit=limit,
+        )
+        return self._listed("grades", row_lists.grades, wanted)
 
     def breakdowns(self, iteration: int | None = None) -> RowsFrame:
         """Return the statements of each passage of the answers to prompts of facts."""
@@ -90,9 +204,49 @@ class RunTables:
         """Return what each filter kept and dropped, and why."""
         return self._rows("receipts", iteration)
 
-    def pairs(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:
-        """Return the pairs; `derived` names a table of `lpfloop rederive`."""
-        return self._rows("pairs", iteration, derived)
+    def pairs(
+        self,
+        iteration: int | None = None,
+        *,
+        derived: str | None = None,
+        task: str | None = None,
+        rule: str | None = None,
+        aspect: str | None = None,
+        rating: int | None = None,
+        min_margin: float | None = None,
+        min_reward: float | None = None,
+        max_reward: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> RowsFrame:
+        """Return the pairs; `derived` names a table of `lpfloop.rederive`.
+
+        Reward and length in characters are the chosen answer's, ratings the rejected one's.
+
+        Raises:
+            ListError: if the run has no such word, or no such column to sort by.
+        """
+        wanted = RowSelection(
+            iteration=iteration,
+            task=task,
+            rule=rule,
+            aspect=aspect,
+            rating=rating,
+            min_margin=min_margin,
+            min_reward=min_reward,
+            max_reward=max_reward,
+            min_length=min_length,
+            max_length=max_length,
+            text=text,
+            sort=sort,
+            limit=limit,
+        )
+        if wanted == RowSelection(iteration=iteration):
+            return self._rows("pairs", iteration, derived)
+        return RowsFrame.of(row_lists.pairs(self._reader, wanted, derived))
 
     def demonstrations(
         self, iteration: int | None = None, *, derived: str | None = None
@@ -128,9 +282,11 @@ class RunTables:
         """Return the prompt-level rows behind the evaluations."""
         return self._rows("scores", iteration)
 
-    def derived(self) -> list[str]:
-        """Return the names of the run's derived tables."""
-        return derived_names(self.folder)
+    def _listed(self, table: str, listed: Listed, wanted: RowSelection) -> RowsFrame:
+        """Return all rows of a table, or those that a list selects; the columns are the same."""
+        if wanted == RowSelection(iteration=wanted.iteration):
+            return self._rows(table, wanted.iteration)
+        return RowsFrame.of(listed(self._reader, wanted).select(empty(table).columns))
 
     def _rows(self, table: str, iteration: int | None, derived: str | None = None) -> RowsFrame:
         if derived is None:

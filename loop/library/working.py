@@ -16,19 +16,6 @@ from ..lake.query.runs import open_run
 from ..run.terminal import say
 from .read_only_run import ReadOnlyRun
 
-__all__ = [
-    "Configuration",
-    "Display",
-    "Place",
-    "RunOptions",
-    "lake_at",
-    "opened_in",
-    "resume",
-    "run_loop",
-    "run_of",
-    "run_options",
-]
-
 Configuration = str | Path | Mapping[str, object] | RunConfig
 """A preset's name, a YAML file, what such a file holds, or a whole configuration."""
 Place = str | Path

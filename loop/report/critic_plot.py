@@ -9,23 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ...stores.lake import RunReader, run_names
-from ...stores.records import SCORED
+from ...stores.lake import RunReader
 from ..data.splits import DEV, HELD_OUT
-from ..evaluation.panels import Heights, Histogram, Intervals, Lines, Panel, PlottedValue, Series
-from ..lake.imports.answers_file import stored_answers
+from ..evaluation.panels import Heights, Histogram, Lines, Panel, Series
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
-from ..lake.query.runs import open_run
-from ..lake.statistics.bootstrap import numbered
-from ..lake.statistics.roc_area import area_estimate
+from .reference_effect import auroc_of, both_ways, reference_panels
 from .report_plot import ReportPlot, names_of
 
 ALL, REWARD = "all aspects", "reward"
 LIMIT = 2000
 """So many answers of an iteration at most: their ids are hashes, so the first are any."""
-DRAWS, SEED = 200, 0
 RATING_BINS, REWARD_BINS = 9, 20
-WAYS = {True: "with", False: "without"}
 MISSING = (
     "no answer was both rated by a model and verified: nothing was evaluated, nothing can be "
     "verified, or the verifier itself is the critic"
@@ -47,7 +41,7 @@ def critic_plot(runs: Sequence[RunReader]) -> ReportPlot:
     areas = [row for each in rated for row in _areas(each)]
     alone = rated[0] if len(rated) == 1 else None
     bars = [] if alone is None else [*_distributions(alone)]
-    ways = [row for run in runs for row in _both_ways(run)] if alone is not None else []
+    ways = [row for run in runs for row in both_ways(run)] if alone is not None else []
     command = f"critic-check {names_of(runs)[0]}"
     asked = f"`lpfloop {command} --without-reference 200` asks the critic again about some answers"
     return ReportPlot(
@@ -60,7 +54,7 @@ def critic_plot(runs: Sequence[RunReader]) -> ReportPlot:
         ),
         command=f"lpfloop {command} --by iteration,aspect --distributions",
         rows=_rows(areas, bars, ways),
-        panels=[*_lines(areas, several=alone is None), *_histograms(bars), *_intervals(ways)],
+        panels=[*_lines(areas, several=alone is None), *_histograms(bars), *reference_panels(ways)],
         missing=MISSING,
         notes=[] if ways or alone is None else [f"{asked}; then this shows both ways."],
     )
@@ -111,25 +105,8 @@ def _areas(rated: RatedRun) -> Iterator[dict[str, object]]:
             "benchmark": rated.benchmark,
             "iteration": iteration,
             "aspect": aspect,
-            **_area(own),
+            **auroc_of(own),
         }
-
-
-def _area(own: pl.DataFrame) -> dict[str, float | int | None]:
-    """Return the area under the ROC curve of some answers, with its interval."""
-    found = area_estimate(
-        own["value"].to_numpy().astype(np.float64),
-        own["right"].to_numpy(),
-        numbered(own["cluster"].to_list()),
-        draws=DRAWS,
-        seed=SEED,
-    )
-    return {
-        "n": own.height,
-        "auroc": found and 100 * found.value,
-        "auroc_low": None if found is None or found.low is None else 100 * found.low,
-        "auroc_high": None if found is None or found.high is None else 100 * found.high,
-    }
 
 
 def _distributions(rated: RatedRun) -> Iterator[dict[str, object]]:
@@ -158,63 +135,6 @@ def _distributions(rated: RatedRun) -> Iterator[dict[str, object]]:
                         "high": float(high),
                         "count": int(number),
                     }
-
-
-def _both_ways(run: RunReader) -> Iterator[dict[str, object]]:
-    """Give, of answers that were judged with and without the reference, what each way tells."""
-    for other in _asked_again(run):
-        right = verified_answers(run, None).select("candidate_id", "task", "right", "prompt_id")
-        for reference, own in _ratings_of(run, other):
-            known = own.join(right.unique("candidate_id"), on="candidate_id")
-            known = known.with_columns(cluster="prompt_id")
-            for (task,), part in sorted(known.partition_by("task", as_dict=True).items()):
-                yield {
-                    "what": "reference",
-                    "run": run.folder.name,
-                    "task": task,
-                    "reference": reference,
-                    **_area(part),
-                }
-
-
-def _asked_again(run: RunReader) -> list[str]:
-    """Return the runs beside this one in which its critic was asked the other way."""
-    lake, wanted = (
-        run.folder.parent.parent,
-        {f"{run.folder.name} {w} reference" for w in WAYS.values()},
-    )
-    found = list[str]()
-    for name in run_names(lake):
-        if not name.startswith("critique-"):
-            continue
-        other = open_run(lake, name)
-        answers = stored_answers(other.journal)
-        other.close()
-        if answers is not None and answers.source in wanted:
-            found.append(name)
-    return sorted(found)
-
-
-def _ratings_of(run: RunReader, name: str) -> list[tuple[bool, pl.DataFrame]]:
-    """Return the mean ratings of the answers that two runs critiqued, by who saw the reference."""
-    other = open_run(run.folder.parent.parent, name)
-    again = _mean_ratings(other).collect()
-    other.close()
-    first = _mean_ratings(run).filter(pl.col("candidate_id").is_in(again["candidate_id"].implode()))
-    once = first.collect().filter("reference_used")
-    shared = again.filter(~pl.col("reference_used")).join(once, on="candidate_id", how="semi")
-    return [(True, once.join(shared, on="candidate_id", how="semi")), (False, shared)]
-
-
-def _mean_ratings(run: RunReader) -> pl.LazyFrame:
-    ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating").cast(pl.Float64))
-    return (
-        run.scan("critiques", columns={"candidate_id", "reference_used", "aspects", "status"})
-        .filter(pl.col("status") == SCORED)
-        .select("candidate_id", "reference_used", value=ratings.list.mean())
-        .drop_nulls("value")
-        .unique("candidate_id", keep="first", maintain_order=True)
-    )
 
 
 def _rows(*parts: Sequence[dict[str, object]]) -> pl.DataFrame:
@@ -285,23 +205,3 @@ _SIDES = (("right", True), ("wrong", False))
 def _shares(said: str, counts: pl.Series) -> Heights:
     total = counts.sum()
     return Heights(label=f"{said} ({total:,})", values=(counts / max(1, total)).to_list())
-
-
-def _intervals(ways: Sequence[dict[str, object]]) -> Iterator[Panel]:
-    known = [row for row in ways if row["auroc"] is not None]
-    if known:
-        frame = _rows(known).sort("task", "reference", descending=[False, True])
-        yield Intervals(
-            estimates=[
-                PlottedValue(
-                    label=f"{row['task']}, {WAYS[row['reference']]} ({row['n']})",
-                    value=row["auroc"],
-                    low=row["auroc"] if row["auroc_low"] is None else row["auroc_low"],
-                    high=row["auroc"] if row["auroc_high"] is None else row["auroc_high"],
-                )
-                for row in frame.iter_rows(named=True)
-            ],
-            title="with and without the reference",
-            x_label="AUROC of ratings of the same answers, %",
-            level=50.0,
-        )

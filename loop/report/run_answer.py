@@ -122,7 +122,11 @@ def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
         yield f"Surely worse since M_0 on held-out prompts: {named}{more}."
     most = lost_since(run, run_results(run, by=("all",)))
     if most is not None:
-        yield ("" if surely else "No task or family is surely worse; ") + f"{lost_line(most)}."
+        line = lost_line(most)
+        if surely:
+            yield f"{line[0].upper()}{line[1:]}."
+        else:
+            yield f"No task or family is surely worse; {line}."
     elif not surely:
         yield "No task and no family of prompts is worse than it was."
 

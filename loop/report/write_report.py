@@ -5,15 +5,38 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...stores.durable import make_folder, write_file
+from ...stores.lake import RunReader
 from ...stores.outputs import output_file, output_files
 from ...stores.targets import TargetError, file_target, folder_target
-from ..evaluation.plots import svg_file
+from ..evaluation.plots import require_matplotlib, svg_file
 from .report_page import MARK
-from .run_report import Report
+from .run_report import Report, run_report
 
 FOLDER, PAGE = "report", "report.html"
 HEAD = 2000
 """In so many bytes at its beginning a report says that it is one."""
+
+
+def write_run_report(
+    run: RunReader, state: str, *, output: Path | None, plots: Path | None, force: bool
+) -> Path:
+    """Write the report of a run, by default into its folder; return where its page is.
+
+    Raises:
+        FormError: if Matplotlib is not installed.
+        TargetError: if a place cannot be written, or something else is there and not `force`.
+    """
+    require_matplotlib("a report")
+    check_places(output, plots, force=force)
+    page = output or report_folder(run.folder) / PAGE
+    found = run_report(run, state)
+    if output is None:
+        keep_report(found, page.parent)
+    else:
+        output_report(found, output, force=force)
+    if plots is not None:
+        output_plots(found, plots, force=force)
+    return page
 
 
 def check_places(page: Path | None, plots: Path | None, *, force: bool) -> None:
@@ -45,8 +68,8 @@ def report_folder(run: Path) -> Path:
         raise _elsewhere(run / FOLDER, error) from error
 
 
-def keep_report(report: Report, folder: Path) -> Path:
-    """Write a report and its plots into the folder that is theirs; return the page's path.
+def keep_report(report: Report, folder: Path) -> None:
+    """Write a report and its plots into the folder that is theirs.
 
     Raises:
         TargetError: if nothing can be written there.
@@ -56,7 +79,6 @@ def keep_report(report: Report, folder: Path) -> Path:
             write_file(folder / name, data)
     except OSError as error:
         raise _elsewhere(folder, error) from error
-    return folder / PAGE
 
 
 def _elsewhere(folder: Path, error: OSError) -> TargetError:

@@ -14,7 +14,7 @@ from ...stores.records import CandidateKind
 from ..lake.trace.word_diff import Span, word_diff
 from .drawing import address
 from .page_rows import choices, page_rows
-from .row_sources import Listed
+from .row_sources import Listed, unindexed
 from .viewing import Viewing
 from .wanted import Wanted, wanted
 
@@ -68,6 +68,7 @@ class ListPages:
     def _page(self, run: RunReader, table: Listed, asked: Wanted) -> Response:
         found = page_rows(self.viewing.lake, run, table, asked)
         name = run.folder.name
+        searched = asked.words is not None
         here = ("runs", name, table)
         following = None if found.next is None else address(*here, **asked.given, start=found.next)
         return self.viewing.page(
@@ -82,6 +83,7 @@ class ListPages:
             choices=self._choices(run),
             indexed=is_there(index_folder(self.viewing.lake)),
             found=found,
+            behind=unindexed(self.viewing.lake, run, table) if searched else 0,
             rows=[_with_changes(row) for row in found.rows] if table == "pairs" else found.rows,
             first=address(*here, **asked.given),
             following=following,

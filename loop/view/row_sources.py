@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from ...stores.index import SEARCHED, Index, index_folder
+from ...stores.index import SEARCHED, Index, index_folder, part_key
 from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.figures import shown_split
@@ -51,12 +51,18 @@ class Source:
         """
         if self.order is None:
             return self.frame.slice(at, size).with_row_index("at", offset=at).filter(*conditions)
+        rows = self.frame.filter(*conditions)
+        best = rows.select(self.order).drop_nulls()
         pick = pl.LazyFrame.top_k if self.descending else pl.LazyFrame.bottom_k
-        # Equal values in the order of their prompts, so that no page repeats another's rows.
-        by = [self.order, "prompt_id"]
-        narrow = self.frame.filter(*conditions).select(self.key, *by)
-        rows = pick(narrow, at + size, by=by)
-        ordered = rows.sort(by, descending=self.descending, nulls_last=True)
+        found = pick(best, at + size, by=self.order).collect()[self.order]
+        if len(found) == at + size:
+            last = found.min() if self.descending else found.max()
+            kept = pl.col(self.order)
+            rows = rows.filter(kept >= last if self.descending else kept <= last)
+        # Equal values in the order of their ids, so that no page repeats another's rows.
+        by = [self.order, self.key]
+        narrow = rows.select(self.key, "prompt_id", self.order)
+        ordered = narrow.sort(by, descending=[self.descending, False], nulls_last=True)
         return ordered.slice(at, size).with_row_index("at", offset=at)
 
 
@@ -167,6 +173,13 @@ def _matching(lake: Path, run: RunReader, table: Listed, wanted: Wanted, words: 
     if table == "candidates":
         missing += [*(["kind"] if rows.kind else []), *(["reward"] if rewarded else [])]
     return Source(key=KEYS[table], frame=ids.lazy(), total=ids.height, missing=missing)
+
+
+def unindexed(lake: Path, run: RunReader, table: str) -> int:
+    """Return how many rows of a list the search index does not have yet."""
+    indexed = Index(index_folder(lake)).indexed()
+    parts = run.journal.parts(table=table)
+    return sum(p.rows for p in parts if p.rows and part_key(run.folder.name, p) not in indexed)
 
 
 def _total(run: RunReader, table: str, iteration: int | None) -> int:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ...stores.journal_pages import DamagedJournalError
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunReader, run_names
 from ..daemon.status import daemon_of, overview
@@ -126,7 +127,7 @@ def run_line(viewing: Viewing, name: str) -> RunLine:
                 iterations=max((stage.iteration for stage in stages), default=0),
                 rows=sum(file.rows for file in run.journal.files(table="candidates")),
             )
-    except JournalError as error:
+    except (JournalError, DamagedJournalError) as error:
         return RunLine(name=name, problem=str(error))
 
 

@@ -18,6 +18,6 @@ def test_another_spelling_is_likelier_than_a_near_name():
 def test_a_long_list_is_cut_and_says_how_to_see_the_rest():
     names = [f"n{number}" for number in range(SHOWN + 3)]
     assert listed(names[:SHOWN]).count(", ") == SHOWN - 1
-    assert listed(names, "`all` lists them").endswith("n11 and 3 more (`all` lists them)")
+    assert listed(names, "`all` lists them").endswith("n15 and 3 more (`all` lists them)")
     assert listed([]) == "none"
-    assert alike("n14", names)[0] == "n14"
+    assert alike("n18", names)[0] == "n18"

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from examples import PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import PROMPT
 from lpfloop.configs.schema import ConfigError, GradingConfig
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
 from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader, form_text

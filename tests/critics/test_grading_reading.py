@@ -1,10 +1,10 @@
 """Grades are read as they are written, all of a prompt's or none, and never guessed."""
 
 import pytest
-from examples import PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import PROMPT
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.grade_reply import FIELD, HEADING, without_labels
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES

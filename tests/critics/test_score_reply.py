@@ -5,10 +5,10 @@ import time
 from collections import Counter
 
 import pytest
-from examples import PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import PROMPT
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import GradeScale
 from lpfloop.critics.grading.grader import Grader

@@ -21,12 +21,12 @@ from crashing import (
     whole,
     write_prompts,
 )
-from examples import CRITIQUE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from turns import rows, turn
 from typer.testing import CliRunner
 
+from examples import CRITIQUE
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.cli.app import app

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from examples import CANDIDATE
 from hypothesis import given
 from hypothesis import strategies as st
 from judges import judged_config
 from turns import rows, turn
 
+from examples import CANDIDATE
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration

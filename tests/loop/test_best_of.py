@@ -7,10 +7,10 @@ from math import comb
 from random import Random
 
 import pytest
-from examples import CANDIDATE, REWARD
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, REWARD
 from lpfloop.loop.evaluation.best_of_curve import counts, expectations, ranked, weights
 
 

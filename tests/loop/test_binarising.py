@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from examples import CANDIDATE, GRADE, PROMPT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, GRADE, PROMPT
 from lpfloop.configs.recipes import Binarisation
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
 from lpfloop.loop.data.binarize import (

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import told
-from examples import CHECKPOINT
 from typer.testing import CliRunner
 
+from examples import CHECKPOINT
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.compare_runs import results
 from lpfloop.loop.evaluation.pairwise_verdicts import apart, pairwise_verdicts
@@ -127,6 +127,14 @@ def test_a_run_that_shares_nothing_with_the_others_is_named(lake, tmp_path):
     assert "shares no measured prompt with any other" in page.read_text()
     found = results(lake, [WORSE, BETTER, ELSEWHERE])
     assert {run for result in apart(found) for run in result.runs} <= {ELSEWHERE}
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(lake, tmp_path):
+    for place in (tmp_path, tmp_path / "missing" / "page.html", lake / "page.html"):
+        done = call(lake, WORSE, "nosuch", "--report", place)
+        assert done.exit_code == Exit.BAD_INPUT
+        assert str(place) in "".join(done.output.split("\n"))
+        assert "nosuch" not in done.output
 
 
 def test_a_file_that_is_no_report_is_not_replaced(lake, tmp_path):

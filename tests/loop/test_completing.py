@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from endpoints import answering
-from examples import CANDIDATE, PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 from turns import rows, turn
 
+from examples import CANDIDATE, PROMPT
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, SamplingConfig
 from lpfloop.loop.daemon.job import Job

@@ -5,10 +5,10 @@ from itertools import combinations, pairwise
 
 import polars as pl
 import pytest
-from examples import CANDIDATE, PREFERENCE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, PREFERENCE
 from lpfloop.configs.annotation import AnnotationConfig
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError

@@ -4,10 +4,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from examples import CHECKPOINT, VERDICT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import CHECKPOINT, VERDICT
 from lpfloop.configs.verdict import VerdictConfig
 from lpfloop.loop.evaluation.course import Course, standing_after, told
 from lpfloop.stores.records import Against, Checkpoint, PolicyVerdict

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 from examples import CANDIDATE, CRITIQUE, SCORE
-
 from lpfloop.critics.verify import Verdict
 from lpfloop.loop.evaluation.metrics import MeasuredAnswers, prompt_scores, summarise
 from lpfloop.stores.records import AspectRating

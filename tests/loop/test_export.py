@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from examples import CANDIDATE, CRITIQUE, DEMONSTRATION, PAIR, PROMPT, REWARD
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loaders import loader
 from typer.testing import CliRunner
 
+from examples import CANDIDATE, CRITIQUE, DEMONSTRATION, PAIR, PROMPT, REWARD
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.data.file_row import as_row
 from lpfloop.loop.data.rating_scale import SCALES

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from commands import call
 from crashing import KILLED, Attempt, Silent, loop, small_config, whole
-from examples import PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 from reviews import BAD, GOOD, write_prompts
 
+from examples import PROMPT
 from lpfloop.configs.filters import RuleFilters
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError

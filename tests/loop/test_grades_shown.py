@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from examples import GRADE, PAIR
 from told import BAD, GOOD, LACKING, PAIRED, made, write_run
 from typer.testing import CliRunner
 
+from examples import GRADE, PAIR
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.trace.find_row import Found
 from lpfloop.loop.lake.trace.story import Story

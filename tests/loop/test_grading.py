@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import scripts
-from examples import CANDIDATE
 from graders import rating_of
 from turns import rows, turn
 
+from examples import CANDIDATE
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, GradingConfig
 from lpfloop.critics.grading.graded_aspects import FINE_GRAINED

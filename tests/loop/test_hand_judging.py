@@ -141,7 +141,7 @@ def test_an_order_depends_on_the_seed_alone(tmp_path):
 def test_where_nothing_was_rated_only_chance_decides(tmp_path):
     answers = [answer(n, which) for n in range(2) for which in (0, 1)]
     write_run(tmp_path, [prompt(0), prompt(1)], answers, [], [])
-    with pytest.raises(InputError, match="take --rule random"):
+    with pytest.raises(InputError, match="take --order random"):
         order(tmp_path)
     assert len(order(tmp_path, rule="random")) == 2
 
@@ -150,9 +150,9 @@ def test_where_nothing_was_rated_only_chance_decides(tmp_path):
     ("words", "sentence"),
     [
         (("--task", "poems"), "--task poems: the run's tasks are math"),
-        (("--iteration", "7"), "--iteration 7: there are answers of iterations 1"),
-        (("--rule", "best"), "--rule best: there is no such rule; the rules are disagreement"),
-        (("--as", " "), "' ' is no name to judge under"),
+        (("--iteration", "7"), "--iteration 7: run judged has no whole answers there to judge"),
+        (("--order", "best"), "--order best: there is no such order; the orders are disagreement"),
+        (("--annotator", " "), "' ' is no name to judge under"),
         (("--pairs", "--aspect", "Readability"), "which is better as a whole"),
         ((), "annotate needs a terminal"),
     ],
@@ -266,7 +266,7 @@ def test_what_is_said_by_hand_equals_what_is_imported(tmp_path):
     bring_in_alone(folder)
     path = tmp_path / "same.jsonl"
     path.write_text("".join(f"{row}\n" for row in rows))
-    told("import", path, "--run", RUN, "--format", "annotations", "--lake", tmp_path)
+    told("import", path, "--run", RUN, "--as", "annotations", "--lake", tmp_path)
     with closing(open_run(tmp_path, RUN)) as run:
         assert run.scan("critiques").filter(pl.col("critic") == "human:ada").collect().height == 2
 
@@ -277,7 +277,7 @@ def test_times_are_imported_with_their_zone_or_not_at_all(tmp_path):
     row = {"candidate_id": candidate_id(0, 0), "annotator": "cy", "ratings": {"Correctness": 1}}
     said = {**row, "judged_at": "2026-05-01T11:30:00+02:00", "judged_seconds": 7.5}
     path.write_text(json.dumps(said))
-    words = ("import", path, "--run", RUN, "--format", "annotations", "--lake", tmp_path)
+    words = ("import", path, "--run", RUN, "--as", "annotations", "--lake", tmp_path)
     told(*words)
     (found,) = lines(told("annotations", RUN, "--lake", tmp_path))
     assert (found["judged_at"], found["seconds"]) == ("2026-05-01T09:30:00.000+00:00", 7.5)
@@ -368,7 +368,7 @@ def test_quality_is_told_by_person_and_day(tmp_path):
         for which in (0, 1)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told("import", path, "--run", RUN, "--format", "annotations", "--lake", tmp_path)
+    told("import", path, "--run", RUN, "--as", "annotations", "--lake", tmp_path)
     done = CliRunner().invoke(app, ["annotations", RUN, "--quality", "--lake", str(tmp_path)])
     found = {(row["annotator"], row["day"]): row for row in lines(done.stdout)}
     assert found["human:ada", "2020-01-01"]["seconds"] == 60
@@ -408,9 +408,9 @@ def test_the_later_judgement_of_a_person_decides_and_both_stay(tmp_path):
     first, second = pair_card.item.ids
     vote = {"first_id": first, "second_id": second, "annotator": "ada", "preferred": "tie"}
     path.write_text(json.dumps(vote))
-    told("import", path, "--run", RUN, "--format", "annotations", "--lake", tmp_path)
+    told("import", path, "--run", RUN, "--as", "annotations", "--lake", tmp_path)
     path.write_text(json.dumps({**vote, "annotator": "bo"}))
-    told("import", path, "--run", RUN, "--format", "annotations", "--lake", tmp_path)
+    told("import", path, "--run", RUN, "--as", "annotations", "--lake", tmp_path)
     people = json.loads(told("judge-check", RUN, "--json", "--lake", tmp_path))
     (measured,) = [one for one in people["annotators"] if one["name"] == "people"]
     assert measured["verdicts"] == 2
@@ -434,7 +434,7 @@ def test_rederive_makes_pairs_by_what_people_said(tmp_path):
         said = run.scan("critiques").filter(pl.col("critic") == "human:ada").collect()
     wrong = set(said["candidate_id"])
     told("rederive", RUN, "--rule", "success_vs_failure", "--name", "after", "--lake", tmp_path)
-    lists = ("pairs", RUN, "--format", "jsonl", "--lake", tmp_path, "--name")
+    lists = ("pairs", RUN, "--format", "jsonl", "--lake", tmp_path, "--derived")
     made = {
         name: {row["chosen_id"] for row in lines(told(*lists, name))}
         for name in ("before", "after")

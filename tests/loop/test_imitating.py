@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from examples import CANDIDATE, CHECKPOINT, PREFERENCE, PROMPT
 
+from examples import CANDIDATE, CHECKPOINT, PREFERENCE, PROMPT
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import PromptsConfig
 from lpfloop.loop.data.files import InputError

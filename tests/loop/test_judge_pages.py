@@ -197,7 +197,7 @@ def test_a_form_that_is_sent_twice_judges_once(tmp_path, client):
     [
         ({"as": ""}, "is no name to judge under"),
         ({"as": "a\x1bb"}, "is no name to judge under"),
-        ({"rule": "best"}, "there is no such rule"),
+        ({"rule": "best"}, "there is no such order"),
         ({"judged": "all"}, "is neither ratings nor pairs"),
         ({"overlap": "7"}, "is no number from 0 to 1"),
         ({"people": "nan"}, "is no number from 0 to 20"),

@@ -180,7 +180,7 @@ def test_what_a_model_wrote_runs_nothing_and_hides_nothing(tmp_path):
 @pytest.mark.crash
 def test_a_real_terminal_is_enough(tmp_path):
     plain_run(tmp_path)
-    terminal = Terminal("annotate", RUN, "--as", "ada", "--lake", tmp_path)
+    terminal = Terminal("annotate", RUN, "--annotator", "ada", "--lake", tmp_path)
     terminal.read_until("quit")
     terminal.press("1")
     terminal.read_until("failure")

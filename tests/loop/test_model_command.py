@@ -6,12 +6,12 @@ import stat
 from dataclasses import replace
 
 import pytest
-from examples import CHECKPOINT
 from published import FIRST, SUCCESS, add_rows, published_run
 from told import PAIRED, told_run, write_run
 from typer.testing import CliRunner
 
 import lpfloop
+from examples import CHECKPOINT
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.common import Exit
 from lpfloop.policies.workers.identity import check_folder

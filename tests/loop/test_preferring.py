@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from examples import CANDIDATE, PREFERENCE, PROMPT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, PREFERENCE, PROMPT
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.training_rows import Outcome
 from lpfloop.loop.stages.prefer import preferred_pairs

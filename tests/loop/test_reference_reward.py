@@ -7,12 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from crashing import Silent, write_prompts
-from examples import CANDIDATE
 from hypothesis import given
 from hypothesis import strategies as st
 from online_steps import STEPS, online_config, train
 
 import lpfloop.loop.stages.publish
+from examples import CANDIDATE
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from crashing import RUN, loop, quick_folder, small_config, stand_ins, whole, write_prompts
-from examples import CANDIDATE, CRITIQUE, REWARD
 
+from examples import CANDIDATE, CRITIQUE, REWARD
 from lpfloop.loop.daemon.planning import planned
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.runs import open_run

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from examples import CHECKPOINT, SCORE, STANDING
 from told import prompt, write_run
 from typer.testing import CliRunner
 
+from examples import CHECKPOINT, SCORE, STANDING
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.evaluation.metrics import summarise
 from lpfloop.loop.lake.query.model_figures import run_results

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from commands import call
-from examples import PROMPT, SCORE, STANDING
 
+from examples import PROMPT, SCORE, STANDING
 from lpfloop.loop.cli.compare_commands import write_comparison
 from lpfloop.loop.evaluation.compare_runs import by_method, incomparable, results
 from lpfloop.loop.evaluation.metrics import summarise

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import typer
 from asked import RUNS, make_lake
-from examples import ALARM, VERDICT
 from typer.testing import CliRunner
 
+from examples import ALARM, VERDICT
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.lake.query.run_needs import (
     LOW_BYTES,

@@ -18,9 +18,9 @@ from crashing import (
     stand_ins,
     write_prompts,
 )
-from examples import DEMONSTRATION, GRADE, STATISTIC
 from typer.testing import CliRunner
 
+from examples import DEMONSTRATION, GRADE, STATISTIC
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.panels import Lines
 from lpfloop.loop.evaluation.plots import plot_bytes

@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from examples import CHECKPOINT, SCORE
 from hypothesis import given
 from hypothesis import strategies as st
 from told import prompt, write_run
 from typer.testing import CliRunner
 
+from examples import CHECKPOINT, SCORE
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.evaluation.metrics import summarise
 from lpfloop.loop.lake.statistics.paired import change

@@ -5,7 +5,6 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
-from examples import CANDIDATE, PAIR, PREFERENCE, PROMPT, YIELD
 from hypothesis import given
 from hypothesis import strategies as st
 from told import (
@@ -27,6 +26,7 @@ from told import (
 )
 from typer.testing import CliRunner
 
+from examples import CANDIDATE, PAIR, PREFERENCE, PROMPT, YIELD
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.sanitize import HIDDEN
 from lpfloop.loop.lake.trace.find_row import Found

@@ -5,8 +5,8 @@ import sys
 import duckdb
 import pytest
 from asked import PROMPTS, SAMPLES, make_lake
-from examples import CANDIDATE
 
+from examples import CANDIDATE
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.query.sql import COLUMNS, SqlError, answer, query
 from lpfloop.stores.derived import deriving

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from examples import CHECKPOINT
 from told import HELD_OUT, M0, M1, answers
 from typer.testing import CliRunner
 
+from examples import CHECKPOINT
 from lpfloop.configs.alarms import AlarmsConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.prompt_rows import to_prompt

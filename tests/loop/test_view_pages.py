@@ -14,6 +14,7 @@ from shown_lake import write_run
 from starlette.testclient import TestClient
 from viewed import viewing
 
+from lpfloop.loop.lake.search.text_search import reindex
 from lpfloop.loop.view import page_rows
 from lpfloop.loop.view.site import site
 
@@ -120,6 +121,22 @@ def test_prompts_whose_answers_got_worse_are_found(client):
     assert walk(client, "/critiques?flip=gained") == []
 
 
+def test_words_are_looked_for_in_the_index_to_which_nothing_is_added(tmp_path):
+    write_run(tmp_path, "seen", TEXTS, configuration())
+    reindex(tmp_path)
+    write_run(tmp_path, "later", ["unheard words"], configuration())
+    client = TestClient(site(tmp_path))
+    found = numbers(ids(client, "/candidates?how=words&text=number+007"))
+    assert found[0] == 7
+    assert numbers(walk(client, '/candidates?how=words&text="answer number 007"&rating=1')) == [7]
+    assert walk(client, '/candidates?how=words&text="answer number 007"&rating=-1') == []
+    answer = client.get("/runs/later/candidates?how=words&text=unheard")
+    assert "No row passes" in answer.text
+    assert "2 rows of this run are not indexed yet" in answer.text
+    wrong = client.get(f"{RUN}/candidates?how=words&text=number&sort=reward")
+    assert wrong.status_code == 400
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
@@ -148,6 +165,19 @@ def test_what_is_not_there_is_said(client, path):
     answer = client.get(path, follow_redirects=False)
     assert answer.status_code == 404
     assert "This cannot be shown" in answer.text
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(tmp_path):
+    write_run(tmp_path, "seen", TEXTS[:2], configuration())
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "journal.sqlite").write_bytes(b"no journal" * 1000)
+    client = TestClient(site(tmp_path))
+    listed = client.get("/").text
+    assert 'href="/runs/seen"' in listed
+    assert "problem" in listed
+    broken = client.get("/runs/broken")
+    assert broken.status_code == 500
+    assert "lpfloop lake" in broken.text
 
 
 def test_asking_changes_nothing(lake, client):

@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from examples import PAIR
 from families import FAMILIES, begin_family
 from thinking import TAGS, thinking_model
 from trainings import DPO, SFT
 from trainings import turn as turn_of
 
+from examples import PAIR
 from lpfloop.policies.engines.chat_template import ALPACA, load_tokenizer
 from lpfloop.policies.engines.thinking import Thinking, with_thought
 from lpfloop.policies.trainers.trained_turns import chat_of

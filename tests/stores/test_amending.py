@@ -4,8 +4,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from examples import PREFERENCE, REWARD
 
+from examples import PREFERENCE, REWARD
 from lpfloop.stores import packing
 from lpfloop.stores.committer import Finished
 from lpfloop.stores.inspection import damages

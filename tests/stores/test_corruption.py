@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from examples import PAIR
 
+from examples import PAIR
 from lpfloop.stores.durable import publish_folder
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder, check_part, read_part

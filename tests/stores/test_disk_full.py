@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from examples import CANDIDATE, PAIR, REWARD
 
+from examples import CANDIDATE, PAIR, REWARD
 from lpfloop.stores import durable, sealing
 from lpfloop.stores.failpoints import FAILPOINTS, armed, observed
 from lpfloop.stores.schemas import to_table

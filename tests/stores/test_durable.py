@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from examples import CANDIDATE, PAIR
 
+from examples import CANDIDATE, PAIR
 from lpfloop.stores.durable import (
     TEMPORARY,
     link,

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from examples import PAIR
 
+from examples import PAIR
 from lpfloop.stores import durable, failpoints, sealing
 from lpfloop.stores.failpoints import (
     ACTIONS,

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from examples import CANDIDATE, PROMPT, REWARD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, PROMPT, REWARD
 from lpfloop.stores.committer import Finished
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import ContradictionError, FencedError, Journal

@@ -4,9 +4,9 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from examples import CANDIDATE
 from typer.testing import CliRunner
 
+from examples import CANDIDATE
 from lpfloop.loop.cli.app import app
 from lpfloop.stores.digest import canonical_rows, run_digest
 from lpfloop.stores.journal import Journal

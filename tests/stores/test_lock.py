@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from examples import REWARD
 
+from examples import REWARD
 from lpfloop.stores.durable import make_folder
 from lpfloop.stores.journal import Done, FencedError, Journal
 from lpfloop.stores.journal_reader import Reader

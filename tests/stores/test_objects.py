@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
-from examples import CANDIDATE, PAIR
 from s3 import KEYS, BadWay, bad_way
 
+from examples import CANDIDATE, PAIR
 from lpfloop.stores import bucket as bucket_module
 from lpfloop.stores import durable
 from lpfloop.stores.address import ADDRESS

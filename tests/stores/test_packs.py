@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from examples import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 from lpfloop.stores import packing
 from lpfloop.stores.digest import canonical_rows, run_digest
 from lpfloop.stores.garbage import collect, garbage
@@ -343,3 +343,20 @@ def test_forgetting_a_stage_forgets_its_packs(writer, folder):
     with closing(RunReader(folder)) as reader:
         assert reader.scan("rewards").collect().height == 0
     assert any(piece.path.parent.name == "rewards" for piece in garbage(writer.journal))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_rows_are_read_by_their_places_in_a_scan(folder, packed, lost):
+    with closing(make(folder, [5, 0, 7, 3])) as writer:
+        if packed:
+            pack_all(writer.journal)
+        if lost:
+            writer.journal.lose("1-2")
+    with closing(RunReader(folder)) as reader:
+        names = ["candidate_id", "text"]
+        every = reader.scan("candidates").select(names).collect()
+        places = [0, 1, 4, 5, every.height - 1]
+        found = reader.rows_at("candidates", places, set(names))
+        assert pl.concat(pl.collect_all(found)).select(names).equals(every[places])
+        assert reader.rows_at("candidates", [], set(names)) == []

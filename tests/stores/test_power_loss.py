@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from examples import ONE_OF_EACH, REWARD
 from power_loss import Disk, sha256
 
+from examples import ONE_OF_EACH, REWARD
 from lpfloop.stores import durable, operations, sealing
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.journal import Journal

@@ -4,9 +4,9 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from examples import PROMPT, SCORE
 from typer.testing import CliRunner
 
+from examples import PROMPT, SCORE
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.run.fork import Fork
 from lpfloop.stores.journal import Journal

@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import polars as pl
 import pytest
-from examples import ONE_OF_EACH, PAIR
 
+from examples import ONE_OF_EACH, PAIR
 from lpfloop.stores.schemas import ROW_TYPES, SCHEMAS, TABLES, from_table, to_table
 
 

@@ -9,9 +9,9 @@ import duckdb
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from examples import PAIR
 
 import lpfloop
+from examples import PAIR
 from lpfloop.stores import sealing
 from lpfloop.stores.pack_hashes import Some
 from lpfloop.stores.schemas import to_table

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples import CANDIDATE, CRITIQUE, PAIR, PROMPT, REWARD, YIELD
-
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import (

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples import CANDIDATE, CRITIQUE, PROMPT, REWARD
-
 from lpfloop.loop.data.assignments import Overlap
 from lpfloop.loop.evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
 from lpfloop.loop.lake.annotations.judging_queue import QueueRequest
@@ -66,9 +65,9 @@ def rewarded(of: Candidate, score: float) -> Reward:
     )
 
 
-def write_run(lake: Path, *rows: Sequence[Row]) -> Path:
+def write_run(lake: Path, *rows: Sequence[Row], name: str = RUN) -> Path:
     """Make a run of rows by type: prompts, candidates, critiques, rewards."""
-    folder = run_folder(lake, RUN)
+    folder = run_folder(lake, name)
     with closing(RunWriter(Journal.create(folder, {"config": "{}"}))) as store:
         for stage in (*STAGES, "pair"):
             store.journal.plan(1, stage, stage, lambda stage=stage: [stage])
@@ -79,14 +78,15 @@ def write_run(lake: Path, *rows: Sequence[Row]) -> Path:
     return folder
 
 
-def plain_run(lake: Path, prompts: int = 6, *, text: str | None = None) -> Path:
+def plain_run(lake: Path, prompts: int = 6, *, text: str | None = None, name: str = RUN) -> Path:
     """Make a run of prompts with two answers each; the critic passes the first, and so on."""
     answers = [
         answer(n, which, text and f"{text} {which}") for n in range(prompts) for which in (0, 1)
     ]
     critiques = [rated(one, *((1, 1) if k % 2 == 0 else (-1, 1))) for k, one in enumerate(answers)]
     rewards = [rewarded(one, float(k)) for k, one in enumerate(answers)]
-    return write_run(lake, [prompt(n, text) for n in range(prompts)], answers, critiques, rewards)
+    asked = [prompt(n, text) for n in range(prompts)]
+    return write_run(lake, asked, answers, critiques, rewards, name=name)
 
 
 def queue(**wanted: object) -> QueueRequest:

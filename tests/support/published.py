@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from examples import CHECKPOINT, EVALUATION, SCORE
 from told import HELD_OUT, write_run
 
+from examples import CHECKPOINT, EVALUATION, SCORE
 from lpfloop.stores.durable import publish_folder
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder

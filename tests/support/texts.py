@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples import CANDIDATE, CRITIQUE, PROMPT
-
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import JOURNAL
 from lpfloop.stores.lake import RunWriter, run_folder

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from examples import CANDIDATE, CHECKPOINT, CRITIQUE, EVALUATION, PAIR, PROMPT, REWARD, SCORE, YIELD
-
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import (

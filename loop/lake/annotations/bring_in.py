@@ -47,7 +47,8 @@ def bring_in(store: RunWriter) -> int:
         # An answer that was lost with its unit may be made again: what was said of it waits.
         said = [entry for entry in left if all(one in known for one in _ids(entry))]
         identity = digest([[entry.number, entry.row] for entry in said])
-        add_annotations(store, rows_of(said, known), identity, present(run))
+        rows = rows_of(said, known)
+        add_annotations(store, rows, identity, present(run, rows))
         ledger.came_in([entry.number for entry in said], identity)
     return len(said)
 

@@ -12,6 +12,7 @@ from typing import Literal, Self, get_args
 
 import polars as pl
 
+from ....configs.likely_names import meant
 from ....stores.keys import canonical_json, derive_seed, digest
 from ....stores.lake import RunReader
 from ....stores.records import SCORED
@@ -25,7 +26,12 @@ SamplingRule = Literal["disagreement", "uncertain", "failures", "random"]
 RULES: tuple[SamplingRule, ...] = get_args(SamplingRule)
 ITEMS = 500
 OVERLAP = Overlap(share=0.2, people=2)
-JUDGED_KINDS = ("sample", "refinement", "external")
+PROMPTS = 4000
+"""Of more prompts, so many are drawn before answers are ordered: a run may have millions."""
+WHOLE = (
+    pl.col("kind").is_in(["sample", "refinement", "external"]),
+    pl.col("finish_reason") == "stop",
+)
 WORDS = 2**32
 
 
@@ -62,7 +68,10 @@ def rule_named(name: str) -> SamplingRule:
     for rule in RULES:
         if rule == name:
             return rule
-    raise InputError(f"--rule {name}: there is no such rule; the rules are {', '.join(RULES)}")
+    raise InputError(
+        f"--order {name}: there is no such order; {meant(name, RULES)}the orders are "
+        f"{', '.join(RULES)}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,54 +120,81 @@ def queued(run: RunReader, wanted: QueueRequest) -> list[str]:
 
 def _answers(run: RunReader, wanted: QueueRequest) -> pl.DataFrame:
     """Return the whole answers among which the rule chooses, equal texts of a prompt once."""
+    iteration = _iteration(run, wanted.iteration)
+    prompts = _prompts(run, iteration, wanted)
     columns = {"candidate_id", "prompt_id", "iteration", "kind", "finish_reason", "text"}
-    there = run.scan("candidates", columns=columns).filter(
-        pl.col("kind").is_in(JUDGED_KINDS),
-        pl.col("finish_reason") == "stop",
-        pl.col("text").str.contains(VISIBLE),
-    )
-    known = sorted(there.select("iteration").unique().collect()["iteration"].to_list())
-    if not known:
-        raise InputError(f"run {run.folder.name} has no whole answers to judge yet")
-    iteration = known[-1] if wanted.iteration is None else wanted.iteration
-    if iteration not in known:
-        have = ", ".join(map(str, known))
-        raise InputError(f"--iteration {iteration}: there are answers of iterations {have}")
-    prompts = run.scan("prompts", columns={"prompt_id", "task"}).unique("prompt_id")
-    tasks = prompts.select("task").unique().collect()["task"].to_list()
-    if wanted.task is not None and wanted.task not in tasks:
-        raise InputError(f"--task {wanted.task}: the run's tasks are {', '.join(sorted(tasks))}")
-    if wanted.task is not None:
-        prompts = prompts.filter(pl.col("task") == wanted.task)
     found = (
-        there.filter(pl.col("iteration") == iteration)
-        .join(prompts, on="prompt_id", how="semi")
-        .unique(["prompt_id", "text"], keep="first", maintain_order=True)
+        run.scan("candidates", columns=columns, iteration=iteration)
+        .filter(*WHOLE, pl.col("prompt_id").is_in(prompts.implode()))
+        .filter(pl.col("text").str.contains(VISIBLE))
+        .group_by("prompt_id", "text")
+        .agg(pl.col("candidate_id").min(), pl.col("iteration").first())
         .select("candidate_id", "prompt_id", "iteration")
-        .collect()
+        .collect(engine="streaming")
     )
     if found.is_empty():
         raise InputError(f"run {run.folder.name} has no whole answers there to judge")
     return found
 
 
+def _iteration(run: RunReader, wanted: int | None) -> int:
+    """Return the iteration whose answers are judged: by default the last that has any."""
+    parts = run.journal.parts(table="candidates")
+    asked = sorted({part.iteration for part in parts if part.rows}, reverse=True)
+    columns = {"kind", "finish_reason"}
+    for number in asked if wanted is None else [n for n in asked if n == wanted]:
+        there = run.scan("candidates", columns=columns, iteration=number).filter(*WHOLE)
+        if there.head(1).collect().height:
+            return number
+    have = ", ".join(map(str, reversed(asked))) or "none"
+    where = "" if wanted is None else f"--iteration {wanted}: "
+    raise InputError(
+        f"{where}run {run.folder.name} has no whole answers there to judge; it has answers of "
+        f"iterations {have}"
+    )
+
+
+def _prompts(run: RunReader, iteration: int, wanted: QueueRequest) -> pl.Series:
+    """Return the prompts whose answers are ordered: at most so many, drawn by the seed."""
+    prompts = run.scan("prompts", columns={"prompt_id", "task"}).unique("prompt_id").collect()
+    tasks = sorted(set(prompts["task"]))
+    if wanted.task is not None and wanted.task not in tasks:
+        raise InputError(f"--task {wanted.task}: the run's tasks are {', '.join(tasks)}")
+    if wanted.task is not None:
+        prompts = prompts.filter(pl.col("task") == wanted.task)
+    columns = {"prompt_id", "kind", "finish_reason"}
+    answered = (
+        run.scan("candidates", columns=columns, iteration=iteration)
+        .filter(*WHOLE)
+        .select(pl.col("prompt_id").unique())
+        .collect(engine="streaming")
+    )
+    drawn = prompts.join(answered, on="prompt_id", how="semi").sort("prompt_id")
+    return drawn.sort(_mixed("prompt_id", wanted.seed)).head(PROMPTS)["prompt_id"]
+
+
 def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
     """Return the answers with what models and verifier say of them, as numbers."""
-    iteration = int(answers["iteration"][0])
-    rated = _rated(run, iteration, wanted.aspect)
-    rewards = run.scan("rewards", iteration=iteration).filter(pl.col("score").is_not_null())
-    scores = rewards.select("candidate_id", reward="score").unique("candidate_id", keep="last")
+    iteration, ids = int(answers["iteration"][0]), answers["candidate_id"].implode()
+    rated = _rated(run, iteration, ids, wanted.aspect)
+    rewards = (
+        run.scan("rewards", columns={"candidate_id", "score"}, iteration=iteration)
+        .filter(pl.col("score").is_not_null(), pl.col("candidate_id").is_in(ids))
+        .select("candidate_id", reward="score")
+        .collect(engine="streaming")
+    )
+    scores = rewards.unique("candidate_id", keep="last", maintain_order=True)
     right = verified_answers(run, iteration).select("candidate_id", "right").unique("candidate_id")
     found = (
         answers.join(rated, on="candidate_id", how="left")
-        .join(scores.collect(), on="candidate_id", how="left")
+        .join(scores, on="candidate_id", how="left")
         .join(right, on="candidate_id", how="left")
     )
     told = found.select(pl.col("rating", "reward").count()).row(0)
     if wanted.rule != "random" and not any(told):
         raise InputError(
-            f"--rule {wanted.rule}: no model has rated these answers, of "
-            f"{wanted.aspect or 'any aspect'}; take --rule random"
+            f"--order {wanted.rule}: no model has rated these answers, of "
+            f"{wanted.aspect or 'any aspect'}; take --order random"
         )
     place, size = pl.col("reward").rank("average"), pl.col("reward").count()
     return found.with_columns(
@@ -168,11 +204,12 @@ def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.
     ).with_columns(doubt=_doubt(), conflict=_conflict())
 
 
-def _rated(run: RunReader, iteration: int, aspect: str | None) -> pl.DataFrame:
+def _rated(run: RunReader, iteration: int, ids: pl.Series, aspect: str | None) -> pl.DataFrame:
     """Return of each answer the models' mean rating, how far they differ, whether all are 1."""
+    columns = {"candidate_id", "critic", "status", "aspects"}
     each = (
-        run.scan("critiques", iteration=iteration)
-        .filter(~trusted("critic"))
+        run.scan("critiques", columns=columns, iteration=iteration)
+        .filter(~trusted("critic"), pl.col("candidate_id").is_in(ids))
         .select("candidate_id", "aspects", unread=pl.col("status") != SCORED)
         .explode("aspects")
         .with_columns(pl.col("aspects").struct.unnest())

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....configs.recipes import Binarisation
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
@@ -212,8 +213,11 @@ def _binarisation(
 
 def _rule(name: str) -> Rule:
     if name not in RULES:
-        known = ", ".join((*RULES, *BINARISATIONS))
-        raise DerivedError(f"--rule {name}: there is no such rule; the rules are {known}")
+        known = (*RULES, *BINARISATIONS)
+        raise DerivedError(
+            f"--rule {name}: there is no such rule; {meant(name, known)}the rules are "
+            f"{listed(known)}"
+        )
     return name
 
 

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import yaml
 
+from ....configs.likely_names import alike, listed, meant
 from ....configs.schema import ConfigError
 from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived
@@ -102,9 +103,15 @@ def export_table(job: Export) -> Exported:
 def _check(job: Export) -> None:
     """Refuse a format that does not fit the table, naming those that do."""
     if job.table not in ROW_TYPES:
-        raise ConfigError(f"{job.table}: no such table; the tables are {', '.join(ROW_TYPES)}")
+        tables = listed(alike(job.table, ROW_TYPES))
+        raise ConfigError(
+            f"{job.table}: no such table; {meant(job.table, ROW_TYPES)}the tables are {tables}"
+        )
     if job.form not in FORMS:
-        raise ConfigError(f"--as {job.form}: no such format; the formats are {', '.join(FORMS)}")
+        raise ConfigError(
+            f"--as {job.form}: no such format; {meant(job.form, FORMS)}the formats are "
+            f"{listed(tuple(FORMS))}"
+        )
     if job.form in (ULTRAFEEDBACK, INSPECT):
         fitting = [CANDIDATES]
     else:

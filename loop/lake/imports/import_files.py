@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from ....configs.likely_names import alike, listed, meant
 from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
@@ -153,8 +154,10 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
     """
     for form in forms.values():
         if form not in (*FORMATS, ANNOTATIONS):
-            known = ", ".join((*FORMATS, ANNOTATIONS))
-            raise InputError(f"--as {form}: no such format; the formats are {known}")
+            known = alike(form, (*FORMATS, ANNOTATIONS))
+            raise InputError(
+                f"--as {form}: no such format; {meant(form, known)}the formats are {listed(known)}"
+            )
     scales = {
         form: THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale for form in forms.values()
     }
@@ -254,7 +257,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             files=job.files, read=lambda row, _file, _number: annotations(row, make, known)
         )
         made = [rows for _, rows in reading.rows(notes)]
-        told = present(run)
+        told = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
     found = counted(made)

@@ -57,10 +57,12 @@ def candidates_of(run: RunReader, ids: Iterable[str]) -> dict[str, Known]:
     return {row[0]: Stored(*row) for row in found.iter_rows()}
 
 
-def present(run: RunReader) -> frozenset[str]:
-    """Return the ids of the critiques and preferences that a run has."""
-    ids = (("critiques", "critique_id"), ("preferences", "preference_id"))
-    return frozenset(i for t, name in ids for i in run.scan(t).select(name).collect()[name])
+def present(run: RunReader, rows: Iterable[StoredRow]) -> frozenset[str]:
+    """Return the ids of critiques and preferences among `rows` that a run has already."""
+    ids = pl.Series([identity_of(row) for row in rows], dtype=pl.String).implode()
+    names = (("critiques", "critique_id"), ("preferences", "preference_id"))
+    found = (run.scan(t, columns={n}).filter(pl.col(n).is_in(ids)).collect()[n] for t, n in names)
+    return frozenset(one for column in found for one in column)
 
 
 def add_annotations(

@@ -10,6 +10,7 @@ from statistics import fmean
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
@@ -111,13 +112,13 @@ def _figure(run: RunReader, measured: Sequence[str], by: str | None, split: str)
     what = "" if by is None else f"{by} "
     raise NoSuchFigureError(
         f"run {run.folder.name} has nothing {what}measured on its {split} prompts that tells "
-        f"which model is best; {_choice(usual, others)}"
+        f"which model is best; {meant(by or '', others)}{_choice(usual, others)}"
     )
 
 
 def _choice(usual: Sequence[Figure], others: Sequence[str]) -> str:
     names = [*dict.fromkeys([*(figure.name for figure in usual), *others])]
-    return f"measured are {', '.join(names)}" if names else "nothing is measured that could tell"
+    return f"measured are {listed(names)}" if names else "nothing is measured that could tell"
 
 
 def _compared(

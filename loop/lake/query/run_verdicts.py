@@ -70,6 +70,11 @@ class RunVerdict:
     best: Checkpoint
     iterations: tuple[IterationVerdict, ...]
 
+    def __str__(self) -> str:
+        return "\n".join(verdict_lines(self))
+
+    __repr__ = __str__
+
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
         return {

@@ -9,6 +9,7 @@ from typing import Literal
 
 import polars as pl
 
+from ....configs.likely_names import listed, meant
 from ....stores.lake import RunReader
 from ...data.splits import HELD_OUT
 from ..query.figures import LENGTH, deciding
@@ -151,7 +152,8 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     names = rows["metric"].unique().sort().to_list()
     if wanted.metric is not None and wanted.metric not in names:
         raise DiffError(
-            f"there is no metric {wanted.metric!r} there; use one of {', '.join(names)}"
+            f"there is no metric {wanted.metric!r} there; {meant(wanted.metric, names)}use one of "
+            f"{listed(names)}"
         )
     return rows
 

@@ -1,0 +1,54 @@
+"""A run's critic beside verified results: the groups of its answers, and who verifies them."""
+
+import json
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from ...configs.load import stored_config
+from ...critics.own_verifier import own_verifier
+from ...critics.verify import Verifier
+from ...stores.lake import RunReader
+from ..evaluation.critic_answers import AnswerDraw, CheckBy, judged_groups
+from ..evaluation.critic_check import AnswerGroup
+from ..lake.query.forms import FormError
+from .own_files import require_own_files
+
+
+def named_groups(words: str) -> tuple[CheckBy, ...]:
+    """Return the groups that are named, separated by commas.
+
+    Raises:
+        FormError: if there is no such group.
+    """
+    known = [name.value for name in CheckBy]
+    asked = [word.strip() for word in words.split(",") if word.strip()]
+    for word in asked:
+        if word not in known:
+            raise FormError(f"--by {word}: there is no such group; there are {', '.join(known)}")
+    return tuple(CheckBy(word) for word in dict.fromkeys(asked))
+
+
+@contextmanager
+def verifier_of(run: RunReader) -> Generator[Verifier]:
+    """Open the verifier of a run's answers, of which the user's own part is as it was.
+
+    Raises:
+        ConfigError: if a file of the user's is not as it was.
+    """
+    require_own_files(run.journal)
+    stored = json.loads(run.journal.meta("config") or "{}")
+    config = stored_config(stored, (), {}, to_run=False)
+    with Verifier(
+        own_verifier(config.critic.verifier),
+        sentence_match=config.facts.judge == "sentence_match",
+        workers=max(2, os.cpu_count() or 2),
+        limit_s=config.critic.math_seconds,
+    ) as verifier:
+        yield verifier
+
+
+def run_groups(run: RunReader, draw: AnswerDraw) -> Sequence[AnswerGroup]:
+    """Return the judged answers of a run, verified."""
+    with verifier_of(run) as verifier:
+        return judged_groups(run, draw, verifier)

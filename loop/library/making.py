@@ -1,0 +1,71 @@
+"""What makes rows without turning the loop: derivations, imports, trainings, evaluations."""
+
+from contextlib import closing
+from pathlib import Path
+
+import polars as pl
+
+from ...stores.frames import rows_frame
+from ...stores.records import Evaluation
+from ..daemon.child_run import Display, work_in_child
+from ..daemon.evaluate_run import evaluate_run
+from ..daemon.logs import LogReporter
+from ..daemon.training_job import training_job
+from ..lake.derive.derivation import Told
+from ..lake.derive.derivation_request import DerivationRequest
+from ..lake.derive.rederive import rederive
+from ..lake.derive.reparse import reparse
+from ..lake.imports.import_files import Import, import_files
+from ..lake.query.runs import open_run
+from .read_only_run import ReadOnlyRun
+from .working import Place, opened_in, run_of
+
+
+def _of_a_run(run: Place | ReadOnlyRun, lake: Place | None) -> tuple[Path, str]:
+    root, name = run_of(run, lake)
+    return root, str(name)
+
+
+def derive(run: Place | ReadOnlyRun, lake: Place | None, wanted: DerivationRequest) -> Told:
+    """Make pairs or demonstrations from a run's stored rows under another rule."""
+    root, name = _of_a_run(run, lake)
+    with closing(open_run(root, name)) as reader:
+        return rederive(reader, wanted)
+
+
+def parse_again(run: Place | ReadOnlyRun, lake: Place | None, name: str | None) -> Told:
+    """Parse the stored critiques of a run again with the present parser."""
+    root, asked = _of_a_run(run, lake)
+    with closing(open_run(root, asked)) as reader:
+        return reparse(reader, name)
+
+
+def trained(
+    run: Place | ReadOnlyRun,
+    lake: Place | None,
+    pairs: str,
+    name: str | None,
+    iteration: int | None,
+    display: Display,
+) -> ReadOnlyRun:
+    """Train a new run's policy from a derived table in a child process, and open that run."""
+    root, parent = _of_a_run(run, lake)
+    job = training_job(root, parent, pairs, child=name, iteration=iteration)
+    work_in_child(job, display=display)
+    return opened_in(root, job.name)
+
+
+def evaluated(
+    run: Place | ReadOnlyRun, lake: Place | None, iteration: str | None, prompts: Place | None
+) -> pl.DataFrame:
+    """Return the numbers of a run's checkpoints; with prompts, measure one on them first."""
+    root, name = _of_a_run(run, lake)
+    file = None if prompts is None else Path(prompts)
+    found = evaluate_run(root, name, iteration, file, LogReporter())
+    return rows_frame(Evaluation, found)
+
+
+def imported(job: Import) -> ReadOnlyRun:
+    """Import files, and open the run that took their rows."""
+    import_files(job)
+    return opened_in(job.lake, job.name)

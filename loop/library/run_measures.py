@@ -1,0 +1,300 @@
+"""What is asked of a run beside its tables: results, verdicts, checks, lists, exports.
+
+Each method does what the command of its name does, with the options of the same names.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from ...stores.derived import derived_names
+from ...stores.records import Scope, Split
+from ..daemon.check_critic import named_groups, run_groups
+from ..daemon.status import daemon_of, overview
+from ..evaluation.annotation_list import annotation_rows, quality_rows
+from ..evaluation.comparison_rows import compared_runs
+from ..evaluation.critic_answers import AnswerDraw
+from ..evaluation.critic_check import Resampling, figures
+from ..evaluation.critic_report import distributions as distributed
+from ..evaluation.critic_report import figures_frame
+from ..lake.derive.derivation import COLUMNS, derived_rows
+from ..lake.exports.export import Export, Exported, export_table
+from ..lake.query import failures as failing
+from ..lake.query.alarm_list import alarm_rows
+from ..lake.query.best_model import NoSuchFigureError, best_model
+from ..lake.query.fact_figures import fact_figures
+from ..lake.query.forms import By
+from ..lake.query.model_figures import results_by
+from ..lake.query.model_names import PUBLISHED, checkpoints, model_of
+from ..lake.query.row_lists import RowSelection
+from ..lake.query.run_verdicts import RunVerdict, run_verdict
+from ..lake.query.step_lists import steps
+from ..lake.search import duplicates as copies
+from ..lake.search.text_search import TextSearch, search
+from ..lake.trace.model_page import models_frame
+from ..lake.trace.published_model import PublishedModel, copy_model, published_model
+from ..report.write_report import write_run_report
+from .rows_frame import RowsFrame
+from .table_frames import RunTables
+
+
+class RunMeasures(RunTables):
+    """A run's results, verdicts, checks, lists and exports."""
+
+    def status(self, iteration: int | None = None) -> dict[str, Any]:
+        """Return all that `lpfloop status --json` tells, except results."""
+        return overview(self._reader, iteration)
+
+    def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
+        """Return the figures of every model with their changes since the first, one row each.
+
+        `by` is task or family; `split` is dev or held-out, by default what `lpfloop status` shows.
+
+        Raises:
+            NotMeasuredError: if nothing was measured there.
+        """
+        return results_by(self._reader, by, split).frame
+
+    def verdict(self) -> RunVerdict:
+        """Return how the run's policies stand; as text it is what `lpfloop verdict` says.
+
+        Raises:
+            NoSuchRunError: if it has no verdicts.
+        """
+        return run_verdict(self._reader, checkpoints(self._reader))
+
+    def compare(
+        self,
+        *others: str,
+        by_method: bool = False,
+        against: str | None = None,
+        task: str | None = None,
+    ) -> pl.DataFrame:
+        """Compare the run with others of its lake: a row each, after those they began with.
+
+        Raises:
+            NoSuchRunError: if one does not exist, or has measured nothing.
+            FormError: if `against` is not in the comparison.
+        """
+        names = [self.name, *others]
+        return compared_runs(self.lake, names, together=by_method, against=against, task=task).frame
+
+    def critic_check(
+        self,
+        *,
+        by: str = "task",
+        split: Split | None = None,
+        limit: int = 2000,
+        distributions: bool = False,
+        draws: int = 1000,
+        seed: int = 0,
+    ) -> pl.DataFrame:
+        """Tell how well the critic tells right answers from wrong ones; no model is asked.
+
+        Raises:
+            FormError: if there is no such group.
+            ConfigError: if a file of the user's is not as it was.
+        """
+        draw = AnswerDraw(by=named_groups(by), split=split, limit=limit, seed=seed)
+        groups = run_groups(self._reader, draw)
+        if distributions:
+            return distributed(groups)
+        return figures_frame([figures(one, Resampling(draws=draws, seed=seed)) for one in groups])
+
+    def failures(
+        self,
+        iteration: int | None = None,
+        *,
+        by: Literal["aspect", "task", "status"] | None = None,
+        task: str | None = None,
+        kind: str | None = None,
+        aspect: str | None = None,
+        rating: int | None = None,
+        unscored: bool = False,
+        min_reward: float | None = None,
+        max_reward: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> RowsFrame:
+        """Return what went wrong with candidates, a row for each reason; `by` counts them.
+
+        Raises:
+            ListError: if the run has no such word, or no such column to sort by.
+        """
+        wanted = RowSelection(
+            iteration=iteration,
+            task=task,
+            kind=kind,
+            aspect=aspect,
+            rating=rating,
+            unscored=unscored,
+            min_reward=min_reward,
+            max_reward=max_reward,
+            min_length=min_length,
+            max_length=max_length,
+            text=text,
+            sort=sort,
+            limit=limit,
+        )
+        rows = failing.failures(self._reader, wanted)
+        return RowsFrame.of(rows if by is None else failing.counted(rows, By(by)))
+
+    def alarms(self, iteration: int | None = None, *, limit: int | None = None) -> RowsFrame:
+        """Return the signs that the run learns to please its judge, the newest first."""
+        rows = alarm_rows(self._reader, iteration)
+        return RowsFrame.of(rows if limit is None else rows.head(limit))
+
+    def facts(self, iteration: int | None = None) -> RowsFrame:
+        """Return FActScore: the share of the answers' statements that references support."""
+        return RowsFrame.of(fact_figures(self._reader, iteration))
+
+    def steps(self, iteration: int | None = None, *, method: str | None = None) -> RowsFrame:
+        """Return the steps of the run's trainings: loss, learning rate, margins and the rest.
+
+        Raises:
+            ListError: if the run has no training by `method`.
+        """
+        return RowsFrame.of(steps(self._reader, iteration=iteration, method=method))
+
+    def duplicates(self, iteration: int | None = None, *, limit: int | None = None) -> pl.DataFrame:
+        """Count copies among candidates and prompts, or list the `limit` worst of each kind."""
+        if limit is None:
+            return copies.duplicates(self._reader, iteration)
+        return copies.worst(self._reader, iteration, limit)
+
+    def search(
+        self,
+        text: str,
+        *,
+        table: Literal["critiques", "candidates", "prompts"] = "critiques",
+        vector: bool = False,
+        hybrid: bool = False,
+        iteration: int | None = None,
+        task: str | None = None,
+        limit: int = 20,
+    ) -> pl.DataFrame:
+        """Find rows of the run by words; by meaning with `vector`, by both with `hybrid`.
+
+        Raises:
+            InputError: if the query cannot be parsed.
+            IndexUnusableError: if there is no index that can answer it.
+        """
+        wanted = TextSearch(
+            text=text,
+            by_words=not vector,
+            by_meaning=vector or hybrid,
+            table=table,
+            run=self.name,
+            iteration=iteration,
+            task=task,
+            limit=limit,
+        )
+        return search(self.lake, wanted)
+
+    def model(self, which: str = PUBLISHED, *, metric: str | None = None) -> PublishedModel:
+        """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
+
+        By default it is the best that the loop keeps; the latest where it has no verdicts.
+
+        Raises:
+            NoSuchRunError: if the run has no such model.
+            NoSuchFigureError: if nothing was measured that tells the best.
+        """
+        return published_model(self._reader, model_of(self._reader, which, metric))
+
+    def models(self, *, metric: str | None = None) -> pl.DataFrame:
+        """Return all models of the run, one row each, with the figure that tells the best.
+
+        Raises:
+            NoSuchFigureError: if the figure `metric` was not measured.
+        """
+        made = checkpoints(self._reader)
+        try:
+            best = best_model(self._reader, made, metric)
+        except NoSuchFigureError:
+            if metric is not None:
+                raise
+            best = None
+        return models_frame([published_model(self._reader, one) for one in made], best)
+
+    def copy_model(self, copy: str | Path, which: str = PUBLISHED, *, force: bool = False) -> Path:
+        """Copy a model to the new folder `copy`, every byte compared; return the folder.
+
+        Raises:
+            DamagedError: if it is damaged.
+            NoSuchRunError: if the run has no such model.
+            TargetError: if the folder is there already, or cannot be made.
+        """
+        target = Path(copy)
+        copy_model(self._reader, model_of(self._reader, which, None), target, force=force)
+        return target
+
+    def export(
+        self,
+        table: str,
+        *,
+        format: str,  # noqa: A002 -- as the option is called
+        output: str | Path,
+        iteration: int | None = None,
+        derived: str | None = None,
+        license: str | None = None,  # noqa: A002 -- as the option is called
+        force: bool = False,
+    ) -> Exported:
+        """Write a table in a trainer's or viewer's format, with a card, to a new folder.
+
+        Raises:
+            ConfigError: if the format does not fit the table, or there is nothing to export.
+            TargetError: if the folder is there already, or cannot be made.
+        """
+        job = Export(
+            lake=self.lake,
+            name=self.name,
+            table=table,
+            form=format,
+            target=Path(output),
+            iteration=iteration,
+            derived=derived,
+            license=license,
+            force=force,
+        )
+        return export_table(job)
+
+    def annotations(self, *, quality: bool = False, limit: int | None = None) -> RowsFrame:
+        """Return what people judged; with `quality`, their pace and agreement by day."""
+        rows = quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
+        return RowsFrame.of(rows if limit is None else rows.head(limit))
+
+    def report(
+        self,
+        *,
+        output: str | Path | None = None,
+        plots: str | Path | None = None,
+        force: bool = False,
+    ) -> Path:
+        """Write the page with the run's results and plots, and return where it is.
+
+        By default it lies in the run's folder; `plots` is a folder for each plot and its rows.
+
+        Raises:
+            FormError: if Matplotlib is not installed.
+            TargetError: if a place cannot be written, or something else is there.
+        """
+        return write_run_report(
+            self._reader,
+            daemon_of(self._reader.journal).state,
+            output=None if output is None else Path(output),
+            plots=None if plots is None else Path(plots),
+            force=force,
+        )
+
+    def derived(self) -> list[str]:
+        """Return the names of the run's derived tables."""
+        return derived_names(self.folder)
+
+    def derived_tables(self) -> pl.DataFrame:
+        """Return the run's derived tables, one row each."""
+        return pl.DataFrame(derived_rows(self._reader), schema=COLUMNS)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from ..query.best_model import BestModel, ModelStanding
+from ..query.critic_scores import AGREEMENT
 from ..query.figures import SHARES
 from ..statistics.share_interval import share_interval
 from .page import Grid, Page, PageSection
@@ -122,7 +123,7 @@ def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:
 
 def _number(metric: str, value: float, error: float | None, n: int) -> str:
     """Return a figure with its interval of level 95 %, if it is a share, or else its error."""
-    within = share_interval(value, error, n) if metric in SHARES else None
+    within = share_interval(value, error, n) if metric in (*SHARES, AGREEMENT) else None
     if within is not None:
         return f"{value:.3f} [{within[0]:.3f}, {within[1]:.3f}]"
     return f"{value:.3f}" if error is None else f"{value:.3f} ±{error:.3f}"

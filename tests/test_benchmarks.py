@@ -39,7 +39,7 @@ HEAVIER = {
     "rollback": ("--runs {run}", "published above M_0"),
     "sampling": ("--rounds 1 --prompts 2 --n 1 --chunk 2", "tokens/s"),
     "scoring": ("--rounds 1 --rows 4 --hidden 128 --layers 1 --without-vllm", "transformers"),
-    "training": ("--model tiny --data {pairs} --pairs 8 --batch 4 --rounds 1", "ours"),
+    "training": ("--model tiny --data {pairs} --pairs 16 --batch 8 --rounds 1", "pairs/s"),
     "displacement": (
         "{run} --results {folder}/rows.jsonl --arms sft_weight=1 --iterations 1",
         "sft_weight=1",

@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from ...stores.address import lake_folder
 from ..daemon.child_run import job_of
@@ -28,6 +30,15 @@ def main() -> None:
     with os.fdopen(INPUT, "rb", buffering=0, closefd=False) as source:
         order = json.loads(source.readline())
     threading.Thread(target=_stop_with_the_parent, daemon=True).start()
+    try:
+        _work(order, ends)
+    finally:
+        sys.stderr.flush()
+    # All is closed and committed. A thread that a library left behind must not keep the process.
+    os._exit(0)
+
+
+def _work(order: Mapping[str, Any], ends: int) -> None:
     try:
         job = job_of(order, lake_folder(order["lake"]), os.environ)
         turn(job, stop_signal(job.config, lift_pause=order["lift_pause"]))

@@ -16,7 +16,6 @@ SHOWN = {
     "import_preferences": ("pairs: 72 rows", "Sam has", "loss"),
     "best_of_n": ("best-of-8", "verified"),
 }
-TRAINING = ("own_verifier", "own_recipe", "import_preferences")
 SECONDS = 300
 
 
@@ -46,10 +45,7 @@ def shown(name, lake):
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in TRAINING else []) for n in SHOWN],
-)
+@pytest.mark.parametrize("name", SHOWN)
 def test_an_example_runs(name, tmp_path, real_python):
     told = shown(name, tmp_path)
     assert [words for words in SHOWN[name] if words not in told] == []

@@ -53,7 +53,9 @@ def progress(reader: Reader, *, running: bool) -> list[Progress]:
 
 def wall_seconds(reader: Reader, stages: Sequence[Progress]) -> float:
     """Return the time in which at least one of a run's stages was under way."""
-    begun = (now.seconds - kept.seconds for now, kept in zip(stages, reader.stages(), strict=True))
+    # A process that works on the run may have planned another stage since `stages` were read.
+    kept = {(state.iteration, state.stage): state.seconds for state in reader.stages()}
+    begun = (s.seconds - kept.get((s.iteration, s.stage), s.seconds) for s in stages)
     return reader.seconds() + max(0.0, *begun, 0.0)
 
 

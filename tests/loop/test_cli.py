@@ -61,7 +61,9 @@ def test_status_counts_what_an_iteration_made(lake):
         "general_fulfilled",
         "mean_length",
     }
-    assert set(first["metrics"]["math_accuracy"]) == {"value", "stderr", "n"}
+    accuracy = first["metrics"]["math_accuracy"]
+    assert set(accuracy) == {"value", "stderr", "n", "low", "high"}
+    assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
     assert second["counts"]["candidates"] > 12 * 3
     assert second["counts"]["critiques"] == second["counts"]["candidates"]
     assert second["counts"]["pairs"] > 0

@@ -51,7 +51,7 @@ FIRST = re.compile(r'href="(/runs/[^"]*/prompts/[^"?]+)[^"#]*#([^"]+)"')
 @contextmanager
 def served(lake: Path) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
     """Give a client of the lake's viewer, let in by its token, and the viewer's process."""
-    command = [sys.executable, "-m", "lpfloop", "view", "--lake", str(lake)]
+    command = [sys.executable, "-P", "-m", "lpfloop", "view", "--lake", str(lake)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

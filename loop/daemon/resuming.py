@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ..lake.imports import require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
 from ..stages.retry_unscored import counted, to_retry, unscored
-from .control import Resume, Set, alive, ask
+from .control import NoDaemonError, Resume, Set, alive, ask
 from .job import Job
 from .own_files import require_own_files
 from .progress import progress
@@ -70,7 +70,9 @@ def resumption(
         if answers is None:
             require_loop(reader.journal)
         if alive(folder):
-            return _lift_pause(folder, raised, retry_unscored=retry_unscored)
+            # A killed daemon's socket lives until the last of its threads has ended.
+            with suppress(NoDaemonError):
+                return _lift_pause(folder, raised, retry_unscored=retry_unscored)
         require_own_files(reader.journal)
         stored = json.loads(reader.journal.meta("config") or "{}")
         config = stored_config(stored, raised, os.environ)

@@ -116,7 +116,8 @@ def test_a_run_has_its_settings_and_takes_no_options(lake):
     refused(invoke(lake, "show", "--set", "beta=1"), "did you mean 'training.dpo.beta'?")
 
 
-def test_two_configurations_are_compared_field_by_field(lake, tmp_path):
+def test_two_configurations_are_compared_field_by_field(lake, tmp_path, monkeypatch):
+    monkeypatch.delenv("LPFLOOP_REPORT__EACH_ITERATION")
     same = invoke(lake, "diff", "r", "r", "--json")
     assert json.loads(same.stdout) == []
     rows = json.loads(invoke(lake, "diff", "r", "tiny", "--json").stdout)

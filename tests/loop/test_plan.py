@@ -365,4 +365,5 @@ def test_a_preview_shows_what_an_endpoint_is_sent_and_a_reply_that_is_read(tmp_p
     assert "VERDICT-" in told.stdout
     wrong = invoke("preview", *words, "--stage", "critiques")
     assert wrong.exit_code == Exit.BAD_INPUT
-    assert "--stage critiques: this run has sample" in wrong.stderr
+    assert "--stage critiques: did you mean 'critique:" in wrong.stderr
+    assert "this run has sample" in wrong.stderr

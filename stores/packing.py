@@ -54,15 +54,19 @@ def pack_all(
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield the parts of one pack at a time; a part that would be alone stays as it is."""
+    """Yield the parts of one pack at a time; a part that would be alone stays as it is.
+
+    So do parts without a row where all of a pack would be: they share one file as it is, and their
+    packs would be equal, too, which no two packs may be.
+    """
     group, rows, size = list[Part](), 0, 0
     for part in parts:
         if group and (rows + part.rows > ROWS or size + part.size > SIZE):
-            yield from [group] if len(group) > 1 else []
+            yield from [group] if len(group) > 1 and rows else []
             group, rows, size = [], 0, 0
         group.append(part)
         rows, size = rows + part.rows, size + part.size
-    yield from [group] if len(group) > 1 else []
+    yield from [group] if len(group) > 1 and rows else []
 
 
 def _pack(journal: Journal, parts: Sequence[Part]) -> int:

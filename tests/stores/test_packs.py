@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from examples import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
@@ -131,6 +131,7 @@ def test_a_packed_unit_becomes_its_part_again_byte_for_byte(writer, folder):
     fewest=st.integers(2, 4),
     rows=st.integers(1, 20),
 )
+@example(counts=[0, 0, 2, 0, 0], fewest=2, rows=1)
 def test_whatever_is_packed_together_the_digest_stays(tmp_path_factory, counts, fewest, rows):
     folder = run_folder(tmp_path_factory.mktemp("lake"), "a")
     with closing(make(folder, counts)) as writer, pytest.MonkeyPatch.context() as patch:

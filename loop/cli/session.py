@@ -51,9 +51,10 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
         say(f"this shell does not know `lpfloop` yet: `{first}` once, then what follows works")
     if published is not None:
         say(published)
+    name = f"{job.name}{where}"
     say(
-        f"look at it: `lpfloop status {job.name}{where}`, `lpfloop critiques {job.name}{where} "
-        f"--rating -1`, `lpfloop pairs {job.name}{where}`, `lpfloop show PROMPT_ID{where}`"
+        f"look at it: `lpfloop report {name} --open`, `lpfloop view {name} --open`, "
+        f"`lpfloop status {name}`, `lpfloop critiques {name} --rating -1`, `lpfloop pairs {name}`"
     )
 
 

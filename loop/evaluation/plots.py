@@ -32,6 +32,7 @@ PANEL = (5.0, 3.4)
 """Width and height of a panel, in inches."""
 PANELS_IN_A_ROW = 3
 STYLE: Any = {
+    "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,

@@ -17,6 +17,7 @@ from ..data.row_fields import HUMAN
 from ..evaluation.panels import Lines, Panel
 from ..lake.query.critic_scores import critic_scores
 from ..lake.query.runs import is_of_loop, of_loop
+from ..lake.statistics.share_interval import NORMAL
 from .report_plot import ReportPlot, names_of
 from .run_rows import are_several, by_iteration, none_made, rows_of, series_by, stacked
 
@@ -39,7 +40,6 @@ PEOPLE = "people"
 EVALUATED = "evaluate:"
 """What the stages are called that draw answers to be measured, and those that judge them."""
 COLUMNS = ("iteration", "measure", "name", "value", "low", "high", "count")
-Z95 = 1.96
 
 
 def judge_plot(runs: Sequence[RunReader]) -> ReportPlot:
@@ -152,7 +152,7 @@ def _anchors(run: RunReader) -> pl.DataFrame:
         pl.col("iteration") > pl.col("iteration_first")
     )
     change = pl.col("rating") - pl.col("rating_first")
-    half = Z95 * change.std().fill_null(0) / pl.len().sqrt()
+    half = NORMAL * change.std().fill_null(0) / pl.len().sqrt()
     return (
         again.group_by("iteration")
         .agg(

@@ -13,6 +13,7 @@ from ...stores.lake import RunReader
 from ...stores.records import SCORED
 from ..data.judged_candidates import trusted
 from ..evaluation.panels import Intervals, Lines, Panel, PlottedValue
+from ..lake.statistics.share_interval import NORMAL
 from .report_plot import ReportPlot, names_of
 from .run_rows import are_several, by_iteration, none_made, rows_of
 
@@ -20,7 +21,6 @@ LEVELS = {-1: "failure", 0: "moderate", 1: "success"}
 ALL_ASPECTS = "all aspects"
 REFINED = "refine"
 """The stage that draws refinements; those that judge them end with its name."""
-Z95 = 1.96
 READING = (
     "Right of the line refining raised more ratings than it lowered; an aspect left of it is one "
     "that refining makes worse, and the last panels say what each raised rating costs."
@@ -73,7 +73,7 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
         .collect(engine="streaming")
     )
     n, gain = pl.col("n"), pl.col("gain")
-    half = Z95 * pl.col("spread") / n
+    half = NORMAL * pl.col("spread") / n
     shares = found.with_columns(
         pl.col("before", "after") / n,
         improved_share=pl.col("improved") / n,

@@ -126,7 +126,7 @@ def _lines(
 
 
 def _coloured(text: str, row: ModelFigure | None) -> Content:
-    """Mark a change that is surely one, of what more is better of."""
+    """Mark a sure change of a figure of which more is better."""
     low, high = (None, None) if row is None else (row.change_low, row.change_high)
     if row is None or not text or low is None or high is None or low <= 0 <= high:
         return text

@@ -159,7 +159,7 @@ def _interrupted(state: RunState) -> str:
             "works on it there, resume it"
         )
     paused = ", which was paused," if state.work.endswith("paused") else ""
-    return f"its process{paused} is gone and said no word: what it made is kept; resume it"
+    return f"its process{paused} is gone and left no reason: what it made is kept; resume it"
 
 
 def _cut(told: str) -> str:

@@ -10,9 +10,11 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
+from ...configs.exam_names import of_exam
+from ...configs.likely_names import listed
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable
@@ -21,7 +23,8 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import DEV, HELD_OUT
+from ..data.files import file_digest
+from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
@@ -31,7 +34,7 @@ from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
-from .instruction_difficulty import difficulties_of, difficulty_fingerprint, require_difficulties
+from .instruction_difficulty import DIFFICULTY, difficulties_of, require_difficulties
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
 from .metrics import (
@@ -51,6 +54,7 @@ WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
 """The policy's share of the win; its answer is the second."""
 UNDRAWN = ("failed", "overlong")
 
+V = TypeVar("V")
 Oracle = Callable[[str, str], float | None]
 """The true score of an answer to an instruction, if it is known."""
 
@@ -62,6 +66,15 @@ class Exam:
     prompts: Prompts
     name: str
     benchmark: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether they are held-out prompts of the run: all of them, or a named set."""
+        return is_measured_on(self.name, HELD_OUT)
+
+    def setting(self, said: V | Mapping[str, V] | None) -> V | None:
+        """Return what a setting about held-out prompts says of them."""
+        return of_exam(said, exam_of(self.name)) if self.held_out else None
 
     @property
     def clusters(self) -> Clusters:
@@ -94,15 +107,18 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         InputError: if the file of reference outputs or of difficulties cannot be used.
     """
     wanted = config.assessment
-    if wanted.reference is not None:
-        require_outputs(wanted.reference, held_out)
-    if wanted.difficulty is not None:
-        if wanted.reference is None:
-            raise ConfigError(
-                "assessment.difficulty is for the length-controlled win-rate, and there is none "
-                "without assessment.reference: set that, or leave it out"
-            )
-        require_difficulties(wanted.difficulty, held_out)
+    _require_known_sets(config, held_out)
+    if wanted.reference is None and wanted.difficulty is not None:
+        raise ConfigError(
+            "assessment.difficulty is for the length-controlled win-rate, and there is none "
+            "without assessment.reference: set that, or leave it out"
+        )
+    for exam in sorted({prompt.exam or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
+        if (reference := of_exam(wanted.reference, exam)) is not None:
+            require_outputs(reference, own)
+        if (difficulty := of_exam(wanted.difficulty, exam)) is not None:
+            require_difficulties(difficulty, own)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
@@ -110,6 +126,24 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
             "assessment.kl needs the probability of given answers, which an endpoint does not "
             "return: leave it out, or name a folder in policy.model"
         )
+
+
+def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse a setting by sets of held-out prompts that are not those of the run."""
+    known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
+    wanted = config.assessment
+    for name, said in (("reference", wanted.reference), ("difficulty", wanted.difficulty)):
+        others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
+        if others:
+            there = f"names {listed(known)}" if known else "names no sets"
+            raise ConfigError(
+                f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
+            )
+        if isinstance(said, dict) and hasattr(config.recipe, "most"):
+            raise ConfigError(
+                f"assessment.{name} differs from set to set, but {config.recipe.name} compares its "
+                "best answers to all of them at once: give it one place"
+            )
 
 
 def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
@@ -184,12 +218,12 @@ def assess(
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
-    path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
+    path = it.run.config.assessment.oracle if exam.held_out else None
     if not said.beside and path is None:
         return
     clusters = exam.clusters
     # So do the numbers of a file of difficulties.
-    hard = it.run.config.assessment.difficulty if exam.name == HELD_OUT else None
+    hard = exam.setting(it.run.config.assessment.difficulty)
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, exam.benchmark, path))
@@ -199,7 +233,7 @@ def assess(
         ]
         return {Score: scores, Evaluation: numbers}
 
-    told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+    told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
     others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
     params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
@@ -235,11 +269,12 @@ def _measure(it: Iteration, answers: Rows[Candidate], exam: Exam) -> None:
 def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
     wanted = it.run.config.assessment
     outputs = preferences = rewards = None
-    if wanted.reference == INITIAL and exam.name in (HELD_OUT, DEV):
+    reference = wanted.reference if exam.name == DEV else exam.setting(wanted.reference)
+    if reference == INITIAL:
         outputs = _answers_of_initial(it, exam)
         preferences = compare(it, answers, outputs, order="both")
-    elif wanted.reference is not None and exam.name == HELD_OUT:
-        outputs = reference_outputs(it.run, wanted.reference, exam.prompts, exam.name)
+    elif isinstance(reference, str) and exam.held_out:
+        outputs = reference_outputs(it.run, reference, exam.prompts, exam.name)
         preferences = compare(it, answers, outputs)
     if wanted.reward is not False and it.run.models.reward_id is not None:
         rewards = reward(it, answers)

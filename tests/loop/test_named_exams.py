@@ -116,7 +116,7 @@ def test_results_tell_all_sets_together_and_each(
     )
     assert best.standings[0].n == 4, "the sums are verified, wherever they lie"
     by_set = {row.name for row in told.iterations[0].rows if row.scope == "exam"}
-    assert by_set == {"pets", "sums.jsonl"}
+    assert by_set == {"pets", "sums"}
     assert "sums: held-out, against M_0 (initial)" in str(told)
 
 

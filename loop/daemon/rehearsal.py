@@ -42,6 +42,7 @@ from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
 from ..run.run_fact_judge import fact_judge_of
+from ..run.run_forms import forms_of
 from ..run.run_grader import grader_of
 from ..run.stage import Stage
 from ..run.stage_places import MAIN_THREAD, Places
@@ -72,7 +73,7 @@ STEPS = 2
 EXCERPT = 200
 BEFORE_SHARES = frozenset({"review", "filter"})
 """Verbs that decide about prompts before any iteration takes its share of them."""
-MEASURING = frozenset({"measure", "assess", "check_drafts", "probe"})
+MEASURING = frozenset({"measure", "assess", "measure_scores", "check_drafts", "probe"})
 """Verbs whose rows no other one reads."""
 MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
 """A folder in memory, where a machine has one: nothing of a rehearsal need survive a power cut."""
@@ -333,6 +334,7 @@ def _opened(
                 grader=grader_of(config),
                 filters=Filters.from_config(config),
                 fact_judge=fact_judge_of(config, models),
+                forms=forms_of(config),
                 trainer=StandInTrainer(notes=notes),
                 notes=notes,
                 sample=sample,

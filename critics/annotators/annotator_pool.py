@@ -2,13 +2,15 @@
 
 A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`, or, of
 one who is shown a whole prompt of somebody else's, those of `PublishedProfile`. Three pools have
-the paper's thirteen (Appendix C.1): `alpacafarm`, `alpacafarm-hosted`, without biases of tokens,
+AlpacaFarm's thirteen (Appendix C.1): `alpacafarm`, `alpacafarm-hosted`, without biases of tokens,
 for endpoints, and `alpacafarm-original`, whose prompts are the authors' own (`published/`).
+`chatglm` has ChatGLM-RLHF's guideline (Section 3.2), `chatglm-zh` the same in Chinese.
 
 An annotator's set of templates is a folder of text files. `frame.txt` is the whole prompt around
 `{pairs}`; `pair.txt` shows one pair, `pair_input.txt` one whose instruction comes with an input;
 `example.txt` frames worked examples and their reply; `system.txt`, where there is one, goes ahead
-as the system's message. How the reply must be written (`{form}`) comes from `forms/` instead.
+as the system's message. How the reply must be written (`{form}`) comes from `forms/` instead, in
+the annotator's language.
 """
 
 import re
@@ -37,7 +39,19 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "without_inputs": ("{instruction}", "{output_1}", "{output_2}"),
 }
 """The forms of a published prompt, and the places that each has for a pair."""
+Language = Literal["en", "zh"]
+"""In which language an annotator is told how to reply: English or Chinese."""
+Persona = Literal["long", "short"]
 PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
+TIES: dict[ReplyForm, str] = {
+    "token": " If neither is better, write tie in place of the number.",
+    "json": " If neither is better, write tie in place of the number.",
+    "ranking": " If neither is better, write 1 = 2 in place of the list.",
+    "sentence": ' If neither is better, end with "Both outputs are equally good." instead.',
+    "brackets": " If neither is better, it is [[C]].",
+    "choice": ' If neither is better, the choice is "A=B".',
+}
+"""What offers a tie in English, in each form of reply."""
 FEW_TOKENS = 5
 """Who may write fewer is to write the verdict alone, however much room there is."""
 PAIR_TEMPLATES = TemplateSets(
@@ -89,14 +103,16 @@ class Profile(AskedProfile):
     """One annotator who is asked by a set of templates.
 
     `examples` worked pairs stand ahead of those it is asked about. `ties` says whether it may
-    prefer neither.
+    prefer neither. `language` is that of its template, in which it is told of the form of reply and
+    of the persona, too.
     """
 
     template: str = Field(min_length=1)
     form: ReplyForm
     examples: int = Field(0, ge=0, strict=True)
-    persona: Literal["long", "short"] | None = None
+    persona: Persona | None = None
     ties: bool = Field(default=False, strict=True)
+    language: Language = "en"
 
 
 class StatedPattern(Section):
@@ -164,8 +180,10 @@ class Annotator(Profile):
         asked: list[Json] = [self.name, self.role, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
         templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
-        form = form_text(self.form, several=self.several)
-        persona = persona_text(self.persona) if self.persona else ""
+        form = form_text(self.form, several=self.several, language=self.language)
+        persona = persona_text(self.persona, self.language) if self.persona else ""
+        if self.language != "en" and self.ties:  # In English it says no more than `ties` itself.
+            form += tie_text(self.form, self.language)
         return digest([asked, drawn, shown, templates, form, persona])
 
 
@@ -236,15 +254,22 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
 
 
 @lru_cache
-def form_text(form: ReplyForm, *, several: bool) -> str:
+def form_text(form: ReplyForm, *, several: bool, language: Language = "en") -> str:
     """Return what tells the annotator how to write its reply, about one pair or several."""
-    return load_template(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
+    return load_template(_told("forms", language) / _form_file(form, several=several))
+
+
+def tie_text(form: ReplyForm, language: Language) -> str:
+    """Return what offers a tie."""
+    if language == "en":
+        return TIES[form]
+    return load_template(_told("forms", language) / f"{form}_tie.txt")
 
 
 @lru_cache
-def persona_text(persona: Literal["long", "short"]) -> str:
+def persona_text(persona: Persona, language: Language = "en") -> str:
     """Return what gives an annotator a taste for long, or for short outputs."""
-    return load_template(HERE / "personas" / f"{persona}.txt")
+    return load_template(_told("personas", language) / f"{persona}.txt")
 
 
 @lru_cache
@@ -253,6 +278,15 @@ def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
     path = HERE / "examples" / ("with_input.yaml" if with_input else "without_input.yaml")
     rows = cast("list[object]", read_yaml(path, missing="no worked examples can be read"))
     return tuple(WorkedExample.model_validate(row) for row in rows)
+
+
+def _told(what: str, language: Language) -> Path:
+    """Return the folder with texts in a language; those in English lie at the top."""
+    return HERE / what if language == "en" else HERE / what / language
+
+
+def _form_file(form: ReplyForm, *, several: bool) -> str:
+    return f"{form}_{'many' if several else 'one'}.txt"
 
 
 def _entered(path: Path, name: str, entry: dict[str, Any]) -> AnyAnnotator:
@@ -283,7 +317,7 @@ def _published_text(profile: PublishedProfile, form: str, path: Path) -> str:
 
 def _annotator(profile: Profile, path: Path) -> Annotator:
     templates = PAIR_TEMPLATES.load(profile.template, path.parent)
-    if fault := _fault(profile, templates):
+    if fault := _untold(profile) or _fault(profile, templates):
         raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")
     return Annotator(**profile.model_dump(), templates=templates)
 
@@ -305,4 +339,15 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     most = min(len(shipped_examples(with_input=with_input)) for with_input in (False, True))
     if profile.examples > most:
         return f"examples must be at most {most}, not {profile.examples}"
+    return None
+
+
+def _untold(profile: Profile) -> str | None:
+    """Return what a profile asks for that is there in English alone, if anything."""
+    forms = _told("forms", profile.language)
+    if profile.examples and profile.language != "en":
+        return f"the worked examples are in English: leave examples out in {profile.language!r}"
+    if not (forms / _form_file(profile.form, several=profile.batch_size > 1)).exists():
+        told = ", ".join(sorted(path.stem.removesuffix("_one") for path in forms.glob("*_one.txt")))
+        return f"in the language {profile.language!r} the forms are {told}, about one pair each"
     return None

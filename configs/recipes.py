@@ -30,7 +30,7 @@ class Annotated(Recipe):
     n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
 
 
-Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
+Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
 class Graded(Recipe):

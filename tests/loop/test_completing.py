@@ -445,7 +445,7 @@ def test_every_field_of_a_pool_is_documented():
 
 
 def test_an_unknown_pool_is_told_what_there_is():
-    with pytest.raises(ConfigError, match=r"no pool of models .* are policy, tiny, ultrafeedback"):
+    with pytest.raises(ConfigError, match=r"no pool of models .* are chatglm, policy, tiny, ultraf"):
         load_pool("ultrafeedbakc")
     assert POOLS.shipped() == ("policy", "tiny", "ultrafeedback")
 
@@ -471,6 +471,8 @@ def test_a_wrong_mix_is_refused_with_its_place(tmp_path, text, message):
 
 
 def test_an_unknown_mix_is_told_what_there_is():
-    with pytest.raises(ConfigError, match=r"no mix of principles .* are ultrafeedback, ultrafeedback-zh, none"):
+    with pytest.raises(
+        ConfigError, match=r"no mix of principles .* are ultrafeedback, ultrafeedback-zh, none"
+    ):
         load_mix("nothing")
     assert load_mix("none") is None

@@ -12,7 +12,14 @@ from ...stores.records import Message, Order
 from ..guard import BARE, Guard, GuardKey
 from ..judge import Expected, Question, lines_of, user_message
 from ..templating import defused, render, tags
-from .annotator_pool import Annotator, WorkedExample, form_text, persona_text, tie_text
+from .annotator_pool import (
+    Annotator,
+    AskedProfile,
+    WorkedExample,
+    form_text,
+    persona_text,
+    tie_text,
+)
 from .pair_verdicts import PairChoice, PairVerdicts
 from .stated_verdicts import StatedVerdict
 from .written_verdicts import WORDS, reply_of
@@ -48,11 +55,7 @@ def ask(
     Raises:
         ValueError: if there are none, more than its prompts hold, or two of one key.
     """
-    count = len(comparisons)
-    if not 0 < count <= annotator.batch_size:
-        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
-    if len({comparison.key for comparison in comparisons}) < count:
-        raise ValueError("two comparisons have the same key")
+    require_askable(annotator, comparisons)
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.worked(with_input=with_input)
     judged = tuple(text for comparison in comparisons for text in _texts(comparison).values())
@@ -77,6 +80,19 @@ def ask(
     expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
     return question.guarded(guard, short=annotator.short)
+
+
+def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) -> None:
+    """Refuse what does not go into one prompt.
+
+    Raises:
+        ValueError: if there are no comparisons, more than it holds, or two of one key.
+    """
+    count = len(comparisons)
+    if not 0 < count <= annotator.batch_size:
+        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
+    if len({comparison.key for comparison in comparisons}) < count:
+        raise ValueError("two comparisons have the same key")
 
 
 def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> Expected[PairChoice]:

@@ -221,7 +221,7 @@ def test_imported_grades_are_binarised_by_name(lake, write, rule, chosen, reject
 def test_a_rule_of_grades_refuses_what_it_does_not_read(lake, write, tmp_path):
     imported(lake, write(ROWS[0]))
     run = open_run(lake, "uf")
-    with pytest.raises(DerivedError, match="one pair a prompt from grades alone"):
+    with pytest.raises(DerivedError, match="makes pairs from grades alone"):
         rederive(run, DerivationRequest(rule="overall", top_k=2))
     with pytest.raises(DerivedError, match="iteration 3 of run uf has none"):
         rederive(run, DerivationRequest(rule="overall", iteration=3))

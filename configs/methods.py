@@ -136,7 +136,15 @@ class PPOTraining(Section):
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
     adam_eps: float = semantic(1e-5, "AdamW's epsilon", gt=0)
-    warmup_steps: int = semantic(5, "optimizer steps that warm up; linear decay to 0 follows", ge=0)
+    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
+    scheduler: Literal["linear", "constant"] = neutral(
+        "linear", "learning rate after the warm-up: falling to 0, or as it is"
+    )
+    schedule_by: Literal["update", "step"] = neutral(
+        "update",
+        "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
+        "has the rate 0 (the papers' code)",
+    )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     kl_coef: float = semantic(0.0067, "weight of the KL penalty at each token", ge=0)
     adaptive_kl: float | None = semantic(
@@ -214,7 +222,15 @@ class QuarkTraining(Section):
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
-    warmup_steps: int = semantic(5, "optimizer steps that warm up; linear decay to 0 follows", ge=0)
+    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
+    scheduler: Literal["linear", "constant"] = neutral(
+        "linear", "learning rate after the warm-up: falling to 0, or as it is"
+    )
+    schedule_by: Literal["update", "step"] = neutral(
+        "update",
+        "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
+        "has the rate 0 (the papers' code)",
+    )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
     train_on: Literal["best", "all"] = semantic(

@@ -1,5 +1,6 @@
 """Pairs are compared by annotators: each by one, some by a coin, none by a guess."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +84,42 @@ def test_up_to_a_batch_of_pairs_stands_in_one_prompt(tmp_path, asked):
     assert max(sizes) > 4
     assert sizes[1]
     assert sizes[4]
+
+
+def test_an_input_is_shown_apart_from_its_instruction(tmp_path, asked):
+    rows_given = [
+        {"instruction": f"Say what this is, {n}.", "input": f"Crayon {n}." if n % 2 else ""}
+        for n in range(60)
+    ]
+    own = tmp_path / "own.jsonl"
+    own.write_text("".join(json.dumps(row) + "\n" for row in rows_given))
+    settings = (f"prompts.source={own}", "annotation.flip_probability=0", "critic.kind=verifier")
+    with turn(job(tmp_path, "prompts.input=headed", *settings)) as it:
+        annotated(it)
+    shown = [request.messages[-1].content for request in questions(asked)]
+    assert sum(text.count("<input>Crayon ") for text in shown) > 10
+    assert not any("### Input:" in text for text in shown)
+    for text in shown:
+        assert text.count("<input>") in (0, text.count("<pair "))
+
+
+def test_published_prompts_are_shown_only_where_nothing_guards(tmp_path, asked):
+    original = ("annotation.pool=alpacafarm-original", "annotation.flip_probability=0")
+    roles = ("annotation.medium.model=tiny", "annotation.medium.engine.kind=scripted")
+    script = "annotation.medium.engine.script=judges:pattern_following"
+    settings = (*original, *roles, script)
+    guarded = job(tmp_path, *settings, "guard=true", script="pattern_following")
+    told = r"strong_1 is asked by a published prompt.*guard=false"
+    with pytest.raises(ConfigError, match=told), turn(guarded):
+        pass
+    bare = job(tmp_path, *settings, "guard=false", script="pattern_following")
+    with turn(bare) as it:
+        texts, found = annotated(it)
+    assert len({row.annotator for row in found}) == 13
+    assert {row.status for row in found} == {SCORED}
+    asked_about = [r for r in found if texts[r.first_id].text != texts[r.second_id].text]
+    preferred = {(row.order, row.preferred) for row in asked_about}
+    assert preferred == {("as_given", "first"), ("swapped", "second")}
 
 
 def test_keyed_on_the_instruction_all_pairs_of_a_prompt_have_one_annotator_and_one_coin(tmp_path):

@@ -251,6 +251,8 @@ def _before(source: object) -> Layer:
             "prompts": {"dev_share": 0.0},
             "verdict": {"on_regression": "continue"},
             "alarms": {"watch": False},
+            "critic": {"equal_answers": "each"},
+            "grading": {"equal_answers": "each", "cut_answers": "graded"},
             "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},
         },
     )

@@ -258,6 +258,8 @@ def _before(source: object) -> Layer:
             "verdict": {"on_regression": "continue"},
             "alarms": {"watch": False},
             "reward": {"end_of_cut": True},
+            "critic": {"equal_answers": "each"},
+            "grading": {"equal_answers": "each", "cut_answers": "graded"},
             "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},
         },
     )

@@ -247,7 +247,8 @@ def unsaid(config: RunConfig) -> Values:
 def _before(source: object) -> Layer:
     """Return what runs of these prompts did before there was the field, if not the default.
 
-    Facts were judged by equal sentences, which says nothing outside the tiny world.
+    Facts were judged by equal sentences, which says nothing outside the tiny world. A reward model
+    was shown cut answers as finished ones.
     """
     return Layer(
         source="what runs did before there was the field",
@@ -256,6 +257,9 @@ def _before(source: object) -> Layer:
             "prompts": {"dev_share": 0.0},
             "verdict": {"on_regression": "continue"},
             "alarms": {"watch": False},
+            "reward": {"end_of_cut": True},
+            "critic": {"equal_answers": "each"},
+            "grading": {"equal_answers": "each", "cut_answers": "graded"},
             "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},
         },
     )

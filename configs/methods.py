@@ -88,6 +88,35 @@ class RewardTraining(Section):
         0.0, "weight of r(x, y+)^2 + r(x, y-)^2, which keeps scores near 0 (Eq. 2)", ge=0
     )
     held_out: int = semantic(500, "held-out pairs, to measure the accuracy; at most a tenth", ge=0)
+    margin: float = neutral(
+        0.0,
+        "by how much r(x, y+) - r(x, y-) is to exceed 0, for each point that the pair's scores "
+        "differ by (Llama 2, Section 3.2.2); a pair without scores has none",
+        ge=0,
+    )
+    min_rate: float = neutral(
+        0.0, "share of the peak that scheduler=cosine ends at; 0.1 in Llama 2", ge=0, lt=1
+    )
+    model: Place | None = neutral(
+        None, "the model that the reward model begins as, such as a base model; default: M_0"
+    )
+    template: Place | None = neutral(
+        None, "prompt form of that model where it has none: alpaca, or a .jinja file"
+    )
+
+    @model_validator(mode="after")
+    def _with_effect(self) -> "RewardTraining":
+        """Refuse what would change nothing."""
+        if self.min_rate and self.scheduler != "cosine":
+            raise ValueError(
+                f"min_rate is where scheduler=cosine ends: with {self.scheduler} leave it at 0"
+            )
+        if self.template is not None and self.model is None:
+            raise ValueError(
+                "template is that of the model which the reward model begins as: set model, too, "
+                "or policy.engine.template for M_0's"
+            )
+        return self
 
 
 class PPOTraining(Section):

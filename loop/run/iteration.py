@@ -41,6 +41,12 @@ class Iteration:
         sizes = laid_out(config.parts, self.run.parts)
         return chunked(part_of(every, part, sizes), config.chunk)
 
+    def verifiable(self, prompts: Prompts) -> Prompts:
+        """Return those of the prompts on whose answers the verifier has a verdict."""
+        can = self.run.verifier.can_verify
+        kept = [prompt for chunk in prompts.chunks for prompt in chunk if can(prompt)]
+        return chunked(kept, self.run.config.prompts.chunk)
+
     @property
     def has_reward(self) -> bool:
         """Whether a reward model is configured, so that none need be trained."""

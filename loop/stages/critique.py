@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from ...configs.critic import CriticKind
 from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import AspectRating, Candidate, Critique, FinishReason
+from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..data.stage_names import sampled_again
 from ..run.handles import Planned, Rows
@@ -35,7 +38,7 @@ from .ask_judge import (
 )
 from .retry_unscored import judged
 
-CRITIQUE = Verb("critique", semantics=2)
+CRITIQUE, VERIFY = Verb("critique", semantics=2), Verb("verify")
 FIRST = 1
 """The number of a candidate's first critique."""
 UNASKED: Mapping[FinishReason, Status] = {
@@ -59,13 +62,38 @@ def critique(
     return Rows(row_type=Critique, stages=stages)
 
 
-def _critiqued(it: Iteration, candidates: Rows[Candidate], sample: int) -> Planned:
+def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
+    """Commit the verifier's verdict on each whole candidate whose prompt it can verify."""
+    judging = Judging(
+        run=it.run,
+        iteration=it.number,
+        candidates=lambda chunk: [c for c in it.chunk(candidates, chunk) if c.usable],
+        by="verifier",
+        verifiable=True,
+    )
+    owed = it.work(VERIFY, judging.params, candidates)
+
+    def make(unit: Unit) -> RowsByType:
+        return {Critique: judging.verified(unit.chunk)}
+
+    return it.rows(Critique, f"verify:{candidates.label}", owed, make)
+
+
+def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
+    """Commit a critique of each candidate on which `verify` has no verdict: nobody asks twice."""
+    return Rows(row_type=Critique, stages=(_critiqued(it, candidates, FIRST, verifiable=False),))
+
+
+def _critiqued(
+    it: Iteration, candidates: Rows[Candidate], sample: int, *, verifiable: bool | None = None
+) -> Planned:
     """Commit one critique a candidate: the first of each, or another."""
     judging = Judging(
         run=it.run,
         iteration=it.number,
         candidates=lambda chunk: it.chunk(candidates, chunk),
         sample=sample,
+        verifiable=verifiable,
     )
     owed = it.work(CRITIQUE, judging.params, candidates)
     label = sampled_again(f"critique:{candidates.label}", sample)
@@ -77,13 +105,16 @@ class Judging:
     """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
 
     `candidates` gives those of a chunk, when it is its turn. `sample` numbers the critiques of a
-    candidate.
+    candidate. `by` is who judges, if not whom the configuration names; only candidates are judged
+    whose prompts are `verifiable`, or are not, where that is said.
     """
 
     run: Run
     iteration: int
     candidates: Callable[[int], Sequence[Candidate]]
     sample: int = FIRST
+    by: CriticKind | None = None
+    verifiable: bool | None = None
 
     @property
     def attempts(self) -> int:
@@ -93,17 +124,18 @@ class Judging:
     @property
     def params(self) -> Json:
         """What the keys of the stage hold: all that its rows depend on besides the candidates."""
-        replies = {} if self.run.config.critic.kind == "verifier" else {"attempts": self.attempts}
-        return {**self.identity, **replies}
+        replies = {} if self._kind == "verifier" else {"attempts": self.attempts}
+        about = {} if self.verifiable is None else {"verifiable": self.verifiable}
+        return {**self.identity, **replies, **about}
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
         """What a critique depends on besides its candidate and the number of replies."""
         config = self.run.config.critic
-        judge: dict[str, Json] = {"kind": config.kind}
-        if config.kind != "feedback":
+        judge: dict[str, Json] = {"kind": self._kind}
+        if self._kind != "feedback":
             judge["verifier"] = self._verifier.digest
-        if config.kind != "verifier":
+        if self._kind != "verifier":
             judge["critic"] = self.run.critic.digest
             judge |= judge_params(self.run, self.run.models.feedback, config)
         if self.sample > FIRST:
@@ -113,7 +145,7 @@ class Judging:
     @property
     def where(self) -> Places:
         """Where the critic is asked; the verifier, and above all the user's own, runs here."""
-        kind = self.run.config.critic.kind
+        kind = self._kind
         if kind == "verifier":
             return MAIN_THREAD
         asked = self.run.places.of(self.run.models.feedback)
@@ -123,20 +155,35 @@ class Judging:
     def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
         """Critique what the stage owes; the verifier needs no replies."""
         config = self.run.config.critic
-        if config.kind == "verifier":
+        if self._kind == "verifier":
             for unit in stage.units():
-                candidates = self.candidates(unit.chunk)
-                verdicts = self._verdicts(candidates)
-                rows = [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
-                commit_judgements(stage, unit, Critique, rows, Advance())
+                commit_judgements(stage, unit, Critique, self.verified(unit.chunk), Advance())
         else:
             ask_judge(
                 judge_line(self.run, self.run.models.feedback, config, temperature=self._warmth),
                 stage,
                 Critique,
-                work=lambda u: [self._asked(c, replies(u)) for c in self.candidates(u.chunk)],
+                work=lambda u: [self._asked(c, replies(u)) for c in self._judged(u.chunk)],
                 rows=lambda unit, asked: self._critiques(asked, replies(unit)),
             )
+
+    def verified(self, chunk: int) -> list[Critique]:
+        """Return the verifier's verdicts on a chunk, as critiques."""
+        candidates = self._judged(chunk)
+        verdicts = self._verdicts(candidates)
+        return [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
+
+    @property
+    def _kind(self) -> CriticKind:
+        return self.by or self.run.config.critic.kind
+
+    def _judged(self, chunk: int) -> Sequence[Candidate]:
+        """Return the candidates of a chunk that are judged."""
+        found, run = self.candidates(chunk), self.run
+        if self.verifiable is None:
+            return found
+        can = run.verifier.can_verify
+        return [c for c in found if can(run.prompts[c.prompt_id]) == self.verifiable]
 
     @property
     def _warmth(self) -> float | None:
@@ -180,7 +227,7 @@ class Judging:
         self, asked: Sequence[JudgeInquiry[Candidate, AspectRatings]], replies: Replies[Critique]
     ) -> list[Critique]:
         beside: list[tuple[AspectRating, ...]] = [()] * len(asked)
-        if self.run.config.critic.kind == "both":
+        if self._kind == "both":
             beside = [_rated(verdict) for verdict in self._verdicts([a.subject for a in asked])]
         return [
             row
@@ -236,4 +283,4 @@ def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
     return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)
 
 
-ASKS: Asks = {critique: ("critic",)}
+ASKS: Asks = {critique: ("critic",), critique_unverifiable: ("critic",)}

@@ -45,6 +45,11 @@ class CriticConfig(Section):
     use_reference: bool = semantic(
         default=True, description="show the reference answer, if there is one, to the critic"
     )
+    equal_answers: Literal["once", "each"] = semantic(
+        "once",
+        "answers to a prompt that say the same, white space aside, share a critique, or each has "
+        "its own",
+    )
     attempts: int = semantic(
         2, "attempts to read a reply before a candidate stays unscored", ge=1, le=10
     )

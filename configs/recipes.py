@@ -24,18 +24,22 @@ class Recipe(Section):
     name: str = semantic("", "the variant; see `lpfloop config variants`")
 
 
-class Annotated(Recipe):
-    """It learns from comparisons: annotators compare answers of the policy."""
+class Completed(Recipe):
+    """It can ask a pool of models for the answers that it learns from."""
+
+
+class Annotated(Completed):
+    """It learns from comparisons: annotators compare answers of the policy, or of a pool."""
 
     preset: ClassVar[str] = "alpacafarm"
 
     n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
 
 
-Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
+Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
-class Graded(Recipe):
+class Graded(Completed):
     """It learns from graded completions of a pool of models, binarised."""
 
     preset: ClassVar[str] = "ultrafeedback"

@@ -125,7 +125,8 @@ class Critique:
     `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
     made. Where a candidate has several critiques by one critic, `sample` numbers those after the
     first, from 2. Of a person's ratings, `judged_at` may say when they were given (UTC), and
-    `judged_seconds` how long the person looked.
+    `judged_seconds` how long the person looked. `same_as` is the critique of an equal answer to the
+    same prompt, whose reply this one shares.
     """
 
     critique_id: str
@@ -141,6 +142,7 @@ class Critique:
     sample: int | None = None
     judged_at: str | None = None
     judged_seconds: float | None = None
+    same_as: str | None = None
 
     @property
     def positive(self) -> bool:
@@ -162,6 +164,7 @@ class Grade:
     `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
     mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
     reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
     grade_id: str
@@ -179,6 +182,7 @@ class Grade:
     status: str
     attempts: int
     text: str
+    same_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

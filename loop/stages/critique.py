@@ -6,7 +6,7 @@ raw reply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from ...configs.critic import CriticKind
@@ -15,9 +15,10 @@ from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import AspectRating, Candidate, Critique, FinishReason
+from ...stores.records import AspectRating, Candidate, Critique, FinishReason, Receipt
 from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIED, VERIFIER
+from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
@@ -27,7 +28,6 @@ from ..run.run import Run, Verb
 from ..run.stage import Stage
 from ..run.stage_places import MAIN_THREAD, Places
 from .ask_judge import (
-    JudgeInquiry,
     Posed,
     Replies,
     RepliesOf,
@@ -36,6 +36,7 @@ from .ask_judge import (
     judge_line,
     judge_params,
 )
+from .equal_answers import SharedInquiry, asked_once, equal_params, sharing_receipts
 from .retry_unscored import judged
 
 CRITIQUE, VERIFY = Verb("critique", semantics=2), Verb("verify")
@@ -46,6 +47,7 @@ UNASKED: Mapping[FinishReason, Status] = {
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
 """Candidates without an answer that could be critiqued, and the status of their critique."""
+CandidateInquiry = SharedInquiry[Candidate, AspectRatings]
 
 
 def critique(
@@ -138,6 +140,7 @@ class Judging:
         if self._kind != "verifier":
             judge["critic"] = self.run.critic.digest
             judge |= judge_params(self.run, self.run.models.feedback, config)
+            judge |= equal_params(config.equal_answers)
         if self.sample > FIRST:
             judge["sample"], judge["temperature"] = self.sample, config.samples_temperature
         return judge
@@ -163,8 +166,9 @@ class Judging:
                 judge_line(self.run, self.run.models.feedback, config, temperature=self._warmth),
                 stage,
                 Critique,
-                work=lambda u: [self._asked(c, replies(u)) for c in self._judged(u.chunk)],
+                work=lambda unit: self._asked(self._judged(unit.chunk), replies(unit)),
                 rows=lambda unit, asked: self._critiques(asked, replies(unit)),
+                noted=self._noted,
             )
 
     def verified(self, chunk: int) -> list[Critique]:
@@ -205,14 +209,33 @@ class Judging:
         return row_id("crit", [candidate.candidate_id, self.identity])
 
     def _asked(
-        self, candidate: Candidate, replies: Replies[Critique]
-    ) -> JudgeInquiry[Candidate, AspectRatings]:
-        kept = replies.kept([self._critique_id(candidate)])
-        if kept or candidate.finish_reason in UNASKED:
-            return JudgeInquiry(subject=candidate, pose=self._pose)
-        return JudgeInquiry(
-            subject=candidate, pose=self._pose, most=replies.most, attempts=replies.had
-        )
+        self, candidates: Sequence[Candidate], replies: Replies[Critique]
+    ) -> list[CandidateInquiry]:
+        """Ask about each candidate that was answered, once where several say the same."""
+        answered = [c for c in candidates if c.finish_reason not in UNASKED]
+        shown, equal = asked_once(answered, self.run.config.critic.equal_answers)
+        named = frozenset(candidate.candidate_id for candidate in shown)
+        found = list[CandidateInquiry]()
+        for candidate in candidates:
+            name = candidate.candidate_id
+            if name in named:
+                of = {name: equal[name]} if name in equal else {}
+                asked = CandidateInquiry(subject=candidate, pose=self._pose, equal=of)
+                kept = replies.kept(self._ids(asked))
+                again = replace(asked, most=replies.most, attempts=replies.had)
+                found.append(asked if kept else again)
+            elif candidate.finish_reason in UNASKED:
+                found.append(CandidateInquiry(subject=candidate, pose=self._pose))
+        return found
+
+    def _ids(self, asked: CandidateInquiry) -> list[str]:
+        """Return the ids of all critiques that are made of a reply."""
+        return [self._critique_id(candidate) for candidate, _ in asked.sharing(asked.subject)]
+
+    def _noted(self, asked: Sequence[CandidateInquiry]) -> list[Receipt]:
+        fates = {KEPT: [one.subject.candidate_id for one in asked]}
+        how = self.run.config.critic.equal_answers
+        return sharing_receipts(self.iteration, "critique", how, asked, fates)
 
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
@@ -224,32 +247,43 @@ class Judging:
         return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
 
     def _critiques(
-        self, asked: Sequence[JudgeInquiry[Candidate, AspectRatings]], replies: Replies[Critique]
+        self, asked: Sequence[CandidateInquiry], replies: Replies[Critique]
     ) -> list[Critique]:
-        beside: list[tuple[AspectRating, ...]] = [()] * len(asked)
+        beside: Mapping[str, tuple[AspectRating, ...]] = {}
         if self._kind == "both":
-            beside = [_rated(verdict) for verdict in self._verdicts([a.subject for a in asked])]
+            told = [c for one in asked for c, _ in one.sharing(one.subject)]
+            verdicts = zip(told, self._verdicts(told), strict=True)
+            beside = {c.candidate_id: _rated(verdict) for c, verdict in verdicts}
         return [
             row
-            for one, verified in zip(asked, beside, strict=True)
-            for row in replies.kept([self._critique_id(one.subject)])
-            or [self._critique(one, verified)]
+            for one in asked
+            for row in replies.kept(self._ids(one))
+            or [
+                self._critique(one, candidate, beside.get(candidate.candidate_id, ()))
+                for candidate, _ in one.sharing(one.subject)
+            ]
         ]
 
     def _critique(
-        self, asked: JudgeInquiry[Candidate, AspectRatings], verified: tuple[AspectRating, ...]
+        self,
+        asked: CandidateInquiry,
+        candidate: Candidate,
+        verified: tuple[AspectRating, ...],
     ) -> Critique:
-        prompt, critic = self.run.prompts[asked.subject.prompt_id], self.run.critic
+        """Return what is stored of a candidate: what was said of it, or of one that is equal."""
+        prompt, critic = self.run.prompts[candidate.prompt_id], self.run.critic
         (reading,) = asked.readings or unread(
-            UNASKED.get(asked.subject.finish_reason, Status.FAILED), critic.expected(prompt)
+            UNASKED.get(candidate.finish_reason, Status.FAILED), critic.expected(prompt)
         )
-        return self._row(asked.subject)(
+        shares = candidate is not asked.subject
+        return self._row(candidate)(
             critic=self.run.models.feedback.identity,
             aspects=reading.value + verified,
             text=asked.text,
             reference_used=critic.shows_reference(prompt),
             status=reading.status,
             attempts=asked.attempts,
+            same_as=self._critique_id(asked.subject) if shares else None,
         )
 
     def _verified(self, candidate: Candidate, verdict: Verdict) -> Critique:

@@ -233,6 +233,10 @@ class ReflectiveSFT(Recipe):
 
     name: str = semantic("reflective-sft", "the variant; see `lpfloop config variants`")
     n: int = semantic(1, "answers a prompt, each critiqued and revised by the critic", ge=1)
+    drafted: int | None = semantic(None, "prompts that are answered so; default: all", ge=1)
+    revised: int | None = semantic(
+        None, "prompts of these whose answers are revised; default: all", ge=1
+    )
     refine: Refined = semantic(
         "all", "which answers are revised: all, or failures, which the critic faults"
     )
@@ -254,6 +258,8 @@ class PairWeights(Section):
 
 class TaskReward(Annotated):
     """A reward model from preferences and from right answers against wrong ones (RLRF, Table 1)."""
+
+    preset: ClassVar[str] = Recipe.preset
 
     name: str = semantic("task-reward", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(4, "samples a prompt that can be verified", ge=2)

@@ -4,12 +4,12 @@ from ...configs.recipes import TaskReward
 from ...stores.records import Checkpoint, Pair
 from ..run.handles import JudgedRows, Rows
 from ..run.iteration import Iteration
-from ..stages.critique import verify
 from ..stages.pair import pair
 from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import unchanged
 from ..stages.train_reward import train_reward
+from ..stages.verify_candidates import verify
 from ..stages.weigh import weigh
 from .annotated_pairs import annotated
 
@@ -31,7 +31,7 @@ def task_reward(it: Iteration, cfg: TaskReward) -> Checkpoint:
 
 def verified(it: Iteration, cfg: TaskReward) -> Rows[Pair]:
     """(x, y+, y-): answers of the policy that are right, each against a wrong one."""
-    prompts = it.verifiable(it.prompts("unlabeled"))
+    prompts = it.verifiable(it.prompts())
     drafts = sample(it, prompts, n=cfg.best_of, label="sample:verifiable", purpose="verifiable")
     judged = JudgedRows(candidates=drafts, critiques=verify(it, drafts), rewards=reward(it, drafts))
     return pair(it, judged, rule=RIGHT, top_k=cfg.top_k)

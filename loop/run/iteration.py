@@ -41,6 +41,11 @@ class Iteration:
         sizes = laid_out(config.parts, self.run.parts)
         return chunked(part_of(every, part, sizes), config.chunk)
 
+    def first(self, count: int | None) -> Prompts:
+        """Return so many of this iteration's prompts, the first of its order, or all."""
+        every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
+        return chunked(every[:count], self.run.config.prompts.chunk)
+
     def verifiable(self, prompts: Prompts) -> Prompts:
         """Return those of the prompts on whose answers the verifier has a verdict."""
         can = self.run.verifier.can_verify

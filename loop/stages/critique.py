@@ -13,10 +13,8 @@ from ...configs.critic import CriticKind
 from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import AspectRating, Candidate, Critique, FinishReason, Receipt
-from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
@@ -39,7 +37,7 @@ from .ask_judge import (
 from .equal_answers import SharedInquiry, asked_once, equal_params, sharing_receipts
 from .retry_unscored import judged
 
-CRITIQUE, VERIFY = Verb("critique", semantics=2), Verb("verify")
+CRITIQUE = Verb("critique", semantics=2)
 FIRST = 1
 """The number of a candidate's first critique."""
 UNASKED: Mapping[FinishReason, Status] = {
@@ -60,33 +58,11 @@ def critique(
     temperature of their own.
     """
     count = it.run.config.critic.samples if samples is None else samples
-    stages = tuple(_critiqued(it, candidates, number) for number in range(1, count + 1))
+    stages = tuple(critiqued(it, candidates, number) for number in range(1, count + 1))
     return Rows(row_type=Critique, stages=stages)
 
 
-def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
-    """Commit the verifier's verdict on each whole candidate whose prompt it can verify."""
-    judging = Judging(
-        run=it.run,
-        iteration=it.number,
-        candidates=lambda chunk: [c for c in it.chunk(candidates, chunk) if c.usable],
-        by="verifier",
-        verifiable=True,
-    )
-    owed = it.work(VERIFY, judging.params, candidates)
-
-    def make(unit: Unit) -> RowsByType:
-        return {Critique: judging.verified(unit.chunk)}
-
-    return it.rows(Critique, f"verify:{candidates.label}", owed, make)
-
-
-def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
-    """Commit a critique of each candidate on which `verify` has no verdict: nobody asks twice."""
-    return Rows(row_type=Critique, stages=(_critiqued(it, candidates, FIRST, verifiable=False),))
-
-
-def _critiqued(
+def critiqued(
     it: Iteration, candidates: Rows[Candidate], sample: int, *, verifiable: bool | None = None
 ) -> Planned:
     """Commit one critique a candidate: the first of each, or another."""
@@ -317,4 +293,4 @@ def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
     return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)
 
 
-ASKS: Asks = {critique: ("critic",), critique_unverifiable: ("critic",)}
+ASKS: Asks = {critique: ("critic",)}

@@ -9,7 +9,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
 from ..data.judged_candidates import Deciding, verdicts
-from ..run.handles import Best, Rows
+from ..run.handles import Best, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.run import Verb
@@ -59,17 +59,25 @@ def refine(
 
 
 def revise(
-    it: Iteration, drafts: Rows[Candidate], critiques: Rows[Critique], *, which: Refined = "all"
+    it: Iteration,
+    drafts: Rows[Candidate],
+    critiques: Rows[Critique],
+    *,
+    of: Prompts,
+    which: Refined = "all",
 ) -> Rows[Candidate]:
     """y~ by the critic's model: commit its better answer to each draft that it could critique.
 
-    It is asked as the policy will be in reflection. Of `failures`, those alone that it faults.
+    It is asked as the policy will be in reflection, about drafts `of` these prompts; of `failures`,
+    about those alone that it faults.
     """
+    asked = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
     critic, settings = it.run.models.feedback, it.run.config.critic
     params: Mapping[str, Json] = {
         "critic": it.run.critic.digest,
         "served": critic.params,
         "sampling": semantic(settings.sampling),
+        "of": of.identity,
         "which": which,
         **_agreement(it),
     }
@@ -80,7 +88,7 @@ def revise(
         return [
             draw
             for draft in it.chunk(drafts, unit.chunk)
-            if draft.usable and draft.candidate_id not in passed
+            if draft.prompt_id in asked and draft.usable and draft.candidate_id not in passed
             if feedback[draft.candidate_id].status == SCORED
             for draw in _refinements(it, draft, feedback[draft.candidate_id], 1, params)
         ]

@@ -85,6 +85,7 @@ PromptField = Literal[
     "checks",
     "family",
     "cluster",
+    "part",
 ]
 """What a field of a row of prompts can be."""
 

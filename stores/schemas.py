@@ -131,6 +131,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "source": _TEXT,
         "family": _TEXT,
         "cluster": _TEXT,
+        "part": _TEXT,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -413,7 +414,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
     "critiques": ("sample", *_JUDGED),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster"),
+    "prompts": ("family", "cluster", "part"),
 }
 """Columns that a table has gained, null in most rows.
 

@@ -158,6 +158,10 @@ def content_key(prompts: Sequence[Prompt]) -> str:
     return digest([canonical_json(_said_by(prompt)) for prompt in prompts])
 
 
+SAYS_NOTHING = ("family", "cluster", "part")
+"""Fields by which prompts are counted, or are chosen: an answer does not depend on them."""
+
+
 def _said_by(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
-    return {name: value for name, value in fields.items() if name not in ("family", "cluster")}
+    return {name: value for name, value in fields.items() if name not in SAYS_NOTHING}

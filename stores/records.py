@@ -10,6 +10,8 @@ from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
 """Prompts to train on; those that decide inside the loop; those that are only reported on."""
+PromptPart = Literal["sft", "preference", "unlabeled"]
+"""Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
 Scope = Literal["all", "exam", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
@@ -56,7 +58,8 @@ class Prompt:
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
     those whose results are not independent of its own, such as all questions about one text; `exam`
-    the set that a held-out prompt belongs to, where a run has several.
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so.
     """
 
     prompt_id: str
@@ -69,6 +72,7 @@ class Prompt:
     family: str | None = None
     cluster: str | None = None
     exam: str | None = None
+    part: PromptPart | None = None
 
     @property
     def instruction(self) -> str:

@@ -132,6 +132,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "family": _TEXT,
         "cluster": _TEXT,
         "exam": _TEXT,
+        "part": _TEXT,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -417,7 +418,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster", "exam"),
+    "prompts": ("family", "cluster", "exam", "part"),
 }
 """Columns that a table has gained, null in most rows.
 

@@ -88,9 +88,18 @@ def verbs_of(recipe: Callable[..., Any]) -> Needs:
     return needs
 
 
-def asking(recipe: Callable[..., Any]) -> Asks:
-    """Return the functions that a recipe calls, by itself or by others, that ask models."""
-    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
+def asking(recipe: Callable[..., Any], config: RunConfig) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models.
+
+    Where people's labels take the place of simulated annotators', those are not asked.
+    """
+
+    def told(function: Callable[..., Any]) -> tuple[str, ...] | None:
+        if config.annotation.source and function is simulated:
+            return ()
+        return _declared("ASKS", function)
+
+    asks: Asks = told_of_calls(recipe, told)
     return asks
 
 

@@ -12,10 +12,10 @@ import polars as pl
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Checkpoint
+from ...stores.records import Checkpoint, PromptPart
 from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
-from ..data.splits import Part, laid_out, part_of
+from ..data.splits import laid_out, part_of
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import Served
 from .run import Run, Verb, Work
@@ -32,7 +32,7 @@ class Iteration:
     train_prompts: Prompts
     held_out: Prompts
 
-    def prompts(self, part: Part | None = None) -> Prompts:
+    def prompts(self, part: PromptPart | None = None) -> Prompts:
         """Return the prompts of this iteration, x ~ D, or those that serve one purpose."""
         if part is None:
             return self.train_prompts

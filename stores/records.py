@@ -10,6 +10,8 @@ from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
 """Prompts to train on; those that decide inside the loop; those that are only reported on."""
+PromptPart = Literal["sft", "preference", "unlabeled"]
+"""Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
 Scope = Literal["all", "exam", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
@@ -56,7 +58,8 @@ class Prompt:
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
     those whose results are not independent of its own, such as all questions about one text; `exam`
-    the set that a held-out prompt belongs to, where a run has several.
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so.
     """
 
     prompt_id: str
@@ -69,6 +72,7 @@ class Prompt:
     family: str | None = None
     cluster: str | None = None
     exam: str | None = None
+    part: PromptPart | None = None
 
     @property
     def instruction(self) -> str:
@@ -127,7 +131,8 @@ class Critique:
     `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
     made. Where a candidate has several critiques by one critic, `sample` numbers those after the
     first, from 2. Of a person's ratings, `judged_at` may say when they were given (UTC), and
-    `judged_seconds` how long the person looked.
+    `judged_seconds` how long the person looked. `same_as` is the critique of an equal answer to the
+    same prompt, whose reply this one shares.
     """
 
     critique_id: str
@@ -143,6 +148,7 @@ class Critique:
     sample: int | None = None
     judged_at: str | None = None
     judged_seconds: float | None = None
+    same_as: str | None = None
 
     @property
     def positive(self) -> bool:
@@ -165,6 +171,7 @@ class Grade:
     read, or `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds
     of mistakes found, or of help given. Grades that were requested in one prompt share `text`, the
     raw reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
     grade_id: str
@@ -182,6 +189,7 @@ class Grade:
     status: str
     attempts: int
     text: str
+    same_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

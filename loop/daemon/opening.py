@@ -38,6 +38,7 @@ from ..run.fingerprint import (
     scores_fingerprint,
 )
 from ..run.fork import Fork
+from ..run.labels import Labels
 from ..run.models import Models
 from ..run.panel import Panels
 from ..run.prices import Prices
@@ -50,6 +51,7 @@ from ..run.run_grader import grader_of
 from ..run.slow_answers import verifier_of
 from ..run.stop import StopSignal
 from ..stages.mix import mix_fingerprint
+from ..stages.people_labels import labels_fingerprint, labels_of
 from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
@@ -74,6 +76,7 @@ class RunParts:
     grader: Grader | None
     fact_judge: FactJudge | None
     forms: Forms
+    labels: Labels | None
     fingerprint: Mapping[str, Json]
 
 
@@ -130,6 +133,7 @@ def parts_of(job: Job) -> RunParts:
         raise ConfigError(str(error)) from error
     fact_judge = fact_judge_of(job.config, models)
     forms = judged_forms(job.config, models)
+    labels = labels_of(job.config, job.read_lake)
     fingerprint = fingerprint_of(
         job.config,
         models.fingerprint,
@@ -144,6 +148,7 @@ def parts_of(job: Job) -> RunParts:
         difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
+        labels_fingerprint(labels),
         supervised_fingerprint(job.config),
         own_digests(own_files(job.config)),
     )
@@ -157,6 +162,7 @@ def parts_of(job: Job) -> RunParts:
         grader=grader,
         fact_judge=fact_judge,
         forms=forms,
+        labels=labels,
         fingerprint=fingerprint,
     )
 
@@ -198,6 +204,7 @@ def opened(
                 grader=parts.grader,
                 fact_judge=parts.fact_judge,
                 forms=parts.forms,
+                labels=parts.labels,
                 filters=parts.filters,
                 parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),
                 retry={(s.iteration, s.stage) for s in retried},

@@ -149,7 +149,7 @@ def _grouped(
     share: list[Prompt], sizes: PartsConfig
 ) -> tuple[dict[str, list[Prompt]], dict[str, tuple[str, ...]]]:
     """Return groups of an iteration's prompts without overlap, and which of them are in a part."""
-    if sizes.layout != "same":
+    if sizes.layout != "same" or any(prompt.part is not None for prompt in share):
         parts = {part: list(part_of(share, part, sizes)) for part in PARTS}
         return parts, {part: (part,) for part in PARTS}
     ends = {part: len(part_of(share, part, sizes)) for part in PARTS}

@@ -102,6 +102,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 SAMPLINGS = (
     *("policy.sampling", "critic.sampling", "grading.sampling", "prompts.quality.sampling"),
+    "assessment.judge.sampling",
     "evaluation",
 )
 NEUTRAL_OF_ENGINES = {

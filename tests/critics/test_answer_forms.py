@@ -96,7 +96,8 @@ def test_scores_that_stand_in_the_answer_are_an_echo(answer: str) -> None:
 
 def test_a_dictionary_as_python_writes_it_counts_below_its_analysis() -> None:
     asked = prompt("1+1?", reference="2", family="数学计算")
-    reply = "答案正确。\n{'事实正确性': 9, '满足用户需求': 8, '逻辑连贯性': 8, '完备性': 7, '综合得分': 8}"
+    given = "'事实正确性': 9, '满足用户需求': 8, '逻辑连贯性': 8, '完备性': 7, '综合得分': 8"
+    reply = f"答案正确。\n{{{given}}}"
     found = read("alignbench-zh", reply, asked=asked)
     assert [one.value.rating for one in found] == [9, 8, 8, 7, 8]
     assert {one.value.rationale for one in found} == {"答案正确。"}

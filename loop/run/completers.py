@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...configs.completion import CompletionConfig
-from ...configs.recipes import Graded
+from ...configs.recipes import Pooled
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
 from ...configs.variants import variants
@@ -46,7 +46,7 @@ class Completers:
 
 def completes(config: RunConfig) -> bool:
     """Whether a run's recipe asks a pool of models for completions."""
-    return isinstance(config.recipe, Graded) and not is_rewarded(config)
+    return isinstance(config.recipe, Pooled) and not is_rewarded(config)
 
 
 def completers_of(config: RunConfig) -> Completers | None:
@@ -56,9 +56,9 @@ def completers_of(config: RunConfig) -> Completers | None:
         ConfigError: if a file cannot be used, or a model of the pool has no place; if a pool is
             configured for a recipe that asks none.
     """
-    if not isinstance(config.recipe, Graded) and config.completion != CompletionConfig():
+    if not isinstance(config.recipe, Pooled) and config.completion != CompletionConfig():
         changed = config.completion.model_dump(exclude_defaults=True)
-        able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Graded)))
+        able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Pooled)))
         raise ConfigError(
             f"{' and '.join(f'completion.{name}' for name in changed)} would change nothing: "
             f"{config.recipe.name} asks the policy alone; leave it out, or choose one of {able}"

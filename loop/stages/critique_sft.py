@@ -7,9 +7,6 @@ nothing. A critic that learned them is asked so, with `guard` false.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import polars as pl
 
 from ...critics.feedback import FeedbackCritic
 from ...critics.guard import without_mark
@@ -27,8 +24,9 @@ from ...stores.records import (
     Yield,
 )
 from ...stores.schemas import RowsByType
+from ..data.critique_lessons import UNREADABLE, Lessons, lesson_yields
 from ..data.receipts import KEPT, receipts
-from ..data.training_rows import Origin, Outcome, yield_rows
+from ..data.training_rows import Origin
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -36,21 +34,13 @@ from ..run.run import Verb
 DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
 CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
-UNREADABLE = "unreadable"
-"""The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
-
-
-class Lessons(NamedTuple):
-    """Demonstrations, and the candidates by what became of their critique: kept, or why not."""
-
-    rows: list[Demonstration]
-    fates: dict[str, list[str]]
 
 
 def demonstrate_critiques(
     it: Iteration, candidates: Rows[Candidate], critiques: Rows[Critique]
 ) -> Rows[Demonstration]:
     """Commit a demonstration of each critique that can be read."""
+    by = Origin(rule=CRITIQUED, iteration=it.number)
 
     def make(unit: Unit) -> RowsByType:
         drafts = it.chunk(candidates, unit.chunk)
@@ -58,7 +48,7 @@ def demonstrate_critiques(
         made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
         return {
             Demonstration: made.rows,
-            Yield: as_arrow(_yields(drafts, made.rows, it.number)),
+            Yield: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
             Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
         }
 
@@ -107,13 +97,3 @@ def _lesson(
         prompt=asked,
         completion=(Message(role="assistant", content=without_mark(critique.text)),),
     )
-
-
-def _yields(
-    drafts: Sequence[Candidate], rows: Sequence[Demonstration], iteration: int
-) -> pl.DataFrame:
-    """Say of each prompt how many demonstrations it gave."""
-    asked = rows_frame(Candidate, drafts).unique("prompt_id", keep="first", maintain_order=True)
-    by = Origin(rule=CRITIQUED, iteration=iteration)
-    done, none = Outcome.DEMONSTRATED, Outcome.NONE_RATED
-    return yield_rows(asked, rows_frame(Demonstration, rows), by, success=done, otherwise=none)

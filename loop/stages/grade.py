@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...configs.recipes import Graded
+from ...configs.recipes import Pooled
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
@@ -220,4 +220,4 @@ class Grading:
 
 
 ASKS: Asks = {grade: ("grading",), grade_overall: ("grading",)}
-NEEDS: Needs = {grade: (Graded,), grade_overall: (Graded,)}
+NEEDS: Needs = {grade: (Pooled,), grade_overall: (Pooled,)}

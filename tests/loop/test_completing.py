@@ -471,6 +471,8 @@ def test_a_wrong_mix_is_refused_with_its_place(tmp_path, text, message):
 
 
 def test_an_unknown_mix_is_told_what_there_is():
-    with pytest.raises(ConfigError, match=r"no mix of principles .* are ultrafeedback, ultrafeedback-zh, none"):
+    with pytest.raises(
+        ConfigError, match=r"no mix of principles .* are ultrafeedback, ultrafeedback-zh, none"
+    ):
         load_mix("nothing")
     assert load_mix("none") is None

@@ -11,7 +11,7 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Completed, Graded, Ranked, Rewarded, Varied
+from ...configs.recipes import Annotated, Completed, Graded, Pooled, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
 from ..data.prompts import LABELLED
 from ..data.splits import PARTS
@@ -45,7 +45,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                     f"{base.__name__} among the bases of {type(settings).__name__}, the class of "
                     "its settings"
                 )
-        learned = {Annotated, Completed, Graded} & {*needed}
+        learned = {Annotated, Completed, Pooled, Graded} & {*needed}
         if is_rewarded(config) and Rewarded not in needed and learned:
             raise ConfigError(
                 f"the recipe {settings.name} calls {verb.__name__}, which a recipe with Rewarded "
@@ -74,8 +74,8 @@ def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
     Raises:
         ConfigError: if it is so.
     """
-    compares = not isinstance(config.recipe, Graded)
-    if compares and completes(config) and complete not in asking(recipe):
+    compares = not isinstance(config.recipe, Pooled)
+    if compares and completes(config) and complete not in asking(recipe, config):
         raise ConfigError(
             f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
             "complete; leave it out"

@@ -17,6 +17,7 @@ from ..data.splits import PARTS
 from ..run.completers import completes
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
+from ..stages.refine import revise
 from ..stages.complete import complete
 
 T = TypeVar("T")

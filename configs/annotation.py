@@ -3,7 +3,7 @@
 from typing import Literal
 
 from .engines import EngineConfig
-from .section import Place, Section, semantic
+from .section import Place, Section, neutral, semantic
 
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
@@ -25,6 +25,11 @@ class AnnotatorModel(Section):
 class AnnotationConfig(Section):
     """Simulated annotators: a pool of prompted models, with noise (AlpacaFarm, Section 3)."""
 
+    source: tuple[Place, ...] = neutral(
+        (),
+        "files of people's comparisons in an imported format, or run:NAME, to train on in place of "
+        "the annotators'",
+    )
     pool: str = semantic("alpacafarm", "name of a shipped pool, or a YAML file")
     strong: AnnotatorModel = AnnotatorModel()
     medium: AnnotatorModel = AnnotatorModel()

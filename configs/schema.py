@@ -172,6 +172,10 @@ class RewardConfig(Section):
         default=False,
         description="let it read an end token after a cut answer, too, so that it looks finished",
     )
+    cut_last: bool = semantic(
+        default=True,
+        description="the best answer by reward is one that was cut off only where not one ended",
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = neutral(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )

@@ -24,7 +24,8 @@ from .best_of_curve import (
     by_chunk,
     counts,
     curve,
-    ranked,
+    cut_params,
+    ranked_chunk,
 )
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
 from .instruction_difficulty import difficulty_fingerprint
@@ -127,8 +128,7 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
 
     def make(unit: Unit) -> RowsByType:
         found = dict[tuple[str, str], Candidate]()
-        scored = ranked(it.chunk(best.candidates, unit.chunk), it.chunk(best.rewards, unit.chunk))
-        for samples in scored.values():
+        for samples in ranked_chunk(it, best, unit.chunk).values():
             of_all = samples.candidates[-1].text
             for n in below:
                 chosen = best_of_few(samples, n)
@@ -136,7 +136,8 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
                     found.setdefault((chosen.prompt_id, chosen.text), chosen)
         return {Candidate: [_answer(unit.key, sample) for sample in found.values()]}
 
-    work = it.work(CHOOSE, {"below": list(below)}, best.candidates, best.rewards)
+    params: Json = {"below": list(below), **cut_params(it)}
+    work = it.work(CHOOSE, params, best.candidates, best.rewards)
     return it.rows(Candidate, FEWER, work, make)
 
 

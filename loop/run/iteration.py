@@ -57,6 +57,11 @@ class Iteration:
         """Whether a reward model is configured, so that none need be trained."""
         return self.run.models.reward_id is not None
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether people compared answers, so that no annotators are asked in training."""
+        return self.run.labels is not None
+
     def work(self, verb: Verb, params: Json, *handles: AnyRows) -> Work:
         """Return the work of a stage that reads these rows chunk by chunk."""
         stages = [stage for handle in handles for stage in handle.stages]

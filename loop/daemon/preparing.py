@@ -11,20 +11,19 @@ from pathlib import Path
 from ...configs.describe import every_field
 from ...configs.load import ConfigSource, Override, load_config, parse_set
 from ...configs.schema import ConfigError
-from ..data.prompts import load_prompts
 from ..evaluation.watch_policy import AlarmStopError
 from ..recipes import variant_of
 from ..run.outcomes import Regressed
 from .job import Job
-from .opening import required_roles
-from .rehearsal import rehearse
+from .planning import dry_plan
 from .suite import made_model
 
 LESSONS, REWARD = "reflective-sft", "task-reward"
 PREPARED: Mapping[str, tuple[str, ...]] = {"rlrf": (LESSONS, REWARD)}
 """The recipes that make what a method begins with: M_0, which is the critic, and the reward."""
-TEACHER, POLICY = "critic.model", "policy.model"
-RECIPE = "recipe."
+POLICY, RECIPE = "policy.model", "recipe."
+MEANT_FOR: Mapping[str, str] = {"critic.model": LESSONS, "annotation.": REWARD}
+"""Settings that one recipe alone takes: nobody asks the teacher after its lessons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +105,12 @@ def require_possible(wanted: Preparation) -> None:
     """Refuse what the last of the recipes would find wrong after the first ones were paid.
 
     Raises:
-        ConfigError: if a model is missing, a file cannot be read, or settings do not fit.
+        ConfigError: if a model is missing, or settings do not fit.
+        InputError: if a file cannot be read.
     """
     for recipe in wanted.recipes:
-        job = wanted.job(recipe)
         try:
-            required_roles(job)
-            rehearse(job.config, load_prompts(job.config.prompts, seed=job.config.seed))
+            dry_plan(wanted.job(recipe))
         except ConfigError as error:
             raise ConfigError(f"{recipe}: {error}") from error
 
@@ -120,19 +118,16 @@ def require_possible(wanted: Preparation) -> None:
 def _fitting(
     overrides: Sequence[str | Override], recipe: str, recipes: Sequence[str]
 ) -> Iterator[str | Override]:
-    """Give the overrides that are meant for a recipe: settings of another one's are left out.
-
-    The teacher writes lessons; nobody but the verifier is asked afterwards.
-    """
+    """Give the overrides that are meant for a recipe: settings of another one's are left out."""
     for item in overrides:
         path = (parse_set(item) if isinstance(item, str) else item).path
-        having = [other for other in recipes if _has(other, path)]
-        foreign = path.startswith(RECIPE) and having and recipe not in having
-        if not foreign and (path != TEACHER or recipe == LESSONS):
+        having = {other for other in recipes if _has(other, path)}
+        having |= {other for start, other in MEANT_FOR.items() if path.startswith(start)}
+        if not having or recipe in having:
             yield item
 
 
 def _has(recipe: str, path: str) -> bool:
-    """Whether a recipe has a setting of this path, or a part."""
+    """Whether a recipe has a setting of this path, or a part; all have the others."""
     own = (field.path for field in every_field() if field.recipe == recipe)
-    return any(name == path or name.startswith(f"{path}.") for name in own)
+    return path.startswith(RECIPE) and any(f"{name}.".startswith(f"{path}.") for name in own)

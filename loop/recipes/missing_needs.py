@@ -20,6 +20,7 @@ from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 from ..stages.complete import complete
 from ..stages.people_labels import labelled
+from ..stages.refine import revise
 from .annotated_pairs import simulated, surrogate
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     _require_pool_asked(recipe, config)
+    _require_teacher(recipe, config)
     learns = isinstance(settings, Completed)
     if learns or config.reward.model != NO_MODEL:
         return
@@ -65,6 +67,20 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         raise ConfigError(
             f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
             "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
+        )
+
+
+def _require_teacher(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse the verifier in the place of a teacher, whose texts are learned.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if revise in asking(recipe) and config.critic.kind == "verifier":
+        raise ConfigError(
+            f"critic.kind is verifier, which writes no better answers, and the recipe "
+            f"{config.recipe.name} learns those of a teacher: leave critic.kind out, and name one "
+            "by --critic FOLDER or URL"
         )
 
 

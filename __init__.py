@@ -256,6 +256,7 @@ def import_files(
     success: float | None = None,
     skip_bad: bool = False,
     bad_share: float = 0.5,
+    keep_tens: bool = False,
     lake: "Place | None" = None,
 ) -> "ReadOnlyRun":
     """Import prompts, answers made elsewhere, ratings and votes; return the run that holds them.
@@ -282,6 +283,7 @@ def import_files(
         success=success,
         skip_bad=skip_bad,
         bad_share=bad_share,
+        keep_tens=keep_tens,
     )
     return imported(job)
 

@@ -4,7 +4,9 @@ A run opens what its recipe's settings ask for, and nothing else. A recipe of yo
 these classes, or one that extends the bases it needs.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast, get_args
+
+from pydantic import field_validator
 
 from .section import Place, Section, neutral, semantic
 
@@ -22,18 +24,22 @@ class Recipe(Section):
     name: str = semantic("", "the variant; see `lpfloop config variants`")
 
 
-class Annotated(Recipe):
-    """It learns from comparisons: annotators compare answers of the policy."""
+class Completed(Recipe):
+    """It can ask a pool of models for the answers that it learns from."""
+
+
+class Annotated(Completed):
+    """It learns from comparisons: annotators compare answers of the policy, or of a pool."""
 
     preset: ClassVar[str] = "alpacafarm"
 
     n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
 
 
-Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
+Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
-class Graded(Recipe):
+class Graded(Completed):
     """It learns from graded completions of a pool of models, binarised."""
 
     preset: ClassVar[str] = "ultrafeedback"
@@ -58,6 +64,36 @@ class Varied(Recipe):
     """It can leave out prompts whose answers have all the same reward."""
 
 
+Objective = Literal["dpo", "rs"]
+
+
+class Scheduled(Recipe):
+    """It trains on pairs or on positives alone: the same each time, or as a schedule says."""
+
+    train: Objective | tuple[Objective, ...] = semantic(
+        "dpo",
+        "pairs for DPO, or positives for rejection sampling; a list is a schedule, such as "
+        "[rs, dpo]: a word for each iteration, the last for all that follow",
+    )
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _words(cls, value: object) -> object:
+        """Refuse what is neither a word nor a list of them, in one sentence."""
+        words = cast("list[object]", value if isinstance(value, list | tuple) else [value])
+        if not words or any(word not in get_args(Objective) for word in words):
+            raise ValueError(
+                "must be dpo or rs, or a list with one of them an iteration, such as [rs, dpo]"
+            )
+        return value
+
+    def objective(self, iteration: int) -> Objective:
+        """Return what an iteration trains by; the first one is 1."""
+        if isinstance(self.train, str):
+            return self.train
+        return self.train[min(iteration, len(self.train)) - 1]
+
+
 Refined = Literal["all", "failures"]
 """Which promising candidates are refined: every one, or those that the critic does not pass."""
 
@@ -65,7 +101,7 @@ Refined = Literal["all", "failures"]
 # The recipes
 
 
-class RLRF(Varied):
+class RLRF(Scheduled, Varied):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
     name: str = semantic("rlrf", "the variant; see `lpfloop config variants`")
@@ -75,20 +111,14 @@ class RLRF(Varied):
         "all", "which promising candidates are refined: all, or failures, which the critic faults"
     )
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
-    train: Literal["dpo", "rs"] = semantic(
-        "dpo", "pairs for DPO, or positives for rejection sampling"
-    )
 
 
-class RewardOnly(Ranked, Varied):
+class RewardOnly(Scheduled, Ranked, Varied):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
     name: str = semantic("reward-only", "the variant; see `lpfloop config variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
-    train: Literal["dpo", "rs"] = semantic(
-        "dpo", "pairs for DPO, or positives for rejection sampling"
-    )
 
 
 class SFT(Recipe):

@@ -164,7 +164,14 @@ class RewardConfig(Section):
         ge=1,
     )
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
-    sees_end: bool = semantic(default=True, description="let the model read the answer's end token")
+    sees_end: bool = semantic(
+        default=True,
+        description="let the model read the end token of an answer, and that one cut off has none",
+    )
+    end_of_cut: bool = semantic(
+        default=False,
+        description="let it read an end token after a cut answer, too, so that it looks finished",
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = neutral(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
@@ -177,6 +184,10 @@ class RewardConfig(Section):
     replicas: AutoCount = cosmetic(
         "auto", "copies of the model that share its work; auto: one on each device"
     )
+
+    def shown_ended(self, finish_reason: str) -> bool:
+        """Whether an answer is shown to the model as one that ended by itself."""
+        return self.end_of_cut or finish_reason == "stop"
 
 
 class BudgetConfig(Section):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from ...configs.annotation import INITIAL, Keying, Ordering
 from ...configs.schema import RunConfig
-from ...critics.annotators.annotator_pool import Annotator
-from ...critics.annotators.comparison import Comparison, ask
+from ...critics.annotators.annotator_pool import AnyAnnotator
+from ...critics.annotators.ask_annotator import ask_annotator
+from ...critics.annotators.comparison import Comparison
 from ...policies.engines.engine import Request, Sampling
 from ...stores.beside import smoked
 from ...stores.records import Message, Preference, Prompt
@@ -70,7 +71,7 @@ class SharedPairs:
         """The pairs that are shown to one annotator, once for each showing."""
         return self.prompts * self.pairs_a_prompt * self.chance * self.showings
 
-    def requests(self, annotator: Annotator) -> float:
+    def requests(self, annotator: AnyAnnotator) -> float:
         """Return the requests to an annotator: its pairs of a chunk stand together, some in one."""
         chunk = self.config.prompts.chunk
         whole, rest = divmod(self.prompts, chunk)
@@ -101,7 +102,7 @@ class AnnotatorStage:
     """An annotator's stage as it was rehearsed: `shown` are the pairs that it was asked about."""
 
     notes: StageNotes
-    annotator: Annotator
+    annotator: AnyAnnotator
     served: Served
     sampling: Sampling
     shown: int
@@ -164,7 +165,7 @@ def scaled(asked: Asked, calls: int) -> Asked:
 def _frame(notes: Notes, stage: AnnotatorStage) -> Asked:
     """Return what a request without a text in it asks of an annotator."""
     nothing = Comparison(prompt="", first="", second="", key="nothing")
-    messages = ask(stage.annotator, (nothing,)).messages
+    messages = ask_annotator(stage.annotator, (nothing,)).messages
     return asked_once(notes, stage.notes, stage.served, messages, stage.sampling)
 
 
@@ -279,7 +280,7 @@ class _Divider:
             self.notes,
         )
 
-    def _sampling(self, annotator: Annotator) -> Sampling:
+    def _sampling(self, annotator: AnyAnnotator) -> Sampling:
         plain = Sampling(
             temperature=annotator.temperature,
             top_p=annotator.top_p,

@@ -16,12 +16,11 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward
 from ...stores.schemas import RowsByType
-from ..data.splits import HELD_OUT
 from ..lake.statistics.clustered_error import mean_error
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .assess import TRUE_SCORE, Exam, assess, load_oracle
+from .assess import TRUE_SCORE, load_oracle
 from .metrics import clustered_params, given_clusters
 
 BEST_OF_N = Verb("best_of_n")
@@ -104,13 +103,6 @@ def expectations(values: Sequence[Metrics], most: int) -> dict[int, dict[str, fl
     }
 
 
-def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
-    """Measure the best of n answers, n = 1, 2, 4 .. most, and assess those of the largest n."""
-    curve(it, best, most=most)
-    exam = Exam(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
-    assess(it, best_answers(it, best), exam)
-
-
 def curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit the results of best-of-n for n = 1, 2, 4 .. most: means over prompts."""
     oracle = it.run.config.assessment.oracle
@@ -123,7 +115,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
                 clusters.get(prompt_id, prompt_id),
                 expectations(_values(it, prompt_id, samples), most),
             )
-            for samples_of in _by_chunk(it, best)
+            for samples_of in by_chunk(it, best)
             for prompt_id, samples in samples_of.items()
         ]
         return {Evaluation: list(_evaluations(it, found, most))}
@@ -151,7 +143,8 @@ def _answer(key: str, sample: Candidate) -> Candidate:
     return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
 
-def _by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
+def by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
+    """Yield the ranked samples of each chunk, by prompt."""
     for chunk in range(best.candidates.chunks):
         yield ranked(it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk))
 

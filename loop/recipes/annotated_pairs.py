@@ -1,19 +1,28 @@
 """What methods share that learn from comparisons: annotated pairs, and a reward model of them."""
 
 from ...configs.recipes import Annotated, Rewarded
-from ...stores.records import Pair, RewardModel
+from ...stores.records import Candidate, Pair, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.needs import Needs
 from ..stages.compare import annotate
+from ..stages.complete import complete
 from ..stages.prefer import prefer
 from ..stages.sample import sample
 from ..stages.train_reward import train_reward
 
 
+def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
+    """y_i ~ pi(x): answers of the policy to compare, or those of the models of a pool."""
+    prompts = it.prompts("preference")
+    if it.run.completers is None:
+        return sample(it, prompts, n=cfg.n)
+    return complete(it, prompts, n=cfg.n)
+
+
 def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
-    """(x, y+, y-): answers of the policy, compared by annotators p_ann."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    """(x, y+, y-): answers compared by annotators p_ann."""
+    drafts = drafted(it, cfg)
     return prefer(it, drafts, annotate(it, drafts))
 
 

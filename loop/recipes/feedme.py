@@ -5,8 +5,8 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.compare import annotate
 from ..stages.prefer import demonstrate_preferred
-from ..stages.sample import sample
 from ..stages.train import train
+from .annotated_pairs import drafted
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on the preferred answer of each annotated pair"
@@ -14,5 +14,5 @@ SUMMARY = "fine-tune on the preferred answer of each annotated pair"
 
 def feedme(it: Iteration, cfg: FeedME) -> Checkpoint:
     """Imitate what annotators preferred."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    drafts = drafted(it, cfg)
     return train(it, demonstrate_preferred(it, drafts, annotate(it, drafts)))

@@ -8,8 +8,8 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.compare import annotate
 from ..stages.prefer import condition
-from ..stages.sample import sample
 from ..stages.train import train
+from .annotated_pairs import drafted
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
@@ -17,7 +17,7 @@ SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
 
 def reward_conditioning(it: Iteration, cfg: RewardConditioning) -> Checkpoint:
     """Imitate both answers of each pair, conditioned on which one won."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    drafts = drafted(it, cfg)
     preferences = annotate(it, drafts)
     both = condition(it, drafts, preferences, positive=cfg.positive, negative=cfg.negative)
     return train(it, both)

@@ -6,7 +6,7 @@ Which methods train is found in the recipe's code, as its needs are (`missing_ne
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...configs.recipes import Graded
+from ...configs.recipes import Graded, Scheduled
 from ...configs.schema import RunConfig
 from ..run.models import is_rewarded
 from ..run.run import Run
@@ -63,9 +63,9 @@ def smoke_needs(run: Run) -> SmokeNeeds:
 def trainings(config: RunConfig) -> tuple[Trained, ...]:
     """Return the methods that train in a run, a reward model first.
 
-    A recipe that makes pairs as well as demonstrations says by its setting `train` (dpo or rs)
-    which of them it trains on; without one, both are meant. PPO and Quark bring the reward model
-    that they need.
+    A recipe that makes pairs as well as demonstrations says by its setting `train` (dpo or rs, or a
+    schedule of both) which of them it trains on; without one, both are meant. PPO and Quark bring
+    the reward model that they need.
     """
     kinds = {*told_of_calls(variant_of(config.recipe.name).recipe, TRAINS.get).values()}
     if is_rewarded(config):
@@ -73,8 +73,16 @@ def trainings(config: RunConfig) -> tuple[Trained, ...]:
     if ROWS not in kinds:
         kinds -= {"dpo", "sft"}
     elif {"dpo", "sft"} <= kinds:
-        by: str | None = getattr(config.recipe, "train", None)
-        kinds -= {"sft"} if by == "dpo" else {"dpo"} if by == "rs" else set[str]()
+        by = _objectives(config)
+        kinds -= {"sft"} if by == {"dpo"} else {"dpo"} if by == {"rs"} else set[str]()
     if kinds & {"ppo", "quark"}:
         kinds.discard("reward")
     return tuple(method for method in METHODS if method in kinds)
+
+
+def _objectives(config: RunConfig) -> set[str]:
+    """Return what the iterations of a run train by, as the recipe's settings say."""
+    settings = config.recipe
+    if isinstance(settings, Scheduled):
+        return {settings.objective(number) for number in range(1, max(config.iterations, 1) + 1)}
+    return {str(getattr(settings, "train", ""))}

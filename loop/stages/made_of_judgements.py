@@ -146,7 +146,7 @@ def made_of(place: Place, stages: Sequence[Place], *, prompts_change: bool) -> l
 def _are_numbers(verb: str, label: str, name: str) -> bool:
     """Whether a stage holds the numbers that are made of a stage of judged answers."""
     answers = _answers(label)
-    if answers == BEST:
+    if answers.split(":")[0] == BEST:
         return name.startswith(MEASURED[verb])
     return name in {made + answers.removeprefix(EVALUATED) for made in MEASURED[verb]}
 

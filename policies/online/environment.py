@@ -222,6 +222,7 @@ class Environment:
                 request_id=r.candidate_id,
                 messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
                 prompt=r.asked.prompt,
+                ended=self.online.reward.shown_ended(c.finish_reason),
             )
             for r, c in zip(rollouts, completions, strict=True)
         )

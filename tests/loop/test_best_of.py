@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from examples import CANDIDATE, REWARD
 from lpfloop.loop.evaluation.best_of_curve import counts, expectations, ranked, weights
+from lpfloop.loop.evaluation.best_of_win_rates import best_of_few
 
 
 def test_the_curve_doubles_up_to_the_most():
@@ -71,3 +72,12 @@ def test_samples_are_ranked_by_reward_and_those_without_one_are_left_out():
     Random(1).shuffle(candidates)
     Random(2).shuffle(rewards)
     assert ranked(candidates, rewards) == found
+
+
+def test_the_best_of_fewer_is_by_hand_whatever_the_order_of_the_rows():
+    scores = {"e": 9.0, "b": None, "c": 3.0, "d": 2.0, "a": 1.0}
+    candidates = [replace(CANDIDATE, candidate_id=name, prompt_id="x") for name in scores]
+    rewards = [replace(REWARD, candidate_id=name, score=score) for name, score in scores.items()]
+    samples = ranked(candidates, rewards)["x"]
+    found = [best_of_few(samples, n) for n in (1, 2, 3, 4, 5)]
+    assert [c and c.candidate_id for c in found] == ["a", "c", "c", "e", None]

@@ -55,6 +55,7 @@ ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
+    "training.reward.template": ("training.reward.model=tiny",),
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -192,11 +193,17 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
+        "training.reward.model": str(tiny / "policy"),
+        "training.reward.template": "alpaca",
         "training.ppo.kl_estimator": "k3",
         "training.ppo.whiten_rewards": "scale",
         "training.ppo.whiten_rewards_over": "batch",
         "training.ppo.whiten_advantages": "group",
         "training.ppo.missing_eos": "subtract",
+        "training.ppo.scheduler": "constant",
+        "training.ppo.schedule_by": "step",
+        "training.quark.scheduler": "constant",
+        "training.quark.schedule_by": "step",
         "training.lora.quantise": "nf4",
         "training.weights": "bfloat16",
         "training.optimizer": "adamw_8bit",

@@ -96,11 +96,12 @@ def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
 
 def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]:
     """Commit what the rules say of the prompts, and return those that are kept."""
-    fates = rules.fates(prompts)
+    every = list(run.prompts.values())
+    fates = rules.fates(prompts, every)
     content = content_key(prompts)
     work = Work(
         verb=FILTER_PROMPTS,
-        params={"rules": rules.config.model_dump(mode="json")},
+        params=rules.params(every),
         upstream=(content,),
         reads=lambda: [(content,)],
     )

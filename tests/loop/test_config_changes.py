@@ -152,6 +152,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "prompts.input": "headed",
         "prompts.fields": {"prompt": "prompt"},
         "prompts.rules.scripts": ["latin"],
+        "prompts.rules.benchmarks": [str(held_out / "prompts.jsonl")],
         "prompts.quality.judge": "model",
         "prompts.quality.model": "tiny",
         "prompts.quality.intentions": "general",

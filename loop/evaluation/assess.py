@@ -37,6 +37,7 @@ from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
 from .instruction_difficulty import DIFFICULTY, require_difficulties
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
+from .measure_scores import measure_scores, require_scorable
 from .metrics import (
     Clusters,
     MeasuredAnswers,
@@ -105,6 +106,7 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     """
     wanted = config.assessment
     _require_known_sets(config, held_out)
+    require_scorable(config, held_out)
     if wanted.reference is None and wanted.difficulty is not None:
         raise ConfigError(
             "assessment.difficulty is for the length-controlled win-rate, and there is none "
@@ -129,7 +131,12 @@ def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     """Refuse a setting by sets of held-out prompts that are not those of the run."""
     known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
     wanted = config.assessment
-    for name, said in (("reference", wanted.reference), ("difficulty", wanted.difficulty)):
+    settings = {
+        "reference": wanted.reference,
+        "difficulty": wanted.difficulty,
+        "scores": wanted.scores,
+    }
+    for name, said in settings.items():
         others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
         if others:
             there = f"names {listed(known)}" if known else "names no sets"
@@ -213,6 +220,7 @@ def assess(
     """Assess answers, and return what was said of them; `moved` are their scores of KL to M_0."""
     _measure(it, answers, exam)
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
+    measure_scores(it, answers, exam.name, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.held_out else None

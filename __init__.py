@@ -250,10 +250,12 @@ def evaluate(
     run: "Place | ReadOnlyRun",
     *,
     iteration: str | None = None,
-    prompts: "Place | None" = None,
+    prompts: "Place | Mapping[str, Place] | None" = None,
     lake: "Place | None" = None,
 ) -> "pl.DataFrame":
     """Return the numbers of a run's models; with `prompts`, measure one on that file first.
+
+    Several files are given by their names, each of which is a benchmark.
 
     `iteration` is a model's name, such as `M_2`, `latest` or `best`.
 
@@ -277,6 +279,7 @@ def import_files(
     success: float | None = None,
     skip_bad: bool = False,
     bad_share: float = 0.5,
+    keep_tens: bool = False,
     lake: "Place | None" = None,
 ) -> "ReadOnlyRun":
     """Import prompts, answers made elsewhere, ratings and votes; return the run that holds them.
@@ -303,6 +306,7 @@ def import_files(
         success=success,
         skip_bad=skip_bad,
         bad_share=bad_share,
+        keep_tens=keep_tens,
     )
     return imported(job)
 

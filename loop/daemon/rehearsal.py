@@ -124,7 +124,7 @@ class RehearsedRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         sample = self.sample
-        groups = [sample.share, *sample.groups.values(), *sample.parted]
+        groups = [sample.share, *sample.groups.values(), sample.tested, *sample.parted]
         self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
 
     @property

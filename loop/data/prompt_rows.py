@@ -44,6 +44,12 @@ HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 """What stands between an Alpaca row's instruction and its input."""
 
 
+def parted_input(text: str) -> tuple[str, str | None]:
+    """Return the instruction of a prompt, and the input below its heading, if it has one."""
+    instruction, heading, given = text.partition(HEADED["headed"])
+    return instruction, given if heading else None
+
+
 class NoPromptError(RowError):
     """A row whose fields have none of the names that a prompt's can have."""
 

@@ -5,7 +5,7 @@ reported before a run begins.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -190,24 +190,49 @@ def _of_files(
 
     What has no file is split off the source.
     """
-    files: dict[Split, str | None] = {HELD_OUT: config.held_out, DEV: config.dev}
     shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
     if config.source == NO_MODEL:
         source = FileOfPrompts(path=Path(LABELLED), placed=[(p.prompt_id, p) for p in labelled])
     else:
         source = FileOfPrompts.read(config, Path(config.source), notes)
-    shares = {split: share for split, share in shares.items() if files[split] is None}
+    files = list(_own_files(config))
+    apart = {split for split, _, _ in files}
+    shares = {split: share for split, share in shares.items() if split not in apart}
     found = split_prompts(source.prompts, shares, seed)
     _require_parts(source)
     known = [source]
-    for split, name in files.items():
-        if name is not None:
-            own = FileOfPrompts.read(config, Path(name), notes)
-            for other in known:
-                _require_apart(own, split, other)
-            known.append(own)
-            found += [replace(prompt, split=split) for prompt in own.prompts]
+    for split, exam, place in files:
+        own = FileOfPrompts.read(config, Path(place), notes)
+        for other in known:
+            _require_apart(own, split, other)
+        known.append(own)
+        found += [replace(prompt, split=split, exam=exam) for prompt in own.prompts]
+    unnamed = next((p for p in found if p.split == HELD_OUT and p.exam is None), None)
+    if isinstance(config.held_out, dict) and unnamed is not None:
+        raise InputError(
+            f"{config.source}: {unnamed.instruction[:60]!r} is marked as held out, and "
+            "prompts.held_out names sets, of which it would be in none: leave out its split, or "
+            "put it into the file of a set"
+        )
     return found
+
+
+def _own_files(config: PromptsConfig) -> Iterator[tuple[Split, str | None, str]]:
+    """Give the files of held-out and dev prompts: their split, the name of their set, the place.
+
+    Raises:
+        ConfigError: if held-out sets are to be named, and none is.
+    """
+    sets = config.held_out
+    if sets == {}:
+        raise ConfigError("prompts.held_out names no set of held-out prompts: name one, or null")
+    if isinstance(sets, str):
+        yield HELD_OUT, None, sets
+    elif sets is not None:
+        for exam, place in sorted(sets.items()):
+            yield HELD_OUT, exam, place
+    if config.dev is not None:
+        yield DEV, None, config.dev
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,28 +10,31 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
+from ...configs.exam_names import of_exam
+from ...configs.likely_names import listed
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable
 from ...critics.verify import SENTENCE_MATCH, is_factual
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json, derive_seed
+from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import DEV, HELD_OUT
+from ..data.files import file_digest
+from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
-from ..run.remarks import Remarks
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
-from .instruction_difficulty import difficulties_of, difficulty_fingerprint, require_difficulties
+from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
+from .instruction_difficulty import DIFFICULTY, require_difficulties
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
 from .metrics import (
@@ -45,12 +48,10 @@ from .metrics import (
 from .reference_outputs import reference_outputs, require_outputs
 
 MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=3)
-WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 REWARD, TRUE_SCORE = "reward", "true_score"
-WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
-"""The policy's share of the win; its answer is the second."""
 UNDRAWN = ("failed", "overlong")
 
+V = TypeVar("V")
 Oracle = Callable[[str, str], float | None]
 """The true score of an answer to an instruction, if it is known."""
 
@@ -62,6 +63,15 @@ class Exam:
     prompts: Prompts
     name: str
     benchmark: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether they are held-out prompts of the run: all of them, or a named set."""
+        return is_measured_on(self.name, HELD_OUT)
+
+    def setting(self, said: V | Mapping[str, V] | None) -> V | None:
+        """Return what a setting about held-out prompts says of them."""
+        return of_exam(said, exam_of(self.name)) if self.held_out else None
 
     @property
     def clusters(self) -> Clusters:
@@ -94,15 +104,18 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         InputError: if the file of reference outputs or of difficulties cannot be used.
     """
     wanted = config.assessment
-    if wanted.reference is not None:
-        require_outputs(wanted.reference, held_out)
-    if wanted.difficulty is not None:
-        if wanted.reference is None:
-            raise ConfigError(
-                "assessment.difficulty is for the length-controlled win-rate, and there is none "
-                "without assessment.reference: set that, or leave it out"
-            )
-        require_difficulties(wanted.difficulty, held_out)
+    _require_known_sets(config, held_out)
+    if wanted.reference is None and wanted.difficulty is not None:
+        raise ConfigError(
+            "assessment.difficulty is for the length-controlled win-rate, and there is none "
+            "without assessment.reference: set that, or leave it out"
+        )
+    for exam in sorted({prompt.exam or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
+        if (reference := of_exam(wanted.reference, exam)) is not None:
+            require_outputs(reference, own)
+        if (difficulty := of_exam(wanted.difficulty, exam)) is not None:
+            require_difficulties(difficulty, own)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
@@ -110,6 +123,24 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
             "assessment.kl needs the probability of given answers, which an endpoint does not "
             "return: leave it out, or name a folder in policy.model"
         )
+
+
+def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse a setting by sets of held-out prompts that are not those of the run."""
+    known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
+    wanted = config.assessment
+    for name, said in (("reference", wanted.reference), ("difficulty", wanted.difficulty)):
+        others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
+        if others:
+            there = f"names {listed(known)}" if known else "names no sets"
+            raise ConfigError(
+                f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
+            )
+        if isinstance(said, dict) and hasattr(config.recipe, "most"):
+            raise ConfigError(
+                f"assessment.{name} differs from set to set, but {config.recipe.name} compares its "
+                "best answers to all of them at once: give it one place"
+            )
 
 
 def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
@@ -178,32 +209,33 @@ def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
 
 def assess(
     it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
-) -> None:
-    """Assess answers; `moved` are their policy's scores of KL to M_0."""
+) -> Said:
+    """Assess answers, and return what was said of them; `moved` are their scores of KL to M_0."""
     _measure(it, answers, exam)
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
-    path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
+    path = it.run.config.assessment.oracle if exam.held_out else None
     if not said.beside and path is None:
-        return
+        return said
     clusters = exam.clusters
     # So do the numbers of a file of difficulties.
-    hard = it.run.config.assessment.difficulty if exam.name == HELD_OUT else None
+    hard = exam.setting(it.run.config.assessment.difficulty)
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, exam.benchmark, path))
         numbers = [
-            *summarise([*scores, *_rows(it, said.divergence)], clusters),
+            *summarise([*scores, *every_row(it, said.divergence)], clusters),
             *_length_controlled(it, said, exam, hard),
         ]
         return {Score: scores, Evaluation: numbers}
 
-    told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+    told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
     others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
     params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
     it.run.make(it.number, f"assess:{exam.benchmark}", work, make)
+    return said
 
 
 def _measure(it: Iteration, answers: Rows[Candidate], exam: Exam) -> None:
@@ -234,22 +266,41 @@ def _measure(it: Iteration, answers: Rows[Candidate], exam: Exam) -> None:
 
 def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
     wanted = it.run.config.assessment
-    outputs = preferences = rewards = None
-    if wanted.reference == INITIAL and exam.name in (HELD_OUT, DEV):
-        outputs = _answers_of_initial(it, exam)
-        preferences = compare(it, answers, outputs, order="both")
-    elif wanted.reference is not None and exam.name == HELD_OUT:
-        outputs = reference_outputs(it.run, wanted.reference, exam.prompts, exam.name)
-        preferences = compare(it, answers, outputs)
-    if wanted.reward is not False and it.run.models.reward_id is not None:
-        rewards = reward(it, answers)
+    outputs = outputs_of(it, exam)
+    asked = wanted.reward is not False and it.run.models.reward_id is not None
     return Said(
         answers=answers,
         outputs=outputs,
-        preferences=preferences,
-        rewards=rewards,
+        preferences=None if outputs is None else compared(it, exam, answers, outputs),
+        rewards=reward(it, answers) if asked else None,
         divergence=moved,
     )
+
+
+def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
+    """Return what answers of an exam are compared with; None if they are compared with nothing."""
+    reference = _reference(it, exam)
+    if reference == INITIAL:
+        return _answers_of_initial(it, exam)
+    if reference is not None and exam.held_out:
+        return reference_outputs(it.run, reference, exam.prompts, exam.name)
+    return None
+
+
+def compared(
+    it: Iteration, exam: Exam, answers: Rows[Candidate], outputs: Rows[Candidate]
+) -> Rows[Preference]:
+    """Compare answers with the reference's by p_eval; with M_0's own in both orders."""
+    both = _reference(it, exam) == INITIAL
+    return compare(it, answers, outputs, order="both" if both else None)
+
+
+def _reference(it: Iteration, exam: Exam) -> str | None:
+    """Return what `assessment.reference` names for an exam; of dev prompts, if it is for all."""
+    said = it.run.config.assessment.reference
+    if exam.name == DEV:
+        return said if isinstance(said, str) else None
+    return exam.setting(said)
 
 
 def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
@@ -266,16 +317,16 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
             value=value,
         )
 
-    for row in _rows(it, said.preferences):
+    for row in every_row(it, said.preferences):
         if row.preferred is not None:
             yield score(WIN_RATE, row.prompt_id, row.second_id, WON[row.preferred])
-    for row in _rows(it, said.rewards):
+    for row in every_row(it, said.rewards):
         if row.score is not None:
             yield score(REWARD, row.prompt_id, row.candidate_id, row.score)
     if path is None:
         return
     oracle = load_oracle(path)
-    for row in _rows(it, said.answers):
+    for row in every_row(it, said.answers):
         if row.finish_reason not in UNDRAWN:
             value = oracle(it.run.prompts[row.prompt_id].instruction, row.text)
             if value is not None:
@@ -283,43 +334,13 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
 
 
 def _length_controlled(it: Iteration, said: Said, exam: Exam, hard: str | None) -> list[Evaluation]:
-    """Return the win-rate at equal lengths, from 0 to 1; `hard` is a file of difficulties."""
-    from .length_control import Compared, Uncontrolled, length_controlled
-
-    lengths = {row.candidate_id: len(row.text) for row in _rows(it, said.answers)}
-    lengths |= {row.candidate_id: len(row.text) for row in _rows(it, said.outputs)}
-    read = [row for row in _rows(it, said.preferences) if row.preferred is not None]
-    if not read:
-        return []
-    clusters, benchmark = exam.clusters, exam.benchmark
-    asked = [it.run.prompts[row.prompt_id].instruction for row in read]
-    compared = Compared(
-        won=[WON[row.preferred] for row in read if row.preferred is not None],
-        longer_by=[lengths[row.second_id] - lengths[row.first_id] for row in read],
-        prompts=[row.prompt_id for row in read],
-        clusters=[clusters.get(row.prompt_id, row.prompt_id) for row in read],
-        difficulty=None if hard is None else difficulties_of(Path(hard), asked),
-    )
-    seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
-    found = length_controlled(compared, seed=seed)
-    remarks = Remarks(it.run.store, it.number, f"assess:{benchmark}")
-    if isinstance(found, Uncontrolled):
-        remarks.note({f"no win-rate at equal lengths: {found.reason}"})
-        return []
-    remarks.note({f"the win-rate at equal lengths: {remark}" for remark in found.remarks})
-    number = Evaluation(
-        iteration=it.number,
-        checkpoint_id=it.policy.identity,
-        benchmark=benchmark,
-        metric=LENGTH_CONTROLLED,
-        value=found.win_rate / 100,
-        stderr=found.standard_error / 100,
-        n=len(read),
-    )
-    return [number]
+    lengths = {row.candidate_id: len(row.text) for row in every_row(it, said.answers)}
+    lengths |= {row.candidate_id: len(row.text) for row in every_row(it, said.outputs)}
+    read = list(every_row(it, said.preferences))
+    return at_equal_lengths(it, exam.benchmark, exam.clusters, read, lengths, hard=hard)
 
 
-def _rows(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
+def every_row(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
     """Yield all rows of a handle, chunk by chunk; nothing for None."""
     if rows is not None:
         for chunk in range(rows.chunks):

@@ -6,6 +6,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.needs import Needs
 from ..stages.compare import annotate
+from ..stages.complete import complete
 from ..stages.people_labels import labelled
 from ..stages.prefer import prefer
 from ..stages.sample import sample
@@ -15,8 +16,16 @@ Compared = tuple[Rows[Candidate], Rows[Preference]]
 """Answers, and which of two of them is the better one."""
 
 
+def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
+    """y_i ~ pi(x): answers of the policy to compare, or those of the models of a pool."""
+    prompts = it.prompts("preference")
+    if it.run.completers is None:
+        return sample(it, prompts, n=cfg.n)
+    return complete(it, prompts, n=cfg.n)
+
+
 def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
-    """(x, y+, y-): answers that people compared, or those of the policy that annotators did."""
+    """(x, y+, y-): answers that people compared, or that annotators did."""
     return prefer(it, *compared(it, cfg))
 
 
@@ -26,8 +35,8 @@ def compared(it: Iteration, cfg: Annotated) -> Compared:
 
 
 def simulated(it: Iteration, cfg: Annotated) -> Compared:
-    """Answers of the policy, compared by annotators p_ann."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
+    """Answers of the policy or of a pool of models, compared by annotators p_ann."""
+    drafts = drafted(it, cfg)
     return drafts, annotate(it, drafts)
 
 

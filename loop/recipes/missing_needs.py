@@ -11,12 +11,14 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Graded, Ranked, Rewarded, Varied
+from ...configs.recipes import Annotated, Completed, Graded, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
 from ..data.prompts import LABELLED
 from ..data.splits import PARTS
+from ..run.completers import completes
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
+from ..stages.complete import complete
 from ..stages.people_labels import labelled
 from .annotated_pairs import simulated, surrogate
 
@@ -43,13 +45,15 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                     f"{base.__name__} among the bases of {type(settings).__name__}, the class of "
                     "its settings"
                 )
-        if is_rewarded(config) and Rewarded not in needed and {Annotated, Graded} & {*needed}:
+        learned = {Annotated, Completed, Graded} & {*needed}
+        if is_rewarded(config) and Rewarded not in needed and learned:
             raise ConfigError(
                 f"the recipe {settings.name} calls {verb.__name__}, which a recipe with Rewarded "
                 "among the bases of its settings cannot where a reward model is configured: take "
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
-    learns = isinstance(settings, Annotated | Graded)
+    _require_pool_asked(recipe, config)
+    learns = isinstance(settings, Completed)
     if learns or config.reward.model != NO_MODEL:
         return
     if isinstance(settings, Varied) and config.prompts.variance.margin is not None:
@@ -61,6 +65,20 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         raise ConfigError(
             f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
             "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
+        )
+
+
+def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse a pool of models where the recipe does not ask it.
+
+    Raises:
+        ConfigError: if it is so.
+    """
+    compares = not isinstance(config.recipe, Graded)
+    if compares and completes(config) and complete not in asking(recipe):
+        raise ConfigError(
+            f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
+            "complete; leave it out"
         )
 
 

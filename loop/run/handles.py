@@ -42,6 +42,10 @@ T = TypeVar(
 D = TypeVar("D", Pair, Demonstration)
 
 
+COUNTED_WITH = ("family", "cluster", "exam", "part")
+"""The fields of prompts that say what they count with or serve, and nothing to a model."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A planned stage: `identity` hashes what it computes, and from what."""
@@ -158,10 +162,6 @@ def content_key(prompts: Sequence[Prompt]) -> str:
     return digest([canonical_json(_said_by(prompt)) for prompt in prompts])
 
 
-SAYS_NOTHING = ("family", "cluster", "part")
-"""Fields by which prompts are counted, or are chosen: an answer does not depend on them."""
-
-
 def _said_by(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
-    return {name: value for name, value in fields.items() if name not in SAYS_NOTHING}
+    return {name: value for name, value in fields.items() if name not in COUNTED_WITH}

@@ -197,8 +197,28 @@ def test_best_of_n_scores_by_the_adopted_reward_model_and_draws_the_curve(lake: 
         found["best-of-4", "true_score"]
     )
     chosen = held_out.filter(pl.col("parent_id").is_not_null())
-    assert chosen.height == 6
-    assert 0 <= found["best-of-4", "win_rate"] <= 1
+    assert chosen["parent_id"].n_unique() == chosen.height >= 6
+    assert all(0 <= found[f"best-of-{n}", "win_rate"] <= 1 for n in (1, 2, 4))
+    compared = run.scan("preferences", stages=lambda label: label.startswith("compare:best"))
+    # Whatever n it is the best for, a text is compared once.
+    texts = chosen.select("prompt_id", "text").n_unique()
+    assert compared.collect().height == chosen.height == texts < 3 * 6
+    scores = rows(run, "scores", 1).filter(metric="win_rate", benchmark="best-of-1")
+    answers = scores.join(chosen, on="candidate_id").select("prompt_id", "text")
+    drawn = held_out.filter(pl.col("parent_id").is_null()).sort("candidate_id")
+    firsts = drawn.group_by("prompt_id").first().select("prompt_id", "text")
+    assert dict(answers.iter_rows()) == dict(firsts.iter_rows())
+    run.close()
+
+
+def test_best_of_n_without_a_reference_asks_nobody(lake: Path, tmp_path: Path):
+    copy = tmp_path / "lake"
+    shutil.copytree(lake / "runs" / "reward-model", copy / "runs" / "reward-model")
+    turn(copy, "best-of-n", "recipe.most=2", "assessment.reference=null", fork="reward-model")
+    run = open_run(copy, "best-of-n")
+    labels = {state.stage for state in run.journal.stages()}
+    assert "curve" in labels
+    assert not [label for label in labels if label.startswith(("compare:", "best:fewer"))]
     run.close()
 
 

@@ -221,10 +221,15 @@ def test_only_what_was_made_of_a_stage_is_forgotten(label, made):
 
 @pytest.mark.parametrize(
     ("label", "made"),
-    [("critique:best", ["measure:best-of-4"]), ("compare:best:one", ["assess:best-of-4"])],
+    [
+        ("critique:best", ["measure:best-of-4"]),
+        ("compare:best:one", ["assess:best-of-4", "assess:best-of-2"]),
+        ("compare:best:fewer:one", ["assess:best-of-2"]),
+    ],
 )
 def test_the_numbers_about_the_best_of_several_are_made_again(label, made):
     names = ["best", "critique:best", "measure:best-of-4", "compare:best:one", "assess:best-of-4"]
+    names += ["best:fewer", "compare:best:fewer:one", "assess:best-of-2"]
     stages = [(1, name) for name in names]
     assert made_of((1, label), stages, prompts_change=False) == [(1, name) for name in made]
 

@@ -1,0 +1,60 @@
+"""Shares of wins that comparisons give a policy, and the win-rate that is fitted to all of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...stores.keys import derive_seed
+from ...stores.records import Evaluation, Preference
+from ..run.iteration import Iteration
+from ..run.remarks import Remarks
+from .instruction_difficulty import difficulties_of
+from .metrics import Clusters
+
+WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
+WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
+"""The policy's share of the win; its answer is the second."""
+
+
+def at_equal_lengths(
+    it: Iteration,
+    benchmark: str,
+    clusters: Clusters,
+    preferences: Sequence[Preference],
+    lengths: Mapping[str, int],
+    *,
+    hard: str | None,
+) -> list[Evaluation]:
+    """Return the win-rate at equal lengths, from 0 to 1; `hard` is a file of difficulties.
+
+    `lengths` are those of the compared answers, in letters.
+    """
+    from .length_control import Compared, Uncontrolled, length_controlled
+
+    read = [row for row in preferences if row.preferred is not None]
+    if not read:
+        return []
+    asked = [it.run.prompts[row.prompt_id].instruction for row in read]
+    compared = Compared(
+        won=[WON[row.preferred] for row in read if row.preferred is not None],
+        longer_by=[lengths[row.second_id] - lengths[row.first_id] for row in read],
+        prompts=[row.prompt_id for row in read],
+        clusters=[clusters.get(row.prompt_id, row.prompt_id) for row in read],
+        difficulty=None if hard is None else difficulties_of(Path(hard), asked),
+    )
+    seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
+    found = length_controlled(compared, seed=seed)
+    remarks = Remarks(it.run.store, it.number, f"assess:{benchmark}")
+    if isinstance(found, Uncontrolled):
+        remarks.note({f"no win-rate at equal lengths: {found.reason}"})
+        return []
+    remarks.note({f"the win-rate at equal lengths: {remark}" for remark in found.remarks})
+    number = Evaluation(
+        iteration=it.number,
+        checkpoint_id=it.policy.identity,
+        benchmark=benchmark,
+        metric=LENGTH_CONTROLLED,
+        value=found.win_rate / 100,
+        stderr=found.standard_error / 100,
+        n=len(read),
+    )
+    return [number]

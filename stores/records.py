@@ -58,8 +58,8 @@ class Prompt:
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
     those whose results are not independent of its own, such as all questions about one text; `exam`
-    the set that a held-out prompt belongs to, where a run has several; `part` what a prompt serves
-    in training, where its file says so.
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so.
     """
 
     prompt_id: str

@@ -110,14 +110,20 @@ def undecided_prompts(found: Sequence[Result]) -> int:
 
 
 def results(
-    lake: Path, names: Sequence[str], *, task: str | None = None, exam: str | None = None
+    lake: Path,
+    names: Sequence[str],
+    *,
+    task: str | None = None,
+    exam: str | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """Return the result of each run, after those of the policies that they began with.
 
     A policy that one run made and others began with is shown once, with the others' measurements of
     it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
     first run that has it, as a run that trains a reward model has no rewards. With `task`, only
-    prompts of that task count; with `exam`, only those of that set of held-out prompts.
+    prompts of that task count; with `exam`, only those of that set of held-out prompts. `methods`
+    says what runs are called whose recipe says too little.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.
@@ -134,7 +140,8 @@ def results(
             if result.method == INITIAL:
                 began.setdefault(result.checkpoint, []).append(result)
             else:
-                reached.append(result)
+                own = (methods or {}).get(name, result.method)
+                reached.append(replace(result, method=own))
     made = {r.checkpoint for r in reached if r.benchmark == HELD_OUT and r.iteration > 0}
     return [
         *(_measured(of[0], of) for identity, of in began.items() if identity not in made),

@@ -72,13 +72,13 @@ class RunMeasures(RunTables):
         *others: str,
         by_method: bool = False,
         against: str | None = None,
-        beside: Sequence[str] = (),
+        rank_with: Sequence[str] = (),
         metric: str = "win_rate",
         task: str | None = None,
     ) -> pl.DataFrame:
         """Compare the run with others of its lake: a row each, after those they began with.
 
-        With `beside`, the rows are methods, ranked by a metric in these runs and in those; in each
+        With `rank_with`, the rows are methods, ranked by a metric in these runs and in those; in each
         stands Spearman's correlation of the two rankings.
 
         Raises:
@@ -86,8 +86,8 @@ class RunMeasures(RunTables):
             FormError: if `against` is not in the comparison, or too few methods are to rank.
         """
         names = [self.name, *others]
-        if beside:
-            return ranking_agreement(self.lake, names, beside, metric=metric, task=task).frame
+        if rank_with:
+            return ranking_agreement(self.lake, names, rank_with, metric=metric, task=task).frame
         return compared_runs(self.lake, names, together=by_method, against=against, task=task).frame
 
     def critic_check(

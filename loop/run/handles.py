@@ -42,8 +42,8 @@ T = TypeVar(
 D = TypeVar("D", Pair, Demonstration)
 
 
-COUNTED_WITH = ("family", "cluster", "exam", "part")
-"""The fields of prompts that say what they count with or serve, and nothing to a model."""
+SAYS_NOTHING = ("family", "cluster", "exam", "part")
+"""Fields by which prompts are counted, or are chosen: an answer does not depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,4 +164,4 @@ def content_key(prompts: Sequence[Prompt]) -> str:
 
 def _said_by(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
-    return {name: value for name, value in fields.items() if name not in COUNTED_WITH}
+    return {name: value for name, value in fields.items() if name not in SAYS_NOTHING}

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
 from .explain import GONE, explain
+from .idle_settings import require_effect
 from .merged_layers import TINY, MergedLayers, Override
 from .mode import FIELD, mode_layer
 from .own_function import names_function
@@ -219,7 +220,9 @@ def load_with_sources(
         merged.put(override)
     merged.forget_toys()
     config = _validated(merged, env)
-    return config, {".".join(path): source for path, source in merged.sources.items()}
+    sources = {".".join(path): source for path, source in merged.sources.items()}
+    require_effect(config, sources)
+    return config, sources
 
 
 def defaults_of(config: RunConfig) -> RunConfig:
@@ -248,7 +251,7 @@ def _before(source: object) -> Layer:
     """Return what runs of these prompts did before there was the field, if not the default.
 
     Facts were judged by equal sentences, which says nothing outside the tiny world. A reward model
-    was shown cut answers as finished ones.
+    was shown cut answers as finished ones, and they could be the best.
     """
     return Layer(
         source="what runs did before there was the field",
@@ -257,7 +260,8 @@ def _before(source: object) -> Layer:
             "prompts": {"dev_share": 0.0},
             "verdict": {"on_regression": "continue"},
             "alarms": {"watch": False},
-            "reward": {"end_of_cut": True},
+            "reward": {"end_of_cut": True, "cut_last": False},
+            "training": {"quark": {"missing_eos": "none"}},
             "critic": {"equal_answers": "each"},
             "grading": {"equal_answers": "each", "cut_answers": "graded"},
             "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},

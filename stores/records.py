@@ -10,8 +10,10 @@ from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
 """Prompts to train on; those that decide inside the loop; those that are only reported on."""
+PromptPart = Literal["sft", "preference", "unlabeled"]
+"""Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
-Scope = Literal["all", "task", "family"]
+Scope = Literal["all", "exam", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
 CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "truncated_thinking", "overlong", "failed"]
@@ -55,7 +57,9 @@ class Prompt:
     """x: what the policy is asked, with the reference answer if the task has one.
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
-    those whose results are not independent of its own, such as all questions about one text.
+    those whose results are not independent of its own, such as all questions about one text; `exam`
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so.
     """
 
     prompt_id: str
@@ -67,6 +71,8 @@ class Prompt:
     source: str
     family: str | None = None
     cluster: str | None = None
+    exam: str | None = None
+    part: PromptPart | None = None
 
     @property
     def instruction(self) -> str:

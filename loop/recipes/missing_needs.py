@@ -13,11 +13,14 @@ from typing import Any, TypeVar
 
 from ...configs.recipes import Annotated, Completed, Graded, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
+from ..data.prompts import LABELLED
 from ..data.splits import PARTS
 from ..run.completers import completes
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 from ..stages.complete import complete
+from ..stages.people_labels import labelled
+from .annotated_pairs import simulated, surrogate
 
 T = TypeVar("T")
 
@@ -28,8 +31,13 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
     Raises:
         ConfigError: naming the verb, and the class that is missing among the settings' bases.
     """
-    settings = config.recipe
-    for verb, needed in verbs_of(recipe).items():
+    settings, verbs = config.recipe, verbs_of(recipe)
+    if config.annotation.source and not {labelled, surrogate} & verbs.keys():
+        raise ConfigError(
+            f"{LABELLED} is set, and the recipe {settings.name} takes no comparisons from there: "
+            "`annotated` does, and so does `surrogate`; leave it out"
+        )
+    for verb, needed in verbs.items():
         for base in needed:
             if not isinstance(settings, base):
                 raise ConfigError(
@@ -80,16 +88,26 @@ def verbs_of(recipe: Callable[..., Any]) -> Needs:
     return needs
 
 
-def asking(recipe: Callable[..., Any]) -> Asks:
-    """Return the functions that a recipe calls, by itself or by others, that ask models."""
-    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
+def asking(recipe: Callable[..., Any], config: RunConfig) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models.
+
+    Where people's labels take the place of simulated annotators', those are not asked.
+    """
+
+    def told(function: Callable[..., Any]) -> tuple[str, ...] | None:
+        if config.annotation.source and function is simulated:
+            return ()
+        return _declared("ASKS", function)
+
+    asks: Asks = told_of_calls(recipe, told)
     return asks
 
 
 def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
     """Return the parts of the prompts that a recipe names.
 
-    Where a reward model is configured, none is made: what `surrogate` does is not looked into.
+    Where a reward model is configured, none is made: what `surrogate` does is not looked into. Nor
+    is what annotators compare, where people's labels take their place.
     """
     names = set[str]()
 
@@ -97,6 +115,8 @@ def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
         needs = _declared("NEEDS", function)
         if is_rewarded(config) and needs is not None:
             return needs
+        if config.annotation.source and function is simulated:
+            return ()
         if _is_own(function, recipe):
             names.update(_texts(function))
         return None

@@ -97,7 +97,7 @@ def trains(config: RunConfig) -> bool:
 def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the recipe's verbs that ask each role."""
     found: dict[str, list[str]] = {}
-    for verb, roles in asking(variant_of(config.recipe.name).recipe).items():
+    for verb, roles in asking(variant_of(config.recipe.name).recipe, config).items():
         if verb is varied and config.prompts.variance.margin is None:
             continue
         for role in roles:

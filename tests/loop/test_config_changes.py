@@ -29,6 +29,7 @@ from lpfloop.stores.lake import run_folder
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
 USELESS = (
+    "annotation.source",
     "assessment.difficulty",
     "completion.pool",
     "completion.principles",
@@ -229,6 +230,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.devices": (0,),
         "training.sharding": "fsdp2",
         "annotation.keyed_on": "instruction",
+        "annotation.source": [str(outputs)],
         "annotation.order": "both",
         "annotation.comparisons": "all",
         "assessment.reference": str(outputs),

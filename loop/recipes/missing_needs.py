@@ -75,7 +75,7 @@ def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
         ConfigError: if it is so.
     """
     compares = not isinstance(config.recipe, Graded)
-    if compares and completes(config) and complete not in asking(recipe):
+    if compares and completes(config) and complete not in asking(recipe, config):
         raise ConfigError(
             f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
             "complete; leave it out"

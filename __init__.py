@@ -229,10 +229,12 @@ def evaluate(
     run: "Place | ReadOnlyRun",
     *,
     iteration: str | None = None,
-    prompts: "Place | None" = None,
+    prompts: "Place | Mapping[str, Place] | None" = None,
     lake: "Place | None" = None,
 ) -> "pl.DataFrame":
     """Return the numbers of a run's models; with `prompts`, measure one on that file first.
+
+    Several files are given by their names, each of which is a benchmark.
 
     `iteration` is a model's name, such as `M_2`, `latest` or `best`.
 

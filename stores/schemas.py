@@ -131,6 +131,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "source": _TEXT,
         "family": _TEXT,
         "cluster": _TEXT,
+        "exam": _TEXT,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -164,6 +165,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "attempts": _INT,
         "sample": _INT,
         **_JUDGED,
+        "same_as": _TEXT,
     },
     "rewards": {
         "candidate_id": _TEXT,
@@ -296,6 +298,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "status": _TEXT,
         "attempts": _INT,
         "text": _TEXT,
+        "same_as": _TEXT,
     },
     "breakdowns": {
         "breakdown_id": _TEXT,
@@ -411,9 +414,10 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
-    "critiques": ("sample", *_JUDGED),
+    "critiques": ("sample", *_JUDGED, "same_as"),
+    "grades": ("same_as",),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster"),
+    "prompts": ("family", "cluster", "exam"),
 }
 """Columns that a table has gained, null in most rows.
 

@@ -26,11 +26,29 @@ HELD_OUT: Final = "held-out"
 Those of `dev` decide inside the loop, those held out are the test: they are only reported on.
 """
 
+EXAM = f"{HELD_OUT}:"
+"""How the benchmarks of several named sets of held-out prompts begin."""
+
 UNTRAINED: Mapping[str, str] = {DEV: "dev", HELD_OUT: "held_out"}
 """What receipts say of rows that are not trained on for their prompt's split."""
 
 SEED_RANGE = 2**SEED_BITS
 PARTS: tuple[Part, ...] = get_args(Part)
+
+
+def exam_benchmark(exam: str | None) -> str:
+    """Return the benchmark of a named set of held-out prompts; without a name, of all of them."""
+    return HELD_OUT if exam is None else f"{EXAM}{exam}"
+
+
+def exam_of(benchmark: str) -> str | None:
+    """Return the name of the set of held-out prompts that a benchmark is about, if it has one."""
+    return benchmark.removeprefix(EXAM) if benchmark.startswith(EXAM) else None
+
+
+def is_measured_on(benchmark: str, split: str) -> bool:
+    """Whether a benchmark is about prompts of a split: itself, or one of its named sets."""
+    return benchmark == split or (split == HELD_OUT and benchmark.startswith(EXAM))
 
 
 def split_prompts(

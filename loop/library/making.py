@@ -1,5 +1,6 @@
 """What makes rows without turning the loop: derivations, imports, trainings, evaluations."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -56,12 +57,18 @@ def trained(
 
 
 def evaluated(
-    run: Place | ReadOnlyRun, lake: Place | None, iteration: str | None, prompts: Place | None
+    run: Place | ReadOnlyRun,
+    lake: Place | None,
+    iteration: str | None,
+    prompts: Place | Mapping[str, Place] | None,
 ) -> pl.DataFrame:
     """Return the numbers of a run's checkpoints; with prompts, measure one on them first."""
     root, name = _of_a_run(run, lake)
-    file = None if prompts is None else Path(prompts)
-    found = evaluate_run(root, name, iteration, file, LogReporter())
+    if isinstance(prompts, Mapping):
+        files = {called: Path(place) for called, place in prompts.items()}
+    else:
+        files = {} if prompts is None else {Path(prompts).stem: Path(prompts)}
+    found = evaluate_run(root, name, iteration, files, LogReporter())
     return rows_frame(Evaluation, found)
 
 

@@ -17,6 +17,7 @@ from ..stages.human_sft import demonstrations
 from ..stages.online_rl import train_ppo, train_quark
 from ..stages.pair import binarise, demonstrate, pair
 from ..stages.prefer import condition, demonstrate_preferred, prefer
+from ..stages.reflection_lessons import demonstrate_reflections
 from ..stages.smoke_test import SmokeNeeds
 from ..stages.smoke_training import Trained
 from ..stages.train import train
@@ -38,6 +39,7 @@ TRAINS: Mapping[Callable[..., Any], Trained | str] = {
     demonstrate_preferred: "sft",
     demonstrate_critiques: "sft",
     demonstrate_grades: "sft",
+    demonstrate_reflections: "sft",
     demonstrations: "sft",
     condition: "sft",
     train_reward: "reward",

@@ -86,7 +86,12 @@ NOBODY = Panels(training=None, evaluation=None)
 
 
 def annotates(config: RunConfig) -> bool:
-    """Whether a run's recipe learns from comparisons."""
+    """Whether a run's recipe learns from comparisons that annotators of a pool make."""
+    return compares(config) and not config.annotation.source
+
+
+def compares(config: RunConfig) -> bool:
+    """Whether a run's recipe learns from comparisons, whoever makes them."""
     return isinstance(config.recipe, Annotated) and not is_rewarded(config)
 
 

@@ -14,6 +14,9 @@ from turns import rows, turn
 from examples import CANDIDATE
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judgments import collect
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate, compare
@@ -120,6 +123,19 @@ def test_published_prompts_are_shown_only_where_nothing_guards(tmp_path, asked):
     asked_about = [r for r in found if texts[r.first_id].text != texts[r.second_id].text]
     preferred = {(row.order, row.preferred) for row in asked_about}
     assert preferred == {("as_given", "first"), ("swapped", "second")}
+
+
+def test_a_run_tells_what_a_verdict_of_each_annotator_cost(tmp_path):
+    paid = "prices.models={tiny: {prompt: 1000, completion: 2000}}"
+    with turn(job(tmp_path, paid, "annotation.flip_probability=0")) as it:
+        _, found = annotated(it)
+        spent = it.run.store.journal.spent().money
+        sampled = sum(s.totals.get("money", 0.0) for s in it.run.store.journal.stages()[:1])
+    judges = collect(judgments_of(["a"], tmp_path, PEOPLE)).judges
+    prices = {judge.name: judge.price for judge in judges}
+    told = sum((prices[row.annotator] or 0.0) for row in found if row.text)
+    assert 0 < prices["list"] < prices["many"]
+    assert told == pytest.approx(spent - sampled)
 
 
 def test_keyed_on_the_instruction_all_pairs_of_a_prompt_have_one_annotator_and_one_coin(tmp_path):

@@ -29,6 +29,7 @@ from lpfloop.stores.lake import run_folder
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
 USELESS = (
+    "annotation.source",
     "assessment.difficulty",
     "completion.pool",
     "completion.principles",
@@ -165,6 +166,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
         "grading.score_form": "result",
+        "grading.equal_answers": "once",
+        "grading.cut_answers": "unscored",
+        "critic.equal_answers": "once",
         "critic.aspects": str(aspects),
         "prices.table": "example",
         "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},
@@ -226,6 +230,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.devices": (0,),
         "training.sharding": "fsdp2",
         "annotation.keyed_on": "instruction",
+        "annotation.source": [str(outputs)],
         "annotation.order": "both",
         "annotation.comparisons": "all",
         "assessment.reference": str(outputs),

@@ -165,11 +165,17 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
         yield iteration.standing.reason if iteration.standing else f"M_{number}"
         for split in (DEV, HELD_OUT):
             yield from (f"  {line}" for line in _lines(iteration, split))
+        yield from (f"  {_of_exam(row)}" for row in iteration.rows if row.scope == "exam")
         lost = iteration.lost()
         if lost:
             yield "  lost since M_0, held-out: " + ", ".join(
                 f"{row.name} {100 * row.before:.0f} -> {100 * row.after:.0f}" for row in lost
             )
+
+
+def _of_exam(row: PolicyVerdict) -> str:
+    """Say a verdict by a named set of held-out prompts."""
+    return f"{row.name}: {_line(row, row.against)}"
 
 
 def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:

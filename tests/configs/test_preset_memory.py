@@ -18,7 +18,6 @@ NAMED = {
     "meta-llama/Llama-2-13b-hf": LLAMA_13B,
     "reward-model": LLAMA_13B,
     "openbmb/UltraLM-13b": LLAMA_13B,
-    "meta-llama/Llama-2-13b-hf": LLAMA_13B,
     "huggyllama/llama-7b": LLAMA_7B,
     "zai-org/glm-4-9b-chat-hf": GLM_4_9B,
 }

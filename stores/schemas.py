@@ -203,6 +203,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "prompt": _MESSAGES,
         "chosen": _MESSAGES,
         "rejected": _MESSAGES,
+        "chosen_cut": _BOOL,
+        "rejected_cut": _BOOL,
     },
     "demonstrations": {
         "demonstration_id": _TEXT,
@@ -415,6 +417,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
+    "pairs": ("chosen_cut", "rejected_cut"),
     "preferences": tuple(_JUDGED),
     "prompts": ("family", "cluster"),
 }

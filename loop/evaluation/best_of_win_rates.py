@@ -7,11 +7,13 @@ sample. One that is the best for several n is compared once, and so is a text th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Preference, Score
 from ...stores.schemas import RowsByType
+from ..data.files import file_digest
 from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
@@ -28,7 +30,7 @@ from .best_of_curve import (
     ranked_chunk,
 )
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import difficulty_fingerprint
+from .instruction_difficulty import DIFFICULTY
 from .metrics import clustered_params, summarise
 
 FEWER = "best:fewer"
@@ -56,8 +58,8 @@ class BestOfEach:
     def measure(self, n: int) -> None:
         """Commit the win-rates of the best of n."""
         it, exam = self.it, replace(self.exam, benchmark=benchmark(n))
-        hard = it.run.config.assessment.difficulty
-        told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+        hard = exam.setting(it.run.config.assessment.difficulty)
+        told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
 
         def make(_: Unit) -> RowsByType:
             scored = [of for chunk in by_chunk(it, self.best) for of in chunk.values()]
@@ -106,7 +108,7 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
         exam=exam,
         outputs=said.outputs,
         of_all=(of_all, said.preferences),
-        fewer=(fewer, compared(it, fewer, said.outputs)),
+        fewer=(fewer, compared(it, exam, fewer, said.outputs)),
     )
     for n in below:
         each.measure(n)

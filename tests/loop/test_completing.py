@@ -445,7 +445,9 @@ def test_every_field_of_a_pool_is_documented():
 
 
 def test_an_unknown_pool_is_told_what_there_is():
-    with pytest.raises(ConfigError, match=r"no pool of models .* are chatglm, policy, tiny, ultraf"):
+    with pytest.raises(
+        ConfigError, match=r"no pool of models .* are chatglm, policy, tiny, ultraf"
+    ):
         load_pool("ultrafeedbakc")
     assert POOLS.shipped() == ("policy", "tiny", "ultrafeedback")
 

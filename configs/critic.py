@@ -7,6 +7,7 @@ from pydantic import model_validator
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .section import Place, Section, cosmetic, neutral, semantic
 
+CriticKind = Literal["feedback", "verifier", "both"]
 Agreement = Literal["all", "mean"]
 """What several critiques of a candidate say together."""
 
@@ -21,7 +22,7 @@ class CriticConfig(Section):
     )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
-    kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
+    kind: CriticKind = semantic("feedback", "who judges in the loop")
     verifier: Place | None = semantic(
         None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
     )

@@ -248,7 +248,7 @@ def _before(source: object) -> Layer:
     """Return what runs of these prompts did before there was the field, if not the default.
 
     Facts were judged by equal sentences, which says nothing outside the tiny world. A reward model
-    was shown cut answers as finished ones.
+    was shown cut answers as finished ones, and they could be the best.
     """
     return Layer(
         source="what runs did before there was the field",
@@ -257,7 +257,8 @@ def _before(source: object) -> Layer:
             "prompts": {"dev_share": 0.0},
             "verdict": {"on_regression": "continue"},
             "alarms": {"watch": False},
-            "reward": {"end_of_cut": True},
+            "reward": {"end_of_cut": True, "cut_last": False},
+            "training": {"quark": {"missing_eos": "none"}},
             "critic": {"equal_answers": "each"},
             "grading": {"equal_answers": "each", "cut_answers": "graded"},
             "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},

@@ -7,6 +7,9 @@ from pydantic import model_validator
 
 from .section import Place, Section, cosmetic, neutral, semantic
 
+MissingEnd = Literal["none", "replace", "subtract", "below"]
+"""What becomes of the reward of an answer without an end token."""
+
 
 class DPOTraining(Section):
     """Direct preference optimisation (Eq. 3)."""
@@ -172,10 +175,16 @@ class PPOTraining(Section):
     mask_padding: bool = semantic(
         default=True, description="exclude positions after the end from every mean"
     )
-    missing_eos: Literal["none", "replace", "subtract"] = semantic(
-        "replace", "what the penalty does to the reward of an answer without an end token"
+    missing_eos: MissingEnd = semantic(
+        "below",
+        "the reward of an answer without an end token. below: the step's lowest of an answer that "
+        "ended, less the penalty; replace: the penalty, negative; subtract: its own, less that",
     )
-    missing_eos_penalty: float = semantic(1.0, "the size of that penalty", ge=0)
+    missing_eos_penalty: float = semantic(
+        1.0,
+        "the size of that penalty; below counts it in standard deviations of the step's rewards",
+        ge=0,
+    )
     sampler_memory: float = cosmetic(
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
     )
@@ -243,6 +252,9 @@ class QuarkTraining(Section):
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
     )
     train_eos: bool = semantic(default=True, description="train the end token, too")
+    missing_eos: Literal["none", "below"] = semantic(
+        "below", "below: samples without an end token are sorted behind all that have one"
+    )
     mask_padding: bool = semantic(
         default=True, description="exclude positions after the end from every mean"
     )

@@ -6,7 +6,7 @@ these classes, or one that extends the bases it needs.
 
 from typing import ClassVar, Literal, cast, get_args
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from .section import Place, Section, neutral, semantic
 
@@ -39,13 +39,23 @@ class Annotated(Completed):
 Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
-class Graded(Completed):
-    """It learns from graded completions of a pool of models, binarised."""
+class Pooled(Completed):
+    """A pool of models completes each prompt, and a grader grades the completions."""
 
     preset: ClassVar[str] = "ultrafeedback"
 
     n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+
+
+class Graded(Pooled):
+    """It learns from graded completions of a pool of models, binarised."""
+
     binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    grades: Literal["by_rule", "both"] = neutral(
+        "by_rule",
+        "what is asked of each completion: what the rule reads, or both, ratings in four aspects "
+        "and a critique with an overall score",
+    )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
 
 
@@ -80,12 +90,13 @@ class Scheduled(Recipe):
     @classmethod
     def _words(cls, value: object) -> object:
         """Refuse what is neither a word nor a list of them, in one sentence."""
-        words = cast("list[object]", value if isinstance(value, list | tuple) else [value])
+        listed = isinstance(value, list | tuple)
+        words = cast("list[object]", value) if listed else [value]
         if not words or any(word not in get_args(Objective) for word in words):
             raise ValueError(
                 "must be dpo or rs, or a list with one of them an iteration, such as [rs, dpo]"
             )
-        return value
+        return tuple(words) if listed else words[0]
 
     def objective(self, iteration: int) -> Objective:
         """Return what an iteration trains by; the first one is 1."""
@@ -205,11 +216,71 @@ class UltraFeedbackPPO(Graded, Rewarded, Varied):
     name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop config variants`")
 
 
+class UltraCM(Pooled):
+    """The grader's critiques, learned with their scores (UltraFeedback, Section 2.6)."""
+
+    name: str = semantic("ultracm", "the variant; see `lpfloop config variants`")
+
+
 class CritiqueModel(Recipe):
     """The critic's critiques, learned by the policy's own weights (UltraFeedback, Section 2.6)."""
 
     name: str = semantic("critique-model", "the variant; see `lpfloop config variants`")
     n: int = semantic(4, "answers a prompt, each critiqued", ge=1)
+
+
+class LessonWeights(Section):
+    """How often M_0 learns each lesson of a kind: 0.5 is half of them, drawn; 2 is each twice."""
+
+    answer: float = semantic(1.0, "x to y: demonstrations", ge=0)
+    reflection: float = semantic(1.0, "(x, y, f) to a better y", ge=0)
+    critique: float = semantic(1.0, "(x, y) to f", ge=0)
+    critique_with_reference: float = semantic(1.0, "(x, y, reference) to f", ge=0)
+
+    @model_validator(mode="after")
+    def _something(self) -> "LessonWeights":
+        if not any(dict(self).values()):
+            raise ValueError("all weights are 0, so there is nothing to learn: raise one of them")
+        return self
+
+
+class ReflectiveSFT(Recipe):
+    """One training on answers, reflections and critiques: M_0 and the critic (RLRF, Table 1)."""
+
+    name: str = semantic("reflective-sft", "the variant; see `lpfloop config variants`")
+    n: int = semantic(1, "answers a prompt, each critiqued and revised by the critic", ge=1)
+    drafted: int | None = semantic(None, "prompts that are answered so; default: all", ge=1)
+    revised: int | None = semantic(
+        None, "prompts of these whose answers are revised; default: all", ge=1
+    )
+    refine: Refined = semantic(
+        "all", "which answers are revised: all, or failures, which the critic faults"
+    )
+    weights: LessonWeights = LessonWeights()
+
+
+class PairWeights(Section):
+    """How often a reward model learns each pair of a kind: 0.5 is half of them, 2 each twice."""
+
+    preferred: float = semantic(1.0, "pairs that people or annotators preferred", ge=0)
+    verified: float = semantic(1.0, "right answers against wrong ones, by the verifier", ge=0)
+
+    @model_validator(mode="after")
+    def _something(self) -> "PairWeights":
+        if not any(dict(self).values()):
+            raise ValueError("all weights are 0, so there is nothing to learn: raise one of them")
+        return self
+
+
+class TaskReward(Annotated):
+    """A reward model from preferences and from right answers against wrong ones (RLRF, Table 1)."""
+
+    preset: ClassVar[str] = Recipe.preset
+
+    name: str = semantic("task-reward", "the variant; see `lpfloop config variants`")
+    best_of: int = semantic(4, "samples a prompt that can be verified", ge=2)
+    top_k: int = semantic(1, "right answers a prompt, each against a wrong one", ge=1)
+    weights: PairWeights = PairWeights()
 
 
 class ChatGLM(Annotated, Rewarded, Varied):

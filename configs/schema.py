@@ -14,6 +14,7 @@ from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
 from .critic import CriticConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
+from .exam_names import ExamName
 from .facts import FactsConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
@@ -85,6 +86,7 @@ PromptField = Literal[
     "checks",
     "family",
     "cluster",
+    "part",
 ]
 """What a field of a row of prompts can be."""
 
@@ -97,8 +99,10 @@ class PromptsConfig(Section):
         "'tiny', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, or what "
         "`datasets` saves; it must be named",
     )
-    held_out: str | None = semantic(
-        None, "file or folder of held-out prompts; default: split off `source`"
+    held_out: str | dict[ExamName, Place] | None = semantic(
+        None,
+        "file or folder of held-out prompts, or several by names, each an exam of its own: "
+        "{gsm8k: FILE, bios: FILE}; default: split off `source`",
     )
     turns: Literal["all", "first", "last"] = neutral(
         "all",
@@ -171,6 +175,10 @@ class RewardConfig(Section):
     end_of_cut: bool = semantic(
         default=False,
         description="let it read an end token after a cut answer, too, so that it looks finished",
+    )
+    cut_last: bool = semantic(
+        default=True,
+        description="the best answer by reward is one that was cut off only where not one ended",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = neutral(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"

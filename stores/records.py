@@ -10,8 +10,10 @@ from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
 """Prompts to train on; those that decide inside the loop; those that are only reported on."""
+PromptPart = Literal["sft", "preference", "unlabeled"]
+"""Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
-Scope = Literal["all", "task", "family"]
+Scope = Literal["all", "exam", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
 CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "truncated_thinking", "overlong", "failed"]
@@ -55,7 +57,9 @@ class Prompt:
     """x: what the policy is asked, with the reference answer if the task has one.
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
-    those whose results are not independent of its own, such as all questions about one text.
+    those whose results are not independent of its own, such as all questions about one text; `exam`
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so.
     """
 
     prompt_id: str
@@ -67,6 +71,8 @@ class Prompt:
     source: str
     family: str | None = None
     cluster: str | None = None
+    exam: str | None = None
+    part: PromptPart | None = None
 
     @property
     def instruction(self) -> str:
@@ -160,10 +166,11 @@ class Grade:
     """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
 
     `rating` goes from 1 to 5; for the aspect `overall`, whose `rationale` is a critique in words,
-    it goes from 1 to 10. It is None with `status` as the reason: the reply could not be read, or
-    `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
-    mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
-    reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    it goes from 1 to 10; for one such as `just-eval:depth`, by which a form scores an answer that
+    is evaluated, as that form says. It is None with `status` as the reason: the reply could not be
+    read, or `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds
+    of mistakes found, or of help given. Grades that were requested in one prompt share `text`, the
+    raw reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
     `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
@@ -172,7 +179,7 @@ class Grade:
     prompt_id: str
     iteration: int
     annotator: str
-    aspect: GradedAspect
+    aspect: str
     rating: float | None
     rationale: str
     types: tuple[str, ...]

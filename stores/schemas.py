@@ -131,6 +131,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "source": _TEXT,
         "family": _TEXT,
         "cluster": _TEXT,
+        "exam": _TEXT,
+        "part": _TEXT,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -416,7 +418,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster"),
+    "prompts": ("family", "cluster", "exam", "part"),
 }
 """Columns that a table has gained, null in most rows.
 

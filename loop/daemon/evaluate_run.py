@@ -2,21 +2,27 @@
 
 import json
 import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 
 from ...configs.load import stored_config
+from ...configs.schema import RunConfig
 from ...critics.checks import require_deciders
 from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
+from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.splits import HELD_OUT
-from ..evaluation.assess import evaluate, require_matchable
+from ..evaluation.assess import evaluate
+from ..evaluation.assessable import require_matchable
 from ..lake.imports import require_loop
 from ..lake.query.model_names import iteration_of
+from ..lake.query.policy_figures import measured_on
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..run.handles import chunked, content_key
 from ..run.reporter import Reporter
@@ -26,31 +32,54 @@ from .loop import iteration
 from .opening import opened
 from .own_files import require_own_files
 
+_NAMED = re.compile(r"([A-Za-z0-9][\w.-]*)=(.+)", re.DOTALL)
+
 
 def evaluate_run(
-    lake: Path, name: str, which: str | None, prompts: Path | None, reporter: Reporter
+    lake: Path, name: str, which: str | None, files: Mapping[str, Path], reporter: Reporter
 ) -> list[Evaluation]:
-    """Return the numbers of a run's checkpoints; with a prompts file, measure one checkpoint on it.
+    """Return the numbers of a run's checkpoints; with files of prompts, measure one on each.
 
-    `which` is an iteration's number, or a model's name such as `M_2` or `best`.
+    `which` is an iteration's number, or a model's name such as `M_2` or `best`. Each file is a
+    benchmark under its name.
 
     Raises:
         NoSuchRunError: if the run, or the iteration's checkpoint, does not exist.
-        InputError: if the prompts file cannot be used.
+        InputError: if a file of prompts cannot be used.
     """
-    benchmark = HELD_OUT
     with closing(open_run(lake, name)) as run:
         number = None if which is None else iteration_of(run, which)
-    if prompts is not None:
-        benchmark = _measure(lake, name, number, prompts, reporter)
+    measured = _measure(lake, name, number, files, reporter) if files else ()
+    wanted = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT)
     reader = open_run(lake, name)
-    frame = reader.scan("evaluations").filter(pl.col("benchmark") == benchmark).collect()
+    frame = reader.scan("evaluations").filter(wanted).collect()
     reader.close()
     found = [Evaluation(**row) for row in frame.to_dicts()]
     return [e for e in found if number is None or e.iteration == number]
 
 
-def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Reporter) -> str:
+def files_of(places: Iterable[str]) -> dict[str, Path]:
+    """Return the files of prompts by their names: `NAME=FILE`, or a file, which names itself.
+
+    Raises:
+        InputError: if two have one name.
+    """
+    found: dict[str, Path] = {}
+    for place in places:
+        given = None if Path(place).exists() else _NAMED.fullmatch(place)
+        name, path = (
+            (Path(place).stem, Path(place)) if given is None else (given[1], Path(given[2]))
+        )
+        if name in found:
+            raise InputError(f"{path}: {name!r} is {found[name]} already; name it: NAME={path}")
+        found[name] = path
+    return found
+
+
+def _measure(
+    lake: Path, name: str, number: int | None, files: Mapping[str, Path], reporter: Reporter
+) -> list[str]:
+    """Measure a checkpoint on each file, and return their benchmarks."""
     reader = open_run(lake, name)
     require_loop(reader.journal)
     require_own_files(reader.journal)
@@ -62,17 +91,28 @@ def _measure(lake: Path, name: str, number: int | None, path: Path, reporter: Re
     wanted = max(made, default=0) if number is None else number
     if wanted not in made:
         raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
+    sets: dict[str, list[Prompt]] = {}
+    for called, path in files.items():
+        beside = [*own, *(prompt for prompts in sets.values() for prompt in prompts)]
+        prompts = _read(config, path, beside)
+        sets[benchmark_beside(called, content_key(prompts))] = prompts
+    job = Job(config=config, lake=lake, name=name)
+    every = [prompt for prompts in sets.values() for prompt in prompts]
+    with opened(job, every, reporter, StopSignal()) as run:
+        policy = iteration(run, wanted, made[wanted])
+        for benchmark, prompts in sets.items():
+            evaluate(policy, chunked(prompts, config.prompts.chunk), benchmark=benchmark)
+    return list(sets)
+
+
+def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Prompt]:
+    """Read a file of prompts, none of which may have the id of another one `beside` it."""
     asked = config.prompts
     notes = notes_of(asked)
     prompts = read_prompts(
-        path, task=asked.task, shape=shape_of(asked), split="held-out", run=own, notes=notes
+        path, task=asked.task, shape=shape_of(asked), split="held-out", run=beside, notes=notes
     )
     notes.require_few(asked.bad_share, "prompts.bad_share")
     require_matchable(config, prompts)
     require_deciders(check for prompt in prompts for check in prompt.checks)
-    benchmark = benchmark_beside(path.stem, content_key(prompts))
-    job = Job(config=config, lake=lake, name=name)
-    with opened(job, prompts, reporter, StopSignal()) as run:
-        policy = iteration(run, wanted, made[wanted])
-        evaluate(policy, chunked(prompts, config.prompts.chunk), benchmark=benchmark)
-    return benchmark
+    return prompts

@@ -11,6 +11,7 @@ from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
+from ...critics.scoring.answer_forms import Forms
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.training_places import require_training_places
 from ...policies.workers.own_check import require_importable
@@ -35,8 +36,10 @@ from ..run.fingerprint import (
     facts_fingerprint,
     grader_fingerprint,
     reviewer_fingerprint,
+    scores_fingerprint,
 )
 from ..run.fork import Fork
+from ..run.labels import Labels
 from ..run.models import Models
 from ..run.panel import Panels
 from ..run.prices import Prices
@@ -44,10 +47,12 @@ from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_fact_judge import fact_judge_of
+from ..run.run_forms import judged_forms
 from ..run.run_grader import grader_of
 from ..run.slow_answers import verifier_of
 from ..run.stop import StopSignal
 from ..stages.mix import mix_fingerprint
+from ..stages.people_labels import labels_fingerprint, labels_of
 from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
@@ -71,6 +76,8 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fact_judge: FactJudge | None
+    forms: Forms
+    labels: Labels | None
     fingerprint: Mapping[str, Json]
 
 
@@ -126,6 +133,8 @@ def parts_of(job: Job) -> RunParts:
     except EngineError as error:
         raise ConfigError(str(error)) from error
     fact_judge = fact_judge_of(job.config, models)
+    forms = judged_forms(job.config, models)
+    labels = labels_of(job.config, job.read_lake)
     fingerprint = fingerprint_of(
         job.config,
         models.fingerprint,
@@ -136,10 +145,12 @@ def parts_of(job: Job) -> RunParts:
         benchmarks_fingerprint(filters),
         grader_fingerprint(models, grader),
         facts_fingerprint(fact_judge),
+        scores_fingerprint(models, forms),
         reference_fingerprint(job.config),
         difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
+        labels_fingerprint(labels),
         supervised_fingerprint(job.config),
         own_digests(own_files(job.config)),
     )
@@ -152,6 +163,8 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fact_judge=fact_judge,
+        forms=forms,
+        labels=labels,
         fingerprint=fingerprint,
     )
 
@@ -192,6 +205,8 @@ def opened(
                 completers=parts.completers,
                 grader=parts.grader,
                 fact_judge=parts.fact_judge,
+                forms=parts.forms,
+                labels=parts.labels,
                 filters=parts.filters,
                 parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),
                 retry={(s.iteration, s.stage) for s in retried},

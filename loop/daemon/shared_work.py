@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.annotation import INITIAL, Keying, Ordering
+from ...configs.exam_names import of_exam
 from ...configs.schema import RunConfig
 from ...critics.annotators.annotator_pool import AnyAnnotator
 from ...critics.annotators.ask_annotator import ask_annotator
@@ -255,7 +256,10 @@ class _Divider:
         group = stages[0].group
         # M_0's answers are compared with themselves, which asks nobody.
         pairs = sum(row.first_id != row.second_id for own in rows for row in own)
-        initial = not annotates and self.config.assessment.reference == INITIAL
+        reference = self.config.assessment.reference
+        # Of several sets each stage is of one, but their prompts tell which.
+        exam = group.sample[0].exam if group.sample else None
+        initial = not annotates and of_exam(reference, exam) == INITIAL
         shared = SharedPairs(
             config=self.config,
             panel=panel,

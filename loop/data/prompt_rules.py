@@ -33,6 +33,10 @@ OVERLAPS = "overlaps with"
 """How the outcome begins of what overlaps; the name of the file or split follows."""
 Said = tuple[tuple[str, str], ...]
 """Roles and contents, normalised for comparison."""
+SOLID = r"\p{Han}\p{Hiragana}\p{Katakana}"
+"""Scripts that put no space between words."""
+SPELT = rf"[\p{{L}}--[{SOLID}]]"
+"""A letter of the others."""
 SCRIPT = re.compile(r"[A-Za-z]+(?:[ _][A-Za-z]+)*")
 
 
@@ -70,7 +74,7 @@ class Rules:
         """Whether any rule is set."""
         return self.config != RuleFilters()
 
-    def params(self, every: Sequence[Prompt]) -> Json:
+    def params(self, every: Sequence[Prompt]) -> dict[str, Json]:
         """Return what decides about prompts: of files not where they lie, but what they hold."""
         rules = self.config.model_dump(mode="json")
         rules.pop("benchmarks", None)
@@ -116,15 +120,20 @@ class Rules:
         return TOO_LONG if most is not None and len(text) > most else None
 
     def _in_other_scripts(self, texts: Sequence[str]) -> list[bool]:
-        """Return for each text whether at least half of its letters are outside the scripts."""
+        """Return for each text whether at least half of its words are outside the scripts.
+
+        A Chinese or Japanese character counts as a word: a name or a line of code in Latin letters
+        does not outweigh a sentence of characters.
+        """
         if not self.config.scripts:
             return [False] * len(texts)
         wanted = "".join(_pattern(name) for name in self.config.scripts)
         text = pl.col("text")
-        letters = text.str.count_matches(r"\p{L}").cast(pl.Int64)
-        own = text.str.replace_all(r"\P{L}", "").str.count_matches(f"[{wanted}]").cast(pl.Int64)
+        words = text.str.count_matches(f"[{SOLID}]|{SPELT}+").cast(pl.Int64)
+        own = f"[[{wanted}]&&[{SOLID}]]|[[{wanted}]&&{SPELT}]{SPELT}*"
+        owned = text.str.count_matches(own).cast(pl.Int64)
         frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
-        return frame.select((letters > 0) & (2 * own <= letters)).to_series().to_list()
+        return frame.select((words > 0) & (2 * owned <= words)).to_series().to_list()
 
 
 def normal(prompt: Prompt) -> Said:

@@ -7,32 +7,33 @@ fitted to all comparisons at once.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from pathlib import Path
+from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
+from ...configs.exam_names import of_exam
 from ...configs.load import semantic
-from ...configs.schema import ConfigError, RunConfig
-from ...critics.sentence_match import is_matchable
-from ...critics.verify import SENTENCE_MATCH, is_factual
+from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
+from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import DEV, HELD_OUT
+from ..data.files import file_digest
+from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
-from ..run.models import is_endpoint
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import difficulty_fingerprint, require_difficulties
+from .instruction_difficulty import DIFFICULTY
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
+from .measure_scores import measure_scores
 from .metrics import (
     Clusters,
     MeasuredAnswers,
@@ -41,12 +42,13 @@ from .metrics import (
     prompt_scores,
     summarise,
 )
-from .reference_outputs import reference_outputs, require_outputs
+from .reference_outputs import reference_outputs
 
 MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=3)
 REWARD, TRUE_SCORE = "reward", "true_score"
 UNDRAWN = ("failed", "overlong")
 
+V = TypeVar("V")
 Oracle = Callable[[str, str], float | None]
 """The true score of an answer to an instruction, if it is known."""
 
@@ -58,6 +60,15 @@ class Exam:
     prompts: Prompts
     name: str
     benchmark: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether they are held-out prompts of the run: all of them, or a named set."""
+        return is_measured_on(self.name, HELD_OUT)
+
+    def setting(self, said: V | Mapping[str, V] | None) -> V | None:
+        """Return what a setting about held-out prompts says of them."""
+        return of_exam(said, exam_of(self.name)) if self.held_out else None
 
     @property
     def clusters(self) -> Clusters:
@@ -80,57 +91,6 @@ class Said:
         """The handles of judgments beside the answers."""
         every = (self.outputs, self.preferences, self.rewards, self.divergence)
         return [rows for rows in every if rows is not None]
-
-
-def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
-    """Refuse an assessment that is not possible on these prompts.
-
-    Raises:
-        ConfigError: naming the setting.
-        InputError: if the file of reference outputs or of difficulties cannot be used.
-    """
-    wanted = config.assessment
-    if wanted.reference is not None:
-        require_outputs(wanted.reference, held_out)
-    if wanted.difficulty is not None:
-        if wanted.reference is None:
-            raise ConfigError(
-                "assessment.difficulty is for the length-controlled win-rate, and there is none "
-                "without assessment.reference: set that, or leave it out"
-            )
-        require_difficulties(wanted.difficulty, held_out)
-    if wanted.oracle is not None:
-        _require_knowing(wanted.oracle, held_out)
-    if wanted.kl and is_endpoint(config.policy.model):
-        raise ConfigError(
-            "assessment.kl needs the probability of given answers, which an endpoint does not "
-            "return: leave it out, or name a folder in policy.model"
-        )
-
-
-def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
-    """Refuse to judge facts by equal sentences where references are not the tiny world's.
-
-    Raises:
-        ConfigError: naming the setting, and the source of such prompts.
-    """
-    if config.facts.judge != SENTENCE_MATCH:
-        return
-    foreign = (p.source for p in prompts if is_factual(p) and not is_matchable(p))
-    if (source := next(foreign, None)) is not None:
-        raise ConfigError(
-            f"facts.judge={SENTENCE_MATCH} compares sentences with the tiny world's abstracts, and "
-            f"there are facts of {source!r}: set facts.judge to critic, nli or none"
-        )
-
-
-def _require_knowing(path: str, prompts: Sequence[Prompt]) -> None:
-    oracle = load_oracle(path)
-    try:
-        for prompt in prompts:
-            oracle(prompt.instruction, "")
-    except LookupError as error:
-        raise ConfigError(f"assessment.oracle {path!r} does not know a prompt: {error}") from error
 
 
 def load_oracle(path: str) -> Oracle:
@@ -178,14 +138,15 @@ def assess(
     """Assess answers, and return what was said of them; `moved` are their scores of KL to M_0."""
     _measure(it, answers, exam)
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
+    measure_scores(it, answers, exam.name, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
-    path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
+    path = it.run.config.assessment.oracle if exam.held_out else None
     if not said.beside and path is None:
         return said
     clusters = exam.clusters
     # So do the numbers of a file of difficulties.
-    hard = it.run.config.assessment.difficulty if exam.name == HELD_OUT else None
+    hard = exam.setting(it.run.config.assessment.difficulty)
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, exam.benchmark, path))
@@ -195,7 +156,7 @@ def assess(
         ]
         return {Score: scores, Evaluation: numbers}
 
-    told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+    told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
     others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
     params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
@@ -236,7 +197,7 @@ def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score
     return Said(
         answers=answers,
         outputs=outputs,
-        preferences=None if outputs is None else compared(it, answers, outputs),
+        preferences=None if outputs is None else compared(it, exam, answers, outputs),
         rewards=reward(it, answers) if asked else None,
         divergence=moved,
     )
@@ -244,18 +205,28 @@ def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score
 
 def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
     """Return what answers of an exam are compared with; None if they are compared with nothing."""
-    reference = it.run.config.assessment.reference
-    if reference == INITIAL and exam.name in (HELD_OUT, DEV):
+    reference = _reference(it, exam)
+    if reference == INITIAL:
         return _answers_of_initial(it, exam)
-    if reference is not None and exam.name == HELD_OUT:
+    if reference is not None and exam.held_out:
         return reference_outputs(it.run, reference, exam.prompts, exam.name)
     return None
 
 
-def compared(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
+def compared(
+    it: Iteration, exam: Exam, answers: Rows[Candidate], outputs: Rows[Candidate]
+) -> Rows[Preference]:
     """Compare answers with the reference's by p_eval; with M_0's own in both orders."""
-    both = it.run.config.assessment.reference == INITIAL
+    both = _reference(it, exam) == INITIAL
     return compare(it, answers, outputs, order="both" if both else None)
+
+
+def _reference(it: Iteration, exam: Exam) -> str | None:
+    """Return what `assessment.reference` names for an exam; of dev prompts, if it is for all."""
+    said = it.run.config.assessment.reference
+    if exam.name == DEV:
+        return said if isinstance(said, str) else None
+    return exam.setting(said)
 
 
 def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:

@@ -11,13 +11,17 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Completed, Graded, Ranked, Rewarded, Varied
+from ...configs.recipes import Annotated, Completed, Graded, Pooled, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
+from ..data.prompts import LABELLED
 from ..data.splits import PARTS
 from ..run.completers import completes
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 from ..stages.complete import complete
+from ..stages.people_labels import labelled
+from ..stages.refine import revise
+from .annotated_pairs import simulated, surrogate
 
 T = TypeVar("T")
 
@@ -28,8 +32,13 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
     Raises:
         ConfigError: naming the verb, and the class that is missing among the settings' bases.
     """
-    settings = config.recipe
-    for verb, needed in verbs_of(recipe).items():
+    settings, verbs = config.recipe, verbs_of(recipe)
+    if config.annotation.source and not {labelled, surrogate} & verbs.keys():
+        raise ConfigError(
+            f"{LABELLED} is set, and the recipe {settings.name} takes no comparisons from there: "
+            "`annotated` does, and so does `surrogate`; leave it out"
+        )
+    for verb, needed in verbs.items():
         for base in needed:
             if not isinstance(settings, base):
                 raise ConfigError(
@@ -37,7 +46,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                     f"{base.__name__} among the bases of {type(settings).__name__}, the class of "
                     "its settings"
                 )
-        learned = {Annotated, Completed, Graded} & {*needed}
+        learned = {Annotated, Completed, Pooled, Graded} & {*needed}
         if is_rewarded(config) and Rewarded not in needed and learned:
             raise ConfigError(
                 f"the recipe {settings.name} calls {verb.__name__}, which a recipe with Rewarded "
@@ -45,6 +54,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     _require_pool_asked(recipe, config)
+    _require_teacher(recipe, config)
     learns = isinstance(settings, Completed)
     if learns or config.reward.model != NO_MODEL:
         return
@@ -60,14 +70,28 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         )
 
 
+def _require_teacher(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse the verifier in the place of a teacher, whose texts are learned.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if revise in asking(recipe) and config.critic.kind == "verifier":
+        raise ConfigError(
+            f"critic.kind is verifier, which writes no better answers, and the recipe "
+            f"{config.recipe.name} learns those of a teacher: leave critic.kind out, and name one "
+            "by --critic FOLDER or URL"
+        )
+
+
 def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
     """Refuse a pool of models where the recipe does not ask it.
 
     Raises:
         ConfigError: if it is so.
     """
-    compares = not isinstance(config.recipe, Graded)
-    if compares and completes(config) and complete not in asking(recipe):
+    compares = not isinstance(config.recipe, Pooled)
+    if compares and completes(config) and complete not in asking(recipe, config):
         raise ConfigError(
             f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
             "complete; leave it out"
@@ -80,16 +104,26 @@ def verbs_of(recipe: Callable[..., Any]) -> Needs:
     return needs
 
 
-def asking(recipe: Callable[..., Any]) -> Asks:
-    """Return the functions that a recipe calls, by itself or by others, that ask models."""
-    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
+def asking(recipe: Callable[..., Any], config: RunConfig) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models.
+
+    Where people's labels take the place of simulated annotators', those are not asked.
+    """
+
+    def told(function: Callable[..., Any]) -> tuple[str, ...] | None:
+        if config.annotation.source and function is simulated:
+            return ()
+        return _declared("ASKS", function)
+
+    asks: Asks = told_of_calls(recipe, told)
     return asks
 
 
 def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
     """Return the parts of the prompts that a recipe names.
 
-    Where a reward model is configured, none is made: what `surrogate` does is not looked into.
+    Where a reward model is configured, none is made: what `surrogate` does is not looked into. Nor
+    is what annotators compare, where people's labels take their place.
     """
     names = set[str]()
 
@@ -97,6 +131,8 @@ def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
         needs = _declared("NEEDS", function)
         if is_rewarded(config) and needs is not None:
             return needs
+        if config.annotation.source and function is simulated:
+            return ()
         if _is_own(function, recipe):
             names.update(_texts(function))
         return None

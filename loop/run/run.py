@@ -12,6 +12,7 @@ from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.guard import BARE, GuardKey
+from ...critics.scoring.answer_forms import AnswerForm, Forms
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
 from ...policies.trainers.train_model import Trainer
@@ -28,6 +29,7 @@ from .completers import Completers
 from .flow import Flow
 from .fork import Fork
 from .handles import Planned
+from .labels import Labels
 from .models import CRITIC, Models, Served
 from .panel import NOBODY, Panels
 from .prices import Prices
@@ -70,9 +72,10 @@ class Work:
 class Run:
     """The store, the models and the judges of one run.
 
-    `parts` are the names of the parts of the prompts that the recipe uses. `retry` are the stages,
-    by iteration and label, whose unread judgements are asked for again. `trainer` stands in for the
-    one that trains in a child process.
+    `parts` are the names of the parts of the prompts that the recipe uses, `labels` what it learns
+    from in place of its annotators' comparisons. `retry` are the stages, by iteration and label,
+    whose unread judgements are asked for again. `trainer` stands in for the one that trains in a
+    child process.
     """
 
     name: str
@@ -88,9 +91,11 @@ class Run:
     completers: Completers | None = None
     grader: Grader | None = None
     fact_judge: FactJudge | None = None
+    forms: Forms = field(default_factory=dict[str, AnswerForm])
     filters: Filters = EVERYTHING
     parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    labels: Labels | None = None
     fork: Fork | None = None
     trainer: Trainer | None = None
     budget: Budget = field(init=False)

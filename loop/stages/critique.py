@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from ...configs.critic import CriticKind
 from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
@@ -57,17 +58,20 @@ def critique(
     temperature of their own.
     """
     count = it.run.config.critic.samples if samples is None else samples
-    stages = tuple(_critiqued(it, candidates, number) for number in range(1, count + 1))
+    stages = tuple(critiqued(it, candidates, number) for number in range(1, count + 1))
     return Rows(row_type=Critique, stages=stages)
 
 
-def _critiqued(it: Iteration, candidates: Rows[Candidate], sample: int) -> Planned:
+def critiqued(
+    it: Iteration, candidates: Rows[Candidate], sample: int, *, verifiable: bool | None = None
+) -> Planned:
     """Commit one critique a candidate: the first of each, or another."""
     judging = Judging(
         run=it.run,
         iteration=it.number,
         candidates=lambda chunk: it.chunk(candidates, chunk),
         sample=sample,
+        verifiable=verifiable,
     )
     owed = it.work(CRITIQUE, judging.params, candidates)
     label = sampled_again(f"critique:{candidates.label}", sample)
@@ -79,13 +83,16 @@ class Judging:
     """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
 
     `candidates` gives those of a chunk, when it is its turn. `sample` numbers the critiques of a
-    candidate.
+    candidate. `by` is who judges, if not whom the configuration names; only candidates are judged
+    whose prompts are `verifiable`, or are not, where that is said.
     """
 
     run: Run
     iteration: int
     candidates: Callable[[int], Sequence[Candidate]]
     sample: int = FIRST
+    by: CriticKind | None = None
+    verifiable: bool | None = None
 
     @property
     def attempts(self) -> int:
@@ -95,17 +102,18 @@ class Judging:
     @property
     def params(self) -> Json:
         """What the keys of the stage hold: all that its rows depend on besides the candidates."""
-        replies = {} if self.run.config.critic.kind == "verifier" else {"attempts": self.attempts}
-        return {**self.identity, **replies}
+        replies = {} if self._kind == "verifier" else {"attempts": self.attempts}
+        about = {} if self.verifiable is None else {"verifiable": self.verifiable}
+        return {**self.identity, **replies, **about}
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
         """What a critique depends on besides its candidate and the number of replies."""
         config = self.run.config.critic
-        judge: dict[str, Json] = {"kind": config.kind}
-        if config.kind != "feedback":
+        judge: dict[str, Json] = {"kind": self._kind}
+        if self._kind != "feedback":
             judge["verifier"] = self._verifier.digest
-        if config.kind != "verifier":
+        if self._kind != "verifier":
             judge["critic"] = self.run.critic.digest
             judge |= judge_params(self.run, self.run.models.feedback, config)
             judge |= equal_params(config.equal_answers)
@@ -116,7 +124,7 @@ class Judging:
     @property
     def where(self) -> Places:
         """Where the critic is asked; the verifier, and above all the user's own, runs here."""
-        kind = self.run.config.critic.kind
+        kind = self._kind
         if kind == "verifier":
             return MAIN_THREAD
         asked = self.run.places.of(self.run.models.feedback)
@@ -126,21 +134,36 @@ class Judging:
     def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
         """Critique what the stage owes; the verifier needs no replies."""
         config = self.run.config.critic
-        if config.kind == "verifier":
+        if self._kind == "verifier":
             for unit in stage.units():
-                candidates = self.candidates(unit.chunk)
-                verdicts = self._verdicts(candidates)
-                rows = [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
-                commit_judgements(stage, unit, Critique, rows, Advance())
+                commit_judgements(stage, unit, Critique, self.verified(unit.chunk), Advance())
         else:
             ask_judge(
                 judge_line(self.run, self.run.models.feedback, config, temperature=self._warmth),
                 stage,
                 Critique,
-                work=lambda unit: self._asked(self.candidates(unit.chunk), replies(unit)),
+                work=lambda unit: self._asked(self._judged(unit.chunk), replies(unit)),
                 rows=lambda unit, asked: self._critiques(asked, replies(unit)),
                 noted=self._noted,
             )
+
+    def verified(self, chunk: int) -> list[Critique]:
+        """Return the verifier's verdicts on a chunk, as critiques."""
+        candidates = self._judged(chunk)
+        verdicts = self._verdicts(candidates)
+        return [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
+
+    @property
+    def _kind(self) -> CriticKind:
+        return self.by or self.run.config.critic.kind
+
+    def _judged(self, chunk: int) -> Sequence[Candidate]:
+        """Return the candidates of a chunk that are judged."""
+        found, run = self.candidates(chunk), self.run
+        if self.verifiable is None:
+            return found
+        can = run.verifier.can_verify
+        return [c for c in found if can(run.prompts[c.prompt_id]) == self.verifiable]
 
     @property
     def _warmth(self) -> float | None:
@@ -203,7 +226,7 @@ class Judging:
         self, asked: Sequence[CandidateInquiry], replies: Replies[Critique]
     ) -> list[Critique]:
         beside: Mapping[str, tuple[AspectRating, ...]] = {}
-        if self.run.config.critic.kind == "both":
+        if self._kind == "both":
             told = [c for one in asked for c, _ in one.sharing(one.subject)]
             verdicts = zip(told, self._verdicts(told), strict=True)
             beside = {c.candidate_id: _rated(verdict) for c, verdict in verdicts}

@@ -7,9 +7,7 @@ nothing. A critic that learned them is asked so, with `guard` false.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import polars as pl
+from dataclasses import replace
 
 from ...critics.feedback import FeedbackCritic
 from ...critics.guard import without_mark
@@ -27,8 +25,9 @@ from ...stores.records import (
     Yield,
 )
 from ...stores.schemas import RowsByType
+from ..data.critique_lessons import UNREADABLE, Lessons, lesson_yields
 from ..data.receipts import KEPT, receipts
-from ..data.training_rows import Origin, Outcome, yield_rows
+from ..data.training_rows import Origin
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -36,33 +35,36 @@ from ..run.run import Verb
 DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
 CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
-UNREADABLE = "unreadable"
-"""The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
-
-
-class Lessons(NamedTuple):
-    """Demonstrations, and the candidates by what became of their critique: kept, or why not."""
-
-    rows: list[Demonstration]
-    fates: dict[str, list[str]]
+CRITIQUED_WITH_REFERENCE = "critique_with_reference"
+"""The rule of those whose question shows a reference, where they are told apart."""
 
 
 def demonstrate_critiques(
-    it: Iteration, candidates: Rows[Candidate], critiques: Rows[Critique]
+    it: Iteration,
+    candidates: Rows[Candidate],
+    critiques: Rows[Critique],
+    *,
+    by_reference: bool = False,
 ) -> Rows[Demonstration]:
-    """Commit a demonstration of each critique that can be read."""
+    """Commit a demonstration of each critique that can be read.
+
+    With `by_reference`, those whose question shows a reference have a rule of their own.
+    """
+    by = Origin(rule=CRITIQUED, iteration=it.number)
 
     def make(unit: Unit) -> RowsByType:
         drafts = it.chunk(candidates, unit.chunk)
         said = it.chunk(critiques, unit.chunk)
         made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
+        rows = _told_apart(made.rows, said) if by_reference else made.rows
         return {
-            Demonstration: made.rows,
-            Yield: as_arrow(_yields(drafts, made.rows, it.number)),
+            Demonstration: rows,
+            Yield: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
             Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
         }
 
-    params: Json = {"critic": it.run.critic.digest}
+    apart: Mapping[str, Json] = {"by_reference": True} if by_reference else {}
+    params: Json = {"critic": it.run.critic.digest, **apart}
     work = it.work(DEMONSTRATE_CRITIQUES, params, candidates, critiques)
     return it.rows(Demonstration, "demonstrate_critiques", work, make)
 
@@ -109,11 +111,12 @@ def _lesson(
     )
 
 
-def _yields(
-    drafts: Sequence[Candidate], rows: Sequence[Demonstration], iteration: int
-) -> pl.DataFrame:
-    """Say of each prompt how many demonstrations it gave."""
-    asked = rows_frame(Candidate, drafts).unique("prompt_id", keep="first", maintain_order=True)
-    by = Origin(rule=CRITIQUED, iteration=iteration)
-    done, none = Outcome.DEMONSTRATED, Outcome.NONE_RATED
-    return yield_rows(asked, rows_frame(Demonstration, rows), by, success=done, otherwise=none)
+def _told_apart(
+    rows: Sequence[Demonstration], critiques: Sequence[Critique]
+) -> list[Demonstration]:
+    """Return the lessons, by another rule where the question shows a reference."""
+    shown = {c.candidate_id for c in critiques if c.reference_used}
+    return [
+        replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in shown else row
+        for row in rows
+    ]

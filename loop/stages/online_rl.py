@@ -43,11 +43,20 @@ from .thoughts import turn_form
 from .train import TRAIN
 
 Method = Literal["ppo", "quark"]
+UNRULED = "missing_eos"
+"""Quark's setting that says nothing where it is none: cut samples are then like others."""
 VERBS: Mapping[Method, Verb] = {
     "ppo": Verb("ppo", semantics=2),
     "quark": Verb("quark", semantics=2),
 }
 SHOWN = ("reward", "kl", "loss")
+
+
+def settings_params(settings: PPOTraining | QuarkTraining) -> Json:
+    """Return what of a method's settings can change its steps."""
+    told = semantic(settings)
+    unruled = isinstance(settings, QuarkTraining) and settings.missing_eos == "none"
+    return {name: value for name, value in told.items() if not (unruled and name == UNRULED)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +99,7 @@ class OnlineTraining:
             "policy": it.policy.params,
             "reference": it.run.models.initial.identity,
             "reward": self.scoring.identity,
-            "settings": semantic(self.settings),
+            "settings": settings_params(self.settings),
             "sampling": semantic(it.run.config.policy.sampling),
             **fit_params(training_fit(it.run)),
         }

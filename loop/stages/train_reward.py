@@ -32,6 +32,7 @@ from .publish import (
     training_processes,
 )
 from .train import parts_with_rows, require_enough
+from .weigh import mix_statistics
 
 TRAIN_REWARD = Verb("train_reward", semantics=3)
 ELSEWHERE = {"model": None, "template": None}
@@ -119,7 +120,8 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         steps=result.steps,
         metrics=canonical_json(finite),
     )
-    return row, step_statistics(it.number, job.method, result)
+    told = mix_statistics(run, it.number, job.method, pairs)
+    return row, [*told, *step_statistics(it.number, job.method, result)]
 
 
 def _summary(result: TrainResult) -> str:

@@ -24,6 +24,7 @@ from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
+from .missing_end import ruled
 from .networks import Networks, computes_exactly
 from .numerics import entropy
 from .ppo_rollouts import relative
@@ -98,23 +99,23 @@ class QuarkTrainer:
             measured = self.measure(rollouts)
             gap = self.refuse_stale(rollouts, measured)
         samples = self.pool.after(number, [sample_of(r) for r in rollouts])
-        quantiles = quantiles_of([sample.score for sample in samples], s.quantiles)
+        scores = ruled([x.score for x in samples], [x.ended for x in samples], s.missing_eos)
+        quantiles, own = quantiles_of(scores, s.quantiles), scores[-len(rollouts) :]
         with clock.spent_on("optimisation"):
             losses = self.optimise(number, samples, quantiles, len(rollouts))
         if s.schedule_by == "step":
             self.schedule.step()
-        metrics = losses | described(drawn, measured) | {"logprob_gap": gap}
+        metrics = losses | described(drawn, measured, own) | {"logprob_gap": gap}
         if s.reference_reward:
             baseline = torch.tensor([r.reference.score for r in rollouts])
-            rewards = torch.tensor([sample_of(r).score for r in rollouts])
-            metrics |= relative(rewards, baseline)
+            metrics |= relative(torch.tensor(own), baseline)
         iteration = self.environment.online.iteration
         candidates, rewards = self.environment.rows(drawn)
         rows = StepRows(
             candidates=candidates,
             rewards=rewards,
             rollouts=rollout_rows(
-                iteration, number, rollouts, measured, quantiles[-len(rollouts) :]
+                iteration, number, rollouts, measured, own, quantiles[-len(rollouts) :]
             ),
             statistics=statistics(iteration, self.name, number, metrics),
         )

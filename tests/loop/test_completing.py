@@ -449,7 +449,7 @@ def test_an_unknown_pool_is_told_what_there_is():
         ConfigError, match=r"no pool of models .* are chatglm, policy, tiny, ultraf"
     ):
         load_pool("ultrafeedbakc")
-    assert POOLS.shipped() == ("policy", "tiny", "ultrafeedback")
+    assert POOLS.shipped() == ("chatglm", "policy", "tiny", "ultrafeedback")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from lpfloop.stores.lake import run_folder
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
 USELESS = (
+    "annotation.source",
     "assessment.difficulty",
     "completion.pool",
     "completion.principles",
@@ -56,6 +57,10 @@ ANSWERS = "training.next_token.source=tiny"
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
     "training.reward.template": ("training.reward.model=tiny",),
+    "assessment.scores": (
+        *(f"assessment.judge.{setting}" for setting in JUDGE),
+        "assessment.judge.engine.script=answer_judges:fair",
+    ),
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -133,7 +138,7 @@ def fitting(folder: Path) -> dict[str, Any]:
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
-    engines += ["prompts.quality.engine", "grading.engine"]
+    engines += ["prompts.quality.engine", "grading.engine", "assessment.judge.engine"]
     outputs = folder / "outputs.jsonl"
     asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
     rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
@@ -181,6 +186,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "completion.pool": "tiny",
         "completion.principles": "none",
         "grading.model": "tiny",
+        "assessment.judge.model": "tiny",
+        "assessment.scores": ["just-eval"],
         "grading.templates": "tiny",
         "facts.judge": "none",
         "facts.nli.model": "nli",
@@ -230,6 +237,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.devices": (0,),
         "training.sharding": "fsdp2",
         "annotation.keyed_on": "instruction",
+        "annotation.source": [str(outputs)],
         "annotation.order": "both",
         "annotation.comparisons": "all",
         "assessment.reference": str(outputs),

@@ -123,6 +123,11 @@ def wordy(request: Request, sampling: Sampling) -> str:
     return answered(request, choose)
 
 
+def chinese_answer(request: Request, sampling: Sampling) -> str:
+    """Answer in 300 characters, which white space makes one word."""
+    return "好" * 300
+
+
 def words(text: str) -> int:
     """Count them."""
     return len(text.split())

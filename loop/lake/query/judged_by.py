@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ....configs.annotation import INITIAL
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
@@ -16,6 +17,7 @@ from .policy_figures import RATING, SUCCESSES
 
 VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
 ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
+ANSWER_JUDGE = "judge of answers"
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("verified", *SUCCESSES, UNDECIDED, UNMARKED), VERIFIER),
     "approval": CRITIC,
@@ -31,7 +33,9 @@ KINDS: Mapping[str, str] = {
 
 def judge_kind(metric: str) -> str | None:
     """Return what kind of judge a metric is by; None if nobody is asked."""
-    return CRITIC if metric.startswith(RATING) else KINDS.get(metric)
+    if metric.startswith(RATING):
+        return CRITIC
+    return ANSWER_JUDGE if ":" in metric else KINDS.get(metric)
 
 
 def judges_of(run: RunReader) -> dict[str, str]:
@@ -45,12 +49,17 @@ def judges_of(run: RunReader) -> dict[str, str]:
     }
     reference = fingerprint.get("reference")
     compared = {name: fingerprint.get(name) for name in ("annotators", "pool")}
-    against = fingerprint.get("policy") if reference == "initial" else reference
+    against: Json = fingerprint.get("policy") if reference == INITIAL else reference
+    if isinstance(reference, dict):
+        places = cast("dict[str, Json]", reference)
+        first = fingerprint.get("policy")
+        against = {exam: first if place == INITIAL else place for exam, place in places.items()}
     judges: dict[str, Json] = {
         VERIFIER: own,
         CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), asked, own],
         REWARD_MODEL: fingerprint.get("reward"),
         ANNOTATORS: [compared, assessment.get("annotators"), against],
+        ANSWER_JUDGE: fingerprint.get("scores"),
         ORACLE: assessment.get("oracle"),
         START: fingerprint.get("policy"),
     }

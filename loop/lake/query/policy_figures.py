@@ -11,6 +11,7 @@ import polars as pl
 
 from ....critics.math_check import UNDECIDED
 from ....stores.lake import RunReader
+from ...data.splits import EXAM, HELD_OUT
 
 OWN_VERDICT = "verified"
 SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
@@ -38,6 +39,12 @@ APPROVAL = Figure(
 )
 USUAL = (VERIFIED, WIN_RATE, APPROVAL)
 """The figures that are tried, in order, if none is asked for."""
+
+
+def measured_on(split: str) -> pl.Expr:
+    """Return whether a row's benchmark is about prompts of a split, or of one of its named sets."""
+    own = pl.col("benchmark") == split
+    return own | pl.col("benchmark").str.starts_with(EXAM) if split == HELD_OUT else own
 
 
 def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:

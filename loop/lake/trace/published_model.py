@@ -21,7 +21,7 @@ from ....stores.records import Checkpoint, Evaluation
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
-from ...data.splits import HELD_OUT
+from ...data.splits import HELD_OUT, exam_of, is_measured_on
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, located
 from ..query.model_names import checkpoints
@@ -215,15 +215,21 @@ def _adapter(folder: Path, state: State) -> str | None:
 
 def _figures(run: RunReader, own: Checkpoint, first: Checkpoint) -> list[FigureBeside]:
     """Return a model's figures on the held-out prompts, beside those of the run's first model."""
-    numbers = [e for e in evaluated(run) if e.benchmark == HELD_OUT]
-    start = {e.metric: e for e in numbers if e.checkpoint_id == first.checkpoint_id}
+    numbers = [e for e in evaluated(run) if is_measured_on(e.benchmark, HELD_OUT)]
+    start = {_figure_name(e): e for e in numbers if e.checkpoint_id == first.checkpoint_id}
     found = [e for e in numbers if e.checkpoint_id == own.checkpoint_id]
-    return [_beside(e, start.get(e.metric)) for e in sorted(found, key=lambda e: e.metric)]
+    return [_beside(e, start.get(_figure_name(e))) for e in sorted(found, key=_figure_name)]
+
+
+def _figure_name(number: Evaluation) -> str:
+    """Return a metric's name, behind that of the set of held-out prompts if it has one."""
+    exam = exam_of(number.benchmark)
+    return number.metric if exam is None else f"{exam}: {number.metric}"
 
 
 def _beside(own: Evaluation, first: Evaluation | None) -> FigureBeside:
     return FigureBeside(
-        metric=own.metric,
+        metric=_figure_name(own),
         n=own.n,
         value=own.value,
         stderr=own.stderr,

@@ -39,13 +39,23 @@ class Annotated(Completed):
 Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
-class Graded(Completed):
-    """It learns from graded completions of a pool of models, binarised."""
+class Pooled(Completed):
+    """A pool of models completes each prompt, and a grader grades the completions."""
 
     preset: ClassVar[str] = "ultrafeedback"
 
     n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+
+
+class Graded(Pooled):
+    """It learns from graded completions of a pool of models, binarised."""
+
     binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    grades: Literal["by_rule", "both"] = neutral(
+        "by_rule",
+        "what is asked of each completion: what the rule reads, or both, ratings in four aspects "
+        "and a critique with an overall score",
+    )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
 
 
@@ -204,6 +214,12 @@ class UltraFeedbackPPO(Graded, Rewarded, Varied):
     """PPO against a reward model of graded completions (Section 3.3)."""
 
     name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop config variants`")
+
+
+class UltraCM(Pooled):
+    """The grader's critiques, learned with their scores (UltraFeedback, Section 2.6)."""
+
+    name: str = semantic("ultracm", "the variant; see `lpfloop config variants`")
 
 
 class CritiqueModel(Recipe):

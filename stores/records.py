@@ -166,10 +166,11 @@ class Grade:
     """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
 
     `rating` goes from 1 to 5; for the aspect `overall`, whose `rationale` is a critique in words,
-    it goes from 1 to 10. It is None with `status` as the reason: the reply could not be read, or
-    `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
-    mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
-    reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    it goes from 1 to 10; for one such as `just-eval:depth`, by which a form scores an answer that
+    is evaluated, as that form says. It is None with `status` as the reason: the reply could not be
+    read, or `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds
+    of mistakes found, or of help given. Grades that were requested in one prompt share `text`, the
+    raw reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
     `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
@@ -178,7 +179,7 @@ class Grade:
     prompt_id: str
     iteration: int
     annotator: str
-    aspect: GradedAspect
+    aspect: str
     rating: float | None
     rationale: str
     types: tuple[str, ...]

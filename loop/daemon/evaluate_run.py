@@ -18,7 +18,8 @@ from ...stores.records import Checkpoint, Evaluation, Prompt
 from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.splits import HELD_OUT
-from ..evaluation.assess import evaluate, require_matchable
+from ..evaluation.assess import evaluate
+from ..evaluation.assessable import require_matchable
 from ..lake.imports import require_loop
 from ..lake.query.model_names import iteration_of
 from ..lake.query.policy_figures import measured_on

@@ -15,6 +15,9 @@ TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
 """Settings of annotators that evaluation has no use for."""
 
 
+LABELLED = "annotation.source names people's comparisons, and no annotators are asked in training"
+
+
 def require_useful(config: RunConfig, given: Iterable[str]) -> None:
     """Refuse settings, by their dotted paths, that the run would not look at.
 
@@ -37,9 +40,10 @@ def _idle(config: RunConfig, section: str, name: str) -> str | None:
             return rewarded
         case "grading" if not grades(config):
             return f"the recipe {config.recipe.name} has nothing graded"
-        # What people's labels leave to annotators the configuration's own check knows.
-        case "annotation" if not config.annotation.source:
+        case "annotation" if name != "source":
             return _idle_annotation(config, name)
+        case "recipe" if config.annotation.source and name == "n":
+            return LABELLED
         case _:
             return None
 
@@ -47,7 +51,11 @@ def _idle(config: RunConfig, section: str, name: str) -> str | None:
 def _idle_annotation(config: RunConfig, name: str) -> str | None:
     panels, recipe = Panels.of(config), config.recipe.name
     compares = f"the recipe {recipe} compares no answers"
-    if is_rewarded(config):
+    if config.annotation.source:
+        if name == "drop_cycles":
+            return None
+        compares = LABELLED
+    elif is_rewarded(config):
         compares = f"with reward.model {config.reward.model} {compares}"
     if not panels.roles:
         return f"{compares}, and assessment.reference names none to evaluate against"

@@ -231,6 +231,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "path": _TEXT,
         "steps": _INT,
         "metrics": _TEXT,
+        "at_step": _INT,
     },
     "reward_models": {
         "reward_model_id": _TEXT,
@@ -411,6 +412,7 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
+    "checkpoints": ("at_step",),
     "critiques": ("sample", *_JUDGED),
     "preferences": tuple(_JUDGED),
     "prompts": ("family", "cluster"),

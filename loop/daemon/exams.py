@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from ...configs.schema import RunConfig
 from ...stores.keys import derive_seed
-from ...stores.records import Prompt, Split
+from ...stores.records import Checkpoint, Prompt, Split
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
+from ..evaluation.step_exams import chosen_policy
 from ..evaluation.watch_policy import watch
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
@@ -35,6 +36,11 @@ class Exams:
     def chunked(self, split: Split) -> Prompts:
         """Return a split's prompts in the chunks of a stage."""
         return chunked(self.prompts[split], self.chunk)
+
+
+def examine_steps(it: Iteration, last: Checkpoint, exams: Exams) -> Checkpoint:
+    """Evaluate the policies that a training published on the way to its last; return M_t."""
+    return chosen_policy(it, last, exams.chunked(DEV), exams.chunked(HELD_OUT))
 
 
 def examine(it: Iteration, course: Course, exams: Exams) -> Course:

@@ -3,7 +3,8 @@
 from typing import Literal
 
 from .engines import EngineConfig
-from .section import Place, Section, semantic
+from .exam_names import ExamName
+from .section import Place, Section, neutral, semantic
 
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
@@ -25,6 +26,11 @@ class AnnotatorModel(Section):
 class AnnotationConfig(Section):
     """Simulated annotators: a pool of prompted models, with noise (AlpacaFarm, Section 3)."""
 
+    source: tuple[Place, ...] = neutral(
+        (),
+        "files of people's comparisons in an imported format, or run:NAME, to train on in place of "
+        "the annotators'",
+    )
     pool: str = semantic("alpacafarm", "name of a shipped pool, or a YAML file")
     strong: AnnotatorModel = AnnotatorModel()
     medium: AnnotatorModel = AnnotatorModel()
@@ -69,10 +75,11 @@ INITIAL = "initial"
 class AssessmentConfig(Section):
     """What is measured of a policy's held-out answers besides what can be verified."""
 
-    reference: Place | None = semantic(
+    reference: Place | dict[ExamName, Place] | None = semantic(
         None,
         "whose answers to win against: initial (M_0's own, shown in both orders), tiny, or a file "
-        "of another model's outputs; default: no win-rate",
+        "of another model's outputs, for each named set of held-out prompts its own if need be; "
+        "default: no win-rate",
     )
     annotators: Literal["pool", "single"] = semantic(
         "pool", "who compares: p_eval (the pool without noise), or p_single"
@@ -89,10 +96,10 @@ class AssessmentConfig(Section):
     probes: Place | None = semantic(
         None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
     )
-    difficulty: Place | None = semantic(
+    difficulty: Place | dict[ExamName, Place] | None = semantic(
         None,
         "a file of how hard each held-out instruction is to win on, for the length-controlled "
-        "win-rate",
+        "win-rate; for each named set of them its own if need be",
     )
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score: the true score, if known"

@@ -1,4 +1,7 @@
-"""Completions by several models under several principles (UltraFeedback, Sections 2.2 and 2.3)."""
+"""Answers of several models: graded, under several principles (UltraFeedback), or compared.
+
+ChatGLM-RLHF compares answers of various chat models and sampling strategies (Section 3.2).
+"""
 
 from .section import Section, semantic
 
@@ -6,7 +9,13 @@ from .section import Section, semantic
 class CompletionConfig(Section):
     """Which models answer, and under which principle in the system prompt."""
 
-    pool: str = semantic("policy", "name of a shipped pool of models, or a YAML file")
+    pool: str = semantic(
+        "policy",
+        "name of a shipped pool of models, or a YAML file; policy: the policy alone, at several "
+        "temperatures where answers are graded, by policy.sampling where they are compared",
+    )
     principles: str = semantic(
-        "ultrafeedback", "name of a shipped mix of principles by source, a YAML file, or none"
+        "ultrafeedback",
+        "where answers are graded: name of a shipped mix of principles by source, a YAML file, or "
+        "none",
     )

@@ -7,6 +7,7 @@ from pydantic import model_validator
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .section import Place, Section, cosmetic, neutral, semantic
 
+CriticKind = Literal["feedback", "verifier", "both"]
 Agreement = Literal["all", "mean"]
 """What several critiques of a candidate say together."""
 
@@ -21,7 +22,7 @@ class CriticConfig(Section):
     )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
-    kind: Literal["feedback", "verifier", "both"] = semantic("feedback", "who judges in the loop")
+    kind: CriticKind = semantic("feedback", "who judges in the loop")
     verifier: Place | None = semantic(
         None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
     )
@@ -43,6 +44,11 @@ class CriticConfig(Section):
     )
     use_reference: bool = semantic(
         default=True, description="show the reference answer, if there is one, to the critic"
+    )
+    equal_answers: Literal["once", "each"] = semantic(
+        "once",
+        "answers to a prompt that say the same, white space aside, share a critique, or each has "
+        "its own",
     )
     attempts: int = semantic(
         2, "attempts to read a reply before a candidate stays unscored", ge=1, le=10

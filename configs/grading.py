@@ -21,6 +21,13 @@ class GradingConfig(Section):
     use_reference: bool = semantic(
         default=True, description="show the reference answer, if there is one, as world knowledge"
     )
+    equal_answers: Literal["once", "each"] = semantic(
+        "once",
+        "answers to a prompt that say the same, white space aside, are shown once, or each",
+    )
+    cut_answers: Literal["unscored", "graded"] = semantic(
+        "unscored", "answers that were cut at max_tokens, which make no pair, are left unscored"
+    )
     attempts: int = semantic(
         3, "attempts to read a reply before completions stay unscored", ge=1, le=10
     )

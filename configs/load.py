@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
 from .explain import GONE, explain
+from .idle_settings import require_effect
 from .merged_layers import TINY, MergedLayers, Override
 from .mode import FIELD, mode_layer
 from .own_function import names_function
@@ -74,6 +75,11 @@ def parse_set(text: str) -> Override:
         return Override(source="--set", path=_whole(path), value=parse_yaml(value))
     except ConfigError as error:
         raise ConfigError(f"--set {path}: {error}") from error
+
+
+def overrides_given(settings: Sequence[str | Override]) -> list[Override]:
+    """Return the settings of `--set` as overrides."""
+    return [parse_set(item) if isinstance(item, str) else item for item in settings]
 
 
 def overrides_of(settings: Mapping[str, object]) -> list[Override]:
@@ -202,7 +208,7 @@ def load_with_sources(
         ConfigError: as `load_config`.
     """
     outside = _from_environment(env)
-    outside += [parse_set(item) if isinstance(item, str) else item for item in overrides]
+    outside += overrides_given(overrides)
     layers = _layers(source, _chosen_variant(variant, outside))
     said = [*layers, *(_spoken(item) for item in outside if item.path == FIELD)]
     merged = MergedLayers()
@@ -214,7 +220,9 @@ def load_with_sources(
         merged.put(override)
     merged.forget_toys()
     config = _validated(merged, env)
-    return config, {".".join(path): source for path, source in merged.sources.items()}
+    sources = {".".join(path): source for path, source in merged.sources.items()}
+    require_effect(config, sources)
+    return config, sources
 
 
 def defaults_of(config: RunConfig) -> RunConfig:
@@ -242,7 +250,8 @@ def unsaid(config: RunConfig) -> Values:
 def _before(source: object) -> Layer:
     """Return what runs of these prompts did before there was the field, if not the default.
 
-    Facts were judged by equal sentences, which says nothing outside the tiny world.
+    Facts were judged by equal sentences, which says nothing outside the tiny world. A reward model
+    was shown cut answers as finished ones, and they could be the best.
     """
     return Layer(
         source="what runs did before there was the field",
@@ -251,6 +260,10 @@ def _before(source: object) -> Layer:
             "prompts": {"dev_share": 0.0},
             "verdict": {"on_regression": "continue"},
             "alarms": {"watch": False},
+            "reward": {"end_of_cut": True, "cut_last": False},
+            "training": {"quark": {"missing_eos": "none"}},
+            "critic": {"equal_answers": "each"},
+            "grading": {"equal_answers": "each", "cut_answers": "graded"},
             "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},
         },
     )
@@ -279,8 +292,8 @@ def stored_config(
     merged = MergedLayers()
     merged.add(_before(prompts.get("source")))
     merged.add(Layer(source="the stored configuration of the run", values=stored))
-    for item in overrides:
-        merged.put(parse_set(item) if isinstance(item, str) else item)
+    for item in overrides_given(overrides):
+        merged.put(item)
     return _validated(merged, env)
 
 

@@ -7,6 +7,9 @@ from pydantic import model_validator
 
 from .section import Place, Section, cosmetic, neutral, semantic
 
+MissingEnd = Literal["none", "replace", "subtract", "below"]
+"""What becomes of the reward of an answer without an end token."""
+
 
 class DPOTraining(Section):
     """Direct preference optimisation (Eq. 3)."""
@@ -88,6 +91,35 @@ class RewardTraining(Section):
         0.0, "weight of r(x, y+)^2 + r(x, y-)^2, which keeps scores near 0 (Eq. 2)", ge=0
     )
     held_out: int = semantic(500, "held-out pairs, to measure the accuracy; at most a tenth", ge=0)
+    margin: float = neutral(
+        0.0,
+        "by how much r(x, y+) - r(x, y-) is to exceed 0, for each point that the pair's scores "
+        "differ by (Llama 2, Section 3.2.2); a pair without scores has none",
+        ge=0,
+    )
+    min_rate: float = neutral(
+        0.0, "share of the peak that scheduler=cosine ends at; 0.1 in Llama 2", ge=0, lt=1
+    )
+    model: Place | None = neutral(
+        None, "the model that the reward model begins as, such as a base model; default: M_0"
+    )
+    template: Place | None = neutral(
+        None, "prompt form of that model where it has none: alpaca, or a .jinja file"
+    )
+
+    @model_validator(mode="after")
+    def _with_effect(self) -> "RewardTraining":
+        """Refuse what would change nothing."""
+        if self.min_rate and self.scheduler != "cosine":
+            raise ValueError(
+                f"min_rate is where scheduler=cosine ends: with {self.scheduler} leave it at 0"
+            )
+        if self.template is not None and self.model is None:
+            raise ValueError(
+                "template is that of the model which the reward model begins as: set model, too, "
+                "or policy.engine.template for M_0's"
+            )
+        return self
 
 
 class SteppedTraining(Section):
@@ -136,7 +168,15 @@ class PPOTraining(SteppedTraining):
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
     adam_eps: float = semantic(1e-5, "AdamW's epsilon", gt=0)
-    warmup_steps: int = semantic(5, "optimizer steps that warm up; linear decay to 0 follows", ge=0)
+    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
+    scheduler: Literal["linear", "constant"] = neutral(
+        "linear", "learning rate after the warm-up: falling to 0, or as it is"
+    )
+    schedule_by: Literal["update", "step"] = neutral(
+        "update",
+        "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
+        "has the rate 0 (the papers' code)",
+    )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     kl_coef: float = semantic(0.0067, "weight of the KL penalty at each token", ge=0)
     adaptive_kl: float | None = semantic(
@@ -164,10 +204,16 @@ class PPOTraining(SteppedTraining):
     mask_padding: bool = semantic(
         default=True, description="exclude positions after the end from every mean"
     )
-    missing_eos: Literal["none", "replace", "subtract"] = semantic(
-        "replace", "what the penalty does to the reward of an answer without an end token"
+    missing_eos: MissingEnd = semantic(
+        "below",
+        "the reward of an answer without an end token. below: the step's lowest of an answer that "
+        "ended, less the penalty; replace: the penalty, negative; subtract: its own, less that",
     )
-    missing_eos_penalty: float = semantic(1.0, "the size of that penalty", ge=0)
+    missing_eos_penalty: float = semantic(
+        1.0,
+        "the size of that penalty; below counts it in standard deviations of the step's rewards",
+        ge=0,
+    )
     sampler_memory: float = cosmetic(
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
     )
@@ -214,7 +260,15 @@ class QuarkTraining(SteppedTraining):
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
-    warmup_steps: int = semantic(5, "optimizer steps that warm up; linear decay to 0 follows", ge=0)
+    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
+    scheduler: Literal["linear", "constant"] = neutral(
+        "linear", "learning rate after the warm-up: falling to 0, or as it is"
+    )
+    schedule_by: Literal["update", "step"] = neutral(
+        "update",
+        "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
+        "has the rate 0 (the papers' code)",
+    )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
     train_on: Literal["best", "all"] = semantic(
@@ -227,6 +281,9 @@ class QuarkTraining(SteppedTraining):
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
     )
     train_eos: bool = semantic(default=True, description="train the end token, too")
+    missing_eos: Literal["none", "below"] = semantic(
+        "below", "below: samples without an end token are sorted behind all that have one"
+    )
     mask_padding: bool = semantic(
         default=True, description="exclude positions after the end from every mean"
     )

@@ -52,14 +52,22 @@ class Pools:
         Raises:
             ConfigError: if it is no list of such entries; names the file, the entry and the field.
         """
-        found = list[S]()
-        for name, entry in self.entries(path).items():
-            try:
-                found.append(section.model_validate(entry))
-            except ValidationError as error:
-                told = fault(error, section)
-                raise ConfigError(f"{path}: {self.item} {name!r}: {told}") from error
-        return found
+        return [
+            self.as_section(path, name, entry, section)
+            for name, entry in self.entries(path).items()
+        ]
+
+    def as_section(self, path: Path, name: str, entry: dict[str, Any], section: type[S]) -> S:
+        """Return an entry of a file as a section of the configuration.
+
+        Raises:
+            ConfigError: if it is none; names the file, the entry and the field.
+        """
+        try:
+            return section.model_validate(entry)
+        except ValidationError as error:
+            told = fault(error, section)
+            raise ConfigError(f"{path}: {self.item} {name!r}: {told}") from error
 
     def entries(self, path: Path, *, may_extend: bool = True) -> Entries:
         """Return the entries of a file by name, laid over those of the pool that it extends.

@@ -4,7 +4,9 @@ A run opens what its recipe's settings ask for, and nothing else. A recipe of yo
 these classes, or one that extends the bases it needs.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast, get_args
+
+from pydantic import field_validator, model_validator
 
 from .section import Place, Section, neutral, semantic
 
@@ -22,18 +24,22 @@ class Recipe(Section):
     name: str = semantic("", "the variant; see `lpfloop config variants`")
 
 
-class Annotated(Recipe):
-    """It learns from comparisons: annotators compare answers of the policy."""
+class Completed(Recipe):
+    """It can ask a pool of models for the answers that it learns from."""
+
+
+class Annotated(Completed):
+    """It learns from comparisons: annotators compare answers of the policy, or of a pool."""
 
     preset: ClassVar[str] = "alpacafarm"
 
     n: int = semantic(2, "answers a prompt, of which pairs are annotated", ge=2)
 
 
-Binarisation = Literal["mean-vs-random", "best-vs-worst", "overall"]
+Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
-class Graded(Recipe):
+class Graded(Completed):
     """It learns from graded completions of a pool of models, binarised."""
 
     preset: ClassVar[str] = "ultrafeedback"
@@ -58,6 +64,37 @@ class Varied(Recipe):
     """It can leave out prompts whose answers have all the same reward."""
 
 
+Objective = Literal["dpo", "rs"]
+
+
+class Scheduled(Recipe):
+    """It trains on pairs or on positives alone: the same each time, or as a schedule says."""
+
+    train: Objective | tuple[Objective, ...] = semantic(
+        "dpo",
+        "pairs for DPO, or positives for rejection sampling; a list is a schedule, such as "
+        "[rs, dpo]: a word for each iteration, the last for all that follow",
+    )
+
+    @field_validator("train", mode="before")
+    @classmethod
+    def _words(cls, value: object) -> object:
+        """Refuse what is neither a word nor a list of them, in one sentence."""
+        listed = isinstance(value, list | tuple)
+        words = cast("list[object]", value) if listed else [value]
+        if not words or any(word not in get_args(Objective) for word in words):
+            raise ValueError(
+                "must be dpo or rs, or a list with one of them an iteration, such as [rs, dpo]"
+            )
+        return tuple(words) if listed else words[0]
+
+    def objective(self, iteration: int) -> Objective:
+        """Return what an iteration trains by; the first one is 1."""
+        if isinstance(self.train, str):
+            return self.train
+        return self.train[min(iteration, len(self.train)) - 1]
+
+
 Refined = Literal["all", "failures"]
 """Which promising candidates are refined: every one, or those that the critic does not pass."""
 
@@ -65,7 +102,7 @@ Refined = Literal["all", "failures"]
 # The recipes
 
 
-class RLRF(Varied):
+class RLRF(Scheduled, Varied):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
     name: str = semantic("rlrf", "the variant; see `lpfloop config variants`")
@@ -75,20 +112,14 @@ class RLRF(Varied):
         "all", "which promising candidates are refined: all, or failures, which the critic faults"
     )
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
-    train: Literal["dpo", "rs"] = semantic(
-        "dpo", "pairs for DPO, or positives for rejection sampling"
-    )
 
 
-class RewardOnly(Ranked, Varied):
+class RewardOnly(Scheduled, Ranked, Varied):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
     name: str = semantic("reward-only", "the variant; see `lpfloop config variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
-    train: Literal["dpo", "rs"] = semantic(
-        "dpo", "pairs for DPO, or positives for rejection sampling"
-    )
 
 
 class SFT(Recipe):
@@ -180,6 +211,60 @@ class CritiqueModel(Recipe):
 
     name: str = semantic("critique-model", "the variant; see `lpfloop config variants`")
     n: int = semantic(4, "answers a prompt, each critiqued", ge=1)
+
+
+class LessonWeights(Section):
+    """How often M_0 learns each lesson of a kind: 0.5 is half of them, drawn; 2 is each twice."""
+
+    answer: float = semantic(1.0, "x to y: demonstrations", ge=0)
+    reflection: float = semantic(1.0, "(x, y, f) to a better y", ge=0)
+    critique: float = semantic(1.0, "(x, y) to f", ge=0)
+    critique_with_reference: float = semantic(1.0, "(x, y, reference) to f", ge=0)
+
+    @model_validator(mode="after")
+    def _something(self) -> "LessonWeights":
+        if not any(dict(self).values()):
+            raise ValueError("all weights are 0, so there is nothing to learn: raise one of them")
+        return self
+
+
+class ReflectiveSFT(Recipe):
+    """One training on answers, reflections and critiques: M_0 and the critic (RLRF, Table 1)."""
+
+    name: str = semantic("reflective-sft", "the variant; see `lpfloop config variants`")
+    n: int = semantic(1, "answers a prompt, each critiqued and revised by the critic", ge=1)
+    drafted: int | None = semantic(None, "prompts that are answered so; default: all", ge=1)
+    revised: int | None = semantic(
+        None, "prompts of these whose answers are revised; default: all", ge=1
+    )
+    refine: Refined = semantic(
+        "all", "which answers are revised: all, or failures, which the critic faults"
+    )
+    weights: LessonWeights = LessonWeights()
+
+
+class PairWeights(Section):
+    """How often a reward model learns each pair of a kind: 0.5 is half of them, 2 each twice."""
+
+    preferred: float = semantic(1.0, "pairs that people or annotators preferred", ge=0)
+    verified: float = semantic(1.0, "right answers against wrong ones, by the verifier", ge=0)
+
+    @model_validator(mode="after")
+    def _something(self) -> "PairWeights":
+        if not any(dict(self).values()):
+            raise ValueError("all weights are 0, so there is nothing to learn: raise one of them")
+        return self
+
+
+class TaskReward(Annotated):
+    """A reward model from preferences and from right answers against wrong ones (RLRF, Table 1)."""
+
+    preset: ClassVar[str] = Recipe.preset
+
+    name: str = semantic("task-reward", "the variant; see `lpfloop config variants`")
+    best_of: int = semantic(4, "samples a prompt that can be verified", ge=2)
+    top_k: int = semantic(1, "right answers a prompt, each against a wrong one", ge=1)
+    weights: PairWeights = PairWeights()
 
 
 class ChatGLM(Annotated, Rewarded, Varied):

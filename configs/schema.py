@@ -14,6 +14,7 @@ from .annotation import AnnotationConfig, AssessmentConfig
 from .completion import CompletionConfig
 from .critic import CriticConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
+from .exam_names import ExamName
 from .facts import FactsConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .grading import GradingConfig
@@ -85,6 +86,7 @@ PromptField = Literal[
     "checks",
     "family",
     "cluster",
+    "part",
 ]
 """What a field of a row of prompts can be."""
 
@@ -97,8 +99,10 @@ class PromptsConfig(Section):
         "'tiny', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, or what "
         "`datasets` saves; it must be named",
     )
-    held_out: str | None = semantic(
-        None, "file or folder of held-out prompts; default: split off `source`"
+    held_out: str | dict[ExamName, Place] | None = semantic(
+        None,
+        "file or folder of held-out prompts, or several by names, each an exam of its own: "
+        "{gsm8k: FILE, bios: FILE}; default: split off `source`",
     )
     turns: Literal["all", "first", "last"] = neutral(
         "all",
@@ -164,7 +168,18 @@ class RewardConfig(Section):
         ge=1,
     )
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
-    sees_end: bool = semantic(default=True, description="let the model read the answer's end token")
+    sees_end: bool = semantic(
+        default=True,
+        description="let the model read the end token of an answer, and that one cut off has none",
+    )
+    end_of_cut: bool = semantic(
+        default=False,
+        description="let it read an end token after a cut answer, too, so that it looks finished",
+    )
+    cut_last: bool = semantic(
+        default=True,
+        description="the best answer by reward is one that was cut off only where not one ended",
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = neutral(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
@@ -177,6 +192,10 @@ class RewardConfig(Section):
     replicas: AutoCount = cosmetic(
         "auto", "copies of the model that share its work; auto: one on each device"
     )
+
+    def shown_ended(self, finish_reason: str) -> bool:
+        """Whether an answer is shown to the model as one that ended by itself."""
+        return self.end_of_cut or finish_reason == "stop"
 
 
 class BudgetConfig(Section):

@@ -77,7 +77,8 @@ class Status(StrEnum):
     TRUNCATED_THINKING = "truncated_thinking"
     """What was to be judged was cut inside its thought, so nothing was asked."""
     TRUNCATED = "truncated"
-    """The reply ended at the token limit before what counts, or may have."""
+    """The reply ended at the token limit before what counts, or may have; with no attempt, what was
+    to be judged did, and nothing was asked."""
     TOO_LONG = "too_long"
     """The reply is longer than `MAX_REPLY`."""
     REFUSAL = "refusal"

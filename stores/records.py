@@ -10,8 +10,10 @@ from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
 """Prompts to train on; those that decide inside the loop; those that are only reported on."""
+PromptPart = Literal["sft", "preference", "unlabeled"]
+"""Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
-Scope = Literal["all", "task", "family"]
+Scope = Literal["all", "exam", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
 CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "truncated_thinking", "overlong", "failed"]
@@ -55,7 +57,9 @@ class Prompt:
     """x: what the policy is asked, with the reference answer if the task has one.
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
-    those whose results are not independent of its own, such as all questions about one text.
+    those whose results are not independent of its own, such as all questions about one text; `exam`
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so.
     """
 
     prompt_id: str
@@ -67,6 +71,8 @@ class Prompt:
     source: str
     family: str | None = None
     cluster: str | None = None
+    exam: str | None = None
+    part: PromptPart | None = None
 
     @property
     def instruction(self) -> str:
@@ -125,7 +131,8 @@ class Critique:
     `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
     made. Where a candidate has several critiques by one critic, `sample` numbers those after the
     first, from 2. Of a person's ratings, `judged_at` may say when they were given (UTC), and
-    `judged_seconds` how long the person looked.
+    `judged_seconds` how long the person looked. `same_as` is the critique of an equal answer to the
+    same prompt, whose reply this one shares.
     """
 
     critique_id: str
@@ -141,6 +148,7 @@ class Critique:
     sample: int | None = None
     judged_at: str | None = None
     judged_seconds: float | None = None
+    same_as: str | None = None
 
     @property
     def positive(self) -> bool:
@@ -162,6 +170,7 @@ class Grade:
     `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
     mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
     reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
     grade_id: str
@@ -179,6 +188,7 @@ class Grade:
     status: str
     attempts: int
     text: str
+    same_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "source": _TEXT,
         "family": _TEXT,
         "cluster": _TEXT,
+        "exam": _TEXT,
+        "part": _TEXT,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -164,6 +166,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "attempts": _INT,
         "sample": _INT,
         **_JUDGED,
+        "same_as": _TEXT,
     },
     "rewards": {
         "candidate_id": _TEXT,
@@ -297,6 +300,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "status": _TEXT,
         "attempts": _INT,
         "text": _TEXT,
+        "same_as": _TEXT,
     },
     "breakdowns": {
         "breakdown_id": _TEXT,
@@ -413,9 +417,10 @@ with them the hashes by which a recomputed unit is recognised.
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
     "checkpoints": ("at_step",),
-    "critiques": ("sample", *_JUDGED),
+    "critiques": ("sample", *_JUDGED, "same_as"),
+    "grades": ("same_as",),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster"),
+    "prompts": ("family", "cluster", "exam", "part"),
 }
 """Columns that a table has gained, null in most rows.
 

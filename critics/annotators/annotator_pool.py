@@ -1,35 +1,57 @@
 """Pools of annotators, from YAML: which model each is made of, and how it is asked.
 
-A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`. Two
-pools have the paper's thirteen (Appendix C.1): `alpacafarm`, and `alpacafarm-hosted`, without
-biases of tokens, for endpoints.
+A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`, or, of
+one who is shown a whole prompt of somebody else's, those of `PublishedProfile`. Three pools have
+AlpacaFarm's thirteen (Appendix C.1): `alpacafarm`, `alpacafarm-hosted`, without biases of tokens,
+for endpoints, and `alpacafarm-original`, whose prompts are the authors' own (`published/`).
+`chatglm` has ChatGLM-RLHF's guideline (Section 3.2), `chatglm-zh` the same in Chinese.
 
 An annotator's set of templates is a folder of text files. `frame.txt` is the whole prompt around
 `{pairs}`; `pair.txt` shows one pair, `pair_input.txt` one whose instruction comes with an input;
 `example.txt` frames worked examples and their reply; `system.txt`, where there is one, goes ahead
-as the system's message. How the reply must be written (`{form}`) comes from `forms/` instead.
+as the system's message. How the reply must be written (`{form}`) comes from `forms/` instead, in
+the annotator's language.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ...configs.annotation import Role
 from ...configs.pools import Pools, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
-from ..templating import TemplateSets, load_template, placeholders
+from ..templating import TemplateSets, load_template, placeholders, read_template
 from .pair_verdicts import MOST_PAIRS
 from .written_verdicts import STATED_FORMS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")
+PUBLISHED = HERE / "published"
+PLACES: Mapping[str, tuple[str, ...]] = {
+    "with_inputs": ("{instruction}", "{input}", "{output_1}", "{output_2}"),
+    "without_inputs": ("{instruction}", "{output_1}", "{output_2}"),
+}
+"""The forms of a published prompt, and the places that each has for a pair."""
+Language = Literal["en", "zh"]
+"""In which language an annotator is told how to reply: English or Chinese."""
+Persona = Literal["long", "short"]
 PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
+TIES: dict[ReplyForm, str] = {
+    "token": " If neither is better, write tie in place of the number.",
+    "json": " If neither is better, write tie in place of the number.",
+    "ranking": " If neither is better, write 1 = 2 in place of the list.",
+    "sentence": ' If neither is better, end with "Both outputs are equally good." instead.',
+    "brackets": " If neither is better, it is [[C]].",
+    "choice": ' If neither is better, the choice is "A=B".',
+}
+"""What offers a tie in English, in each form of reply."""
 FEW_TOKENS = 5
 """Who may write fewer is to write the verdict alone, however much room there is."""
 PAIR_TEMPLATES = TemplateSets(
@@ -56,37 +78,85 @@ class WorkedExample(Section):
     explanation: str
 
 
-class Profile(Section):
-    """One annotator as a pool's file describes it: `model` names the model it is made of.
+class AskedProfile(Section):
+    """What a pool's file says of any annotator: `model` names the model it is made of.
 
-    `batch_size` pairs at most stand in one prompt, `examples` worked ones ahead of them.
-    `logit_bias` raises or lowers the logits of tokens, named by their ids or by their texts. `ties`
-    says whether it may prefer neither.
+    `batch_size` pairs at most stand in one prompt. `logit_bias` raises or lowers the logits of
+    tokens, named by their ids or by their texts.
     """
 
     name: str = Field(min_length=1, max_length=80)
     model: Role
-    template: str = Field(min_length=1)
-    form: ReplyForm
     batch_size: int = Field(1, ge=1, le=MOST_PAIRS, strict=True)
-    examples: int = Field(0, ge=0, strict=True)
     temperature: float = Field(1.0, ge=0, le=5)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(ge=1, strict=True)
     logit_bias: tuple[tuple[int | str, Annotated[float, Field(ge=-100, le=100)]], ...] = ()
-    persona: Literal["long", "short"] | None = None
+
+    @property
+    def role(self) -> Role:
+        """Which model it is made of."""
+        return self.model
+
+
+class Profile(AskedProfile):
+    """One annotator who is asked by a set of templates.
+
+    `examples` worked pairs stand ahead of those it is asked about. `ties` says whether it may
+    prefer neither. `language` is that of its template, in which it is told of the form of reply and
+    of the persona, too.
+    """
+
+    template: str = Field(min_length=1)
+    form: ReplyForm
+    examples: int = Field(0, ge=0, strict=True)
+    persona: Persona | None = None
     ties: bool = Field(default=False, strict=True)
+    language: Language = "en"
+
+
+class StatedPattern(Section):
+    """How a verdict for one output is found in a reply, and how one is written."""
+
+    matches: str = Field(min_length=1)
+    written: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _matches_what_is_written(self) -> Self:
+        """Refuse an expression that does not find the verdict as it is written."""
+        try:
+            found = len(re.findall(self.matches, self.written))
+        except re.error as error:
+            raise ValueError(f"{self.matches!r} is no regular expression ({error})") from error
+        if found != 1:
+            raise ValueError(
+                f"{self.matches!r} must match once in {self.written!r}, not {found} times"
+            )
+        return self
+
+
+class VerdictPatterns(Section):
+    """The regular expressions of which each match in a reply is a verdict, one a pair."""
+
+    first: StatedPattern
+    second: StatedPattern
+
+
+class PublishedProfile(AskedProfile):
+    """One annotator who is shown whole prompts as they were published.
+
+    `prompts` names two files, `NAME_with_inputs.txt` and `NAME_without_inputs.txt`. A reply that
+    has more or fewer verdicts than the prompt has pairs has none.
+    """
+
+    prompts: str = Field(min_length=1)
+    verdicts: VerdictPatterns
 
 
 class Annotator(Profile):
     """A prompted model: its profile, with the texts of its set of templates."""
 
     templates: dict[str, str]
-
-    @property
-    def role(self) -> Role:
-        """Which model it is made of."""
-        return self.model
 
     @property
     def short(self) -> bool:
@@ -110,9 +180,34 @@ class Annotator(Profile):
         asked: list[Json] = [self.name, self.role, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
         templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
-        form = form_text(self.form, several=self.several)
-        persona = persona_text(self.persona) if self.persona else ""
+        form = form_text(self.form, several=self.several, language=self.language)
+        persona = persona_text(self.persona, self.language) if self.persona else ""
+        if self.language != "en" and self.ties:  # In English it says no more than `ties` itself.
+            form += tie_text(self.form, self.language)
         return digest([asked, drawn, shown, templates, form, persona])
+
+
+class PublishedAnnotator(PublishedProfile):
+    """A model that is shown a published prompt: its profile, and the prompt in both of its forms.
+
+    No line of a guard can stand in it, nor be asked for: a run that guards refuses it.
+    """
+
+    with_inputs: str
+    without_inputs: str
+    short: ClassVar[bool] = True
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of all that shapes its prompts and how they are answered."""
+        return digest(self.model_dump(mode="json"))
+
+    def prompt(self, *, with_input: bool) -> str:
+        """Return the prompt for instructions with an input, or for those without."""
+        return self.with_inputs if with_input else self.without_inputs
+
+
+AnyAnnotator = Annotator | PublishedAnnotator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +215,7 @@ class AnnotatorPool:
     """Annotators that verdicts are asked of, each as likely as any other."""
 
     name: str
-    annotators: tuple[Annotator, ...]
+    annotators: tuple[AnyAnnotator, ...]
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -153,20 +248,28 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
             and the line or the field.
     """
     path = POOLS.place(name_or_path)
-    annotators = tuple(_annotator(profile, path) for profile in POOLS.read(path, Profile))
+    entries = POOLS.entries(path).items()
+    annotators = tuple(_entered(path, name, entry) for name, entry in entries)
     return AnnotatorPool(name=path.stem, annotators=annotators)
 
 
 @lru_cache
-def form_text(form: ReplyForm, *, several: bool) -> str:
+def form_text(form: ReplyForm, *, several: bool, language: Language = "en") -> str:
     """Return what tells the annotator how to write its reply, about one pair or several."""
-    return load_template(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
+    return load_template(_told("forms", language) / _form_file(form, several=several))
+
+
+def tie_text(form: ReplyForm, language: Language) -> str:
+    """Return what offers a tie."""
+    if language == "en":
+        return TIES[form]
+    return load_template(_told("forms", language) / f"{form}_tie.txt")
 
 
 @lru_cache
-def persona_text(persona: Literal["long", "short"]) -> str:
+def persona_text(persona: Persona, language: Language = "en") -> str:
     """Return what gives an annotator a taste for long, or for short outputs."""
-    return load_template(HERE / "personas" / f"{persona}.txt")
+    return load_template(_told("personas", language) / f"{persona}.txt")
 
 
 @lru_cache
@@ -177,9 +280,44 @@ def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
     return tuple(WorkedExample.model_validate(row) for row in rows)
 
 
+def _told(what: str, language: Language) -> Path:
+    """Return the folder with texts in a language; those in English lie at the top."""
+    return HERE / what if language == "en" else HERE / what / language
+
+
+def _form_file(form: ReplyForm, *, several: bool) -> str:
+    return f"{form}_{'many' if several else 'one'}.txt"
+
+
+def _entered(path: Path, name: str, entry: dict[str, Any]) -> AnyAnnotator:
+    """Return the annotator that an entry of a pool's file describes."""
+    if "prompts" in entry:
+        return _published(POOLS.as_section(path, name, entry, PublishedProfile), path)
+    return _annotator(POOLS.as_section(path, name, entry, Profile), path)
+
+
+def _published(profile: PublishedProfile, path: Path) -> PublishedAnnotator:
+    texts = {form: _published_text(profile, form, path) for form in PLACES}
+    return PublishedAnnotator.model_validate({**profile.model_dump(), **texts})
+
+
+def _published_text(profile: PublishedProfile, form: str, path: Path) -> str:
+    """Return a published prompt in one of its forms: a shipped one, or one beside a pool's file."""
+    name, size = f"{profile.prompts}_{form}.txt", profile.batch_size
+    folder = PUBLISHED if (PUBLISHED / name).is_file() else path.parent
+    text = read_template(folder / name)
+    for place in PLACES[form]:
+        if (count := text.count(place)) != size:
+            raise ConfigError(
+                f"{path}: annotator {profile.name!r}: batch_size is {size}, and {name} has "
+                f"{place} {count} times"
+            )
+    return text
+
+
 def _annotator(profile: Profile, path: Path) -> Annotator:
     templates = PAIR_TEMPLATES.load(profile.template, path.parent)
-    if fault := _fault(profile, templates):
+    if fault := _untold(profile) or _fault(profile, templates):
         raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")
     return Annotator(**profile.model_dump(), templates=templates)
 
@@ -201,4 +339,15 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     most = min(len(shipped_examples(with_input=with_input)) for with_input in (False, True))
     if profile.examples > most:
         return f"examples must be at most {most}, not {profile.examples}"
+    return None
+
+
+def _untold(profile: Profile) -> str | None:
+    """Return what a profile asks for that is there in English alone, if anything."""
+    forms = _told("forms", profile.language)
+    if profile.examples and profile.language != "en":
+        return f"the worked examples are in English: leave examples out in {profile.language!r}"
+    if not (forms / _form_file(profile.form, several=profile.batch_size > 1)).exists():
+        told = ", ".join(sorted(path.stem.removesuffix("_one") for path in forms.glob("*_one.txt")))
+        return f"in the language {profile.language!r} the forms are {told}, about one pair each"
     return None

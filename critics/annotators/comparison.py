@@ -12,22 +12,20 @@ from ...stores.records import Message, Order
 from ..guard import BARE, Guard, GuardKey
 from ..judge import Expected, Question, lines_of, user_message
 from ..templating import defused, render, tags
-from .annotator_pool import Annotator, WorkedExample, form_text, persona_text
+from .annotator_pool import (
+    Annotator,
+    AskedProfile,
+    WorkedExample,
+    form_text,
+    persona_text,
+    tie_text,
+)
 from .pair_verdicts import PairChoice, PairVerdicts
 from .stated_verdicts import StatedVerdict
-from .written_verdicts import WORDS, ReplyForm, reply_of
+from .written_verdicts import WORDS, reply_of
 
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
-TIES: dict[ReplyForm, str] = {
-    "token": " If neither is better, write tie in place of the number.",
-    "json": " If neither is better, write tie in place of the number.",
-    "ranking": " If neither is better, write 1 = 2 in place of the list.",
-    "sentence": ' If neither is better, end with "Both outputs are equally good." instead.',
-    "brackets": " If neither is better, it is [[C]].",
-    "choice": ' If neither is better, the choice is "A=B".',
-}
-"""What offers a tie, in each form of reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +55,20 @@ def ask(
     Raises:
         ValueError: if there are none, more than its prompts hold, or two of one key.
     """
-    count = len(comparisons)
-    if not 0 < count <= annotator.batch_size:
-        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
-    if len({comparison.key for comparison in comparisons}) < count:
-        raise ValueError("two comparisons have the same key")
+    require_askable(annotator, comparisons)
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.worked(with_input=with_input)
     judged = tuple(text for comparison in comparisons for text in _texts(comparison).values())
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
-    form = form_text(annotator.form, several=annotator.several)
-    persona = f" {persona_text(annotator.persona)}" if annotator.persona else ""
+    language = annotator.language
+    form = form_text(annotator.form, several=annotator.several, language=language)
+    tie = tie_text(annotator.form, language) if annotator.ties else ""
+    persona = f" {persona_text(annotator.persona, language)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
         "examples": _examples(annotator, examples, "" if annotator.short else guard.ahead),
-        "form": f"{form}{TIES[annotator.form] if annotator.ties else ''}",
+        "form": f"{form}{tie}",
         "persona": persona,
     }
     messages = user_message(render(annotator.templates["frame"], values))
@@ -84,6 +80,19 @@ def ask(
     expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
     return question.guarded(guard, short=annotator.short)
+
+
+def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) -> None:
+    """Refuse what does not go into one prompt.
+
+    Raises:
+        ValueError: if there are no comparisons, more than it holds, or two of one key.
+    """
+    count = len(comparisons)
+    if not 0 < count <= annotator.batch_size:
+        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
+    if len({comparison.key for comparison in comparisons}) < count:
+        raise ValueError("two comparisons have the same key")
 
 
 def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> Expected[PairChoice]:

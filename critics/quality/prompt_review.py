@@ -2,8 +2,9 @@
 
 Three aspects, each -1, 0 or 1: is the intention clear, is the text understandable, can it be
 answered. The ratings stand in a last dictionary. With a taxonomy, the classes of which each should
-have prompts, the judge also names the class of the intention, on a line `Class: NAME`; a reply that
-lacks the dictionary or, where one is asked for, the class, says nothing.
+have prompts, the judge also names the class of the intention, on a line `Class: NAME`, or in
+Chinese where its template says so; a reply that lacks the dictionary or, where one is asked for,
+the class, says nothing.
 
 A taxonomy (`configs.pools`) lists `intentions`, each with a `name` and a `description`, which the
 judge reads.
@@ -50,7 +51,13 @@ REVIEW_TEMPLATES = TemplateSets(
     },
 )
 CLASS = re.compile(r"^[\s*#>`-]*class[\s*`]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+CHINESE_CLASS = re.compile(
+    r"^[\s*#>`-]*(?:class|类别)[\s*`]*[:：](.*)$", re.IGNORECASE | re.MULTILINE
+)
+"""The same line where the template asks for it in Chinese; its colon may be a wide one."""
+ASKED_IN_CHINESE = re.compile(r"类别[:：]")
 MARKS = " \t\r*`\"'."
+CHINESE_MARKS = f"{MARKS}。“”「」"
 
 
 class Intention(Section):
@@ -92,9 +99,13 @@ class ReviewedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReviewReply(Expected[ReviewedPrompt]):
-    """What a reply must hold: the ratings, and a class of the taxonomy if there is one."""
+    """What a reply must hold: the ratings, and a class of the taxonomy if there is one.
+
+    `chinese` is whether the line with the class is asked for in Chinese.
+    """
 
     taxonomy: Taxonomy | None
+    chinese: bool = False
 
     @property
     def place(self) -> str:
@@ -118,7 +129,8 @@ class ReviewReply(Expected[ReviewedPrompt]):
         (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        named = {self.taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(reply.text)}
+        line, marks = (CHINESE_CLASS, CHINESE_MARKS) if self.chinese else (CLASS, MARKS)
+        named = {self.taxonomy.named(said.strip(marks)) for said in line.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
             raise UnreadError(Status.NO_CLASS)
@@ -126,8 +138,8 @@ class ReviewReply(Expected[ReviewedPrompt]):
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a review that keeps the prompt, in a class drawn at random."""
-        ratings = json.dumps(dict.fromkeys(ASPECTS, 1))
-        named = [] if self.taxonomy is None else [f"Class: {draw.choice(self.taxonomy.names)}"]
+        ratings, word = json.dumps(dict.fromkeys(ASPECTS, 1)), "类别" if self.chinese else "Class"
+        named = [] if self.taxonomy is None else [f"{word}: {draw.choice(self.taxonomy.names)}"]
         return ExampleReply(reason, "\n".join([*named, ratings]))
 
 
@@ -161,7 +173,10 @@ class Reviewer:
         classes = self.taxonomy.shown if self.taxonomy else ""
         shown = guard.shown(defused(text, tags(self.template)))
         messages = user_message(render(self.template, {"prompt": shown, "classes": classes}))
-        question = Question(messages=messages, expected=ReviewReply(self.taxonomy), judged=(text,))
+        expected = ReviewReply(
+            self.taxonomy, chinese=ASKED_IN_CHINESE.search(self.template) is not None
+        )
+        question = Question(messages=messages, expected=expected, judged=(text,))
         return question.guarded(guard)
 
 

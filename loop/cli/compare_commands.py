@@ -1,6 +1,6 @@
 """`lpfloop compare`: runs side by side, in the form of AlpacaFarm's Table 2."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import accumulate
 from pathlib import Path
@@ -86,13 +86,13 @@ def _write_report(
     output_report(made, path, force=force)
 
 
-def print_comparison(lake: Path, names: Sequence[str]) -> None:
-    """Print the table of a suite's runs, averaged by method.
+def print_comparison(lake: Path, names: Sequence[str], methods: Mapping[str, str]) -> None:
+    """Print the table of a suite's runs, averaged by method; `methods` says what runs are called.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.
     """
-    write_comparison(lake, names, together=True)
+    write_comparison(lake, names, together=True, methods=methods)
 
 
 def write_comparison(
@@ -102,6 +102,7 @@ def write_comparison(
     together: bool,
     against: str | None = None,
     task: str | None = None,
+    methods: Mapping[str, str] | None = None,
     form: Form = Form.TABLE,
     as_json: bool = False,
 ) -> None:
@@ -121,14 +122,17 @@ def write_comparison(
     from .compare_tables import print_by_task
 
     for_people = is_table(form, as_json=as_json)
-    compared = compared_runs(lake, names, together=together, against=against, task=task)
+    compared = compared_runs(
+        lake, names, together=together, against=against, task=task, methods=methods
+    )
     if for_people:
         console = Console()
         found = compared.found
         tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
         for table in _tables(found, compared.rival, together=together, width=console.width):
             console.print(table)
-        print_by_task(console, results_by_task(lake, names, together=together, task=task))
+        by_task = results_by_task(lake, names, together=together, task=task, methods=methods)
+        print_by_task(console, by_task)
         for remark in comparison_remarks(found):
             tell(console, remark)
     else:

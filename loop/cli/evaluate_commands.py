@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..data.splits import HELD_OUT, is_measured_on
 from ..lake.query.forms import Form
 from .common import DEFAULT_LAKE, AnIteration, AnyRun, AsForm, AsJson, Lake, chosen_run, exit_codes
 from .session import reporting
@@ -21,8 +22,11 @@ def evaluate(
     lake: Lake = DEFAULT_LAKE,
     iteration: AnIteration = None,
     prompts: Annotated[
-        Path | None,
-        typer.Option(help="Prompts: a file to measure on, instead of the held-out ones."),
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|NAME=FILE",
+            help="Prompts: a file to measure on, instead of the held-out ones.",
+        ),
     ] = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
@@ -30,14 +34,14 @@ def evaluate(
     """Measure a run's models on held-out or other prompts."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
-    from ..daemon.evaluate_run import evaluate_run
+    from ..daemon.evaluate_run import evaluate_run, files_of
     from ..lake.query.row_output import is_table, write_frame
 
     with exit_codes():
         table = is_table(form, as_json=as_json)
         name = chosen_run(lake, name, tell=True)
         with reporting() as reporter:
-            found = evaluate_run(lake, name, iteration, prompts, reporter)
+            found = evaluate_run(lake, name, iteration, files_of(prompts or ()), reporter)
         if table:
             _print_measured(lake, name, found)
         else:
@@ -45,15 +49,20 @@ def evaluate(
 
 
 def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> None:
-    """Print the results on the benchmark of these numbers, of the models that they are about."""
+    """Print the results on the benchmarks of these numbers, of the models that they are about."""
     from rich.console import Console
 
     from ..lake.query.model_figures import run_results
     from ..lake.query.runs import open_run
     from .result_tables import print_results
 
-    if not found:
-        return
+    splits = dict.fromkeys(_split(number.benchmark) for number in found)
     with closing(open_run(lake, name)) as run:
-        results = run_results(run, split=found[0].benchmark)
-    print_results(Console(), results.only({number.iteration for number in found}))
+        results = [run_results(run, split=split) for split in splits]
+    for of in results:
+        print_results(Console(), of.only({number.iteration for number in found}))
+
+
+def _split(benchmark: str) -> str:
+    """Return what the results on a benchmark are shown with: all sets of held-out prompts."""
+    return HELD_OUT if is_measured_on(benchmark, HELD_OUT) else benchmark

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..lake.query.forms import Form, Grouping, MeasuredSplit
+from ..lake.query.forms import Form, ResultsGrouping
 from .common import (
     DEFAULT_LAKE,
     AnyRun,
@@ -38,12 +38,16 @@ def status(
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     split: Annotated[
-        MeasuredSplit | None,
-        typer.Option(help="Only these prompts; default: the held-out ones, once measured."),
+        str | None,
+        typer.Option(
+            metavar="dev|held-out|SET",
+            help="Only these prompts; default: the held-out ones, once measured.",
+        ),
     ] = None,
     by: Annotated[
-        Grouping, typer.Option(help="Group by this: the task or the family of prompts.")
-    ] = Grouping.TASK,
+        ResultsGrouping,
+        typer.Option(help="Group by this: the task, the family or the source of prompts."),
+    ] = ResultsGrouping.TASK,
     wide: Annotated[
         bool, typer.Option("--wide", help="Show every model with all its changes.")
     ] = False,
@@ -67,7 +71,7 @@ def status(
             if not (table or as_json):
                 write_frame(stage_rows(found), form)
                 return
-            results = results_by(reader, by.value, split and split.value)
+            results = results_by(reader, by.value, split)
             lost = lost_since(reader, results)
             if as_json:
                 print_json({**found, "results": results.document, "lost": plain(lost)})

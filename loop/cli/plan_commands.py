@@ -17,6 +17,8 @@ from .run_options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ...configs.schema import RunConfig
     from ..daemon.job import Job
 
@@ -84,10 +86,10 @@ def preview(
         settings=settings or (),
     )
     with exit_codes():
-        _print_preview(options.in_lake(lake).resolved(), stage, count)
+        _print_preview(options.in_lake(lake).resolved(), lake, stage, count)
 
 
-def _print_preview(config: "RunConfig", stage: str | None, count: int) -> None:
+def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: int) -> None:
     from ...configs.likely_names import listed, meant
     from ...configs.schema import ConfigError
     from ...configs.secrecy import hide_environment, hide_secrets_of
@@ -96,7 +98,7 @@ def _print_preview(config: "RunConfig", stage: str | None, count: int) -> None:
 
     hide_environment()
     hide_secrets_of(config)
-    rehearsal = dry_rehearsal(config)
+    rehearsal = dry_rehearsal(config, lake)
     known = stages_of(rehearsal)
     if stage is not None and not any(stage in (n, n.partition(":")[0]) for n in known):
         raise ConfigError(f"--stage {stage}: {meant(stage, known)}this run has {listed(known)}")

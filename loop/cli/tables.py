@@ -234,6 +234,12 @@ def _alike(what: str, found: Mapping[str, Any]) -> str:
         told = (
             f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
         )
+        sharing = [
+            f"{exam} {of['overlapping']:,} of {of['held_out']:,}"
+            for exam, of in found.get("exams", {}).items()
+            if of["overlapping"]
+        ]
+        told += f" ({', '.join(sharing)})" if sharing else ""
         if found.get("dev"):
             told += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
         if found.get("dev_in_held_out"):

@@ -53,7 +53,7 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
         _python(),
         _packages(config),
         model_findings(config),
-        _inputs(config),
+        _inputs(config, lake),
         _devices(config),
         _memory(config),
         _lake(lake),
@@ -77,7 +77,7 @@ def _start(job: Job) -> Iterator[Finding]:
     from .opening import parts_of
 
     try:
-        required_prompts(job.config)
+        required_prompts(job.config, job.read_lake)
         parts = parts_of(job)
         folder = run_folder(job.lake, job.name)
         if (folder / JOURNAL).exists():
@@ -151,8 +151,8 @@ def _missing(name: str, needed: Collection[str]) -> str:
     return f"not installed; no run needs it, {OPTIONAL[name]} does"
 
 
-def _inputs(config: RunConfig) -> Iterator[Finding]:
-    """Read the prompts, what filters them, the critic's texts and what is mixed in.
+def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
+    """Read the prompts, people's labels, the critic's texts, what filters and what is mixed in.
 
     The launcher's file is looked for.
     """
@@ -161,11 +161,13 @@ def _inputs(config: RunConfig) -> Iterator[Finding]:
     from ..data.prompts import load_prompts, notes_of
     from ..run.prompt_filters import Filters
     from ..stages.mix import mix_of, require_mix
+    from ..stages.people_labels import label_prompts
 
     prompts: list[Prompt] = []
     notes = notes_of(config.prompts)
     try:
-        prompts = load_prompts(config.prompts, seed=config.seed, notes=notes)
+        labels = label_prompts(config, lake) if config.annotation.source else ()
+        prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
     except InputError as error:
         yield Finding(about="prompts", status="missing", detail=str(error))
     else:

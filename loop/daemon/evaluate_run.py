@@ -2,22 +2,27 @@
 
 import json
 import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 
 from ...configs.load import stored_config
+from ...configs.schema import RunConfig
 from ...critics.checks import require_deciders
 from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
+from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.splits import HELD_OUT
 from ..data.step_names import step_benchmark
 from ..evaluation.assess import evaluate, require_matchable
 from ..lake.imports import require_loop
 from ..lake.query.model_names import LATEST, model_of, policy_of
+from ..lake.query.policy_figures import measured_on
 from ..lake.query.runs import open_run
 from ..run.handles import chunked, content_key
 from ..run.reporter import Reporter
@@ -27,39 +32,59 @@ from .loop import iteration
 from .opening import opened
 from .own_files import require_own_files
 
+_NAMED = re.compile(r"([A-Za-z0-9][\w.-]*)=(.+)", re.DOTALL)
+
 
 def evaluate_run(
-    lake: Path, name: str, which: str | None, prompts: Path | None, reporter: Reporter
+    lake: Path, name: str, which: str | None, files: Mapping[str, Path], reporter: Reporter
 ) -> list[Evaluation]:
-    """Return the numbers of a run's checkpoints; with a prompts file, measure one checkpoint on it.
+    """Return the numbers of a run's checkpoints; with files of prompts, measure one on each.
 
-    `which` is an iteration's number, or a model's name such as `M_2` or `best`.
+    `which` is an iteration's number, or a model's name such as `M_2` or `best`. Each file is a
+    benchmark under its name.
 
     Raises:
         NoSuchRunError: if the run, or the iteration's checkpoint, does not exist.
-        InputError: if the prompts file cannot be used.
+        InputError: if a file of prompts cannot be used.
     """
     with closing(open_run(lake, name)) as run:
         policy = None if which is None else policy_of(run, which)
-    benchmark = _own_benchmark(HELD_OUT, policy)
-    if prompts is not None:
-        benchmark = _measure(lake, name, policy, prompts, reporter)
+    measured = _measure(lake, name, policy, files, reporter) if files else ()
+    step = None if policy is None else policy.at_step
+    wanted = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT, step)
     reader = open_run(lake, name)
-    frame = reader.scan("evaluations").filter(pl.col("benchmark") == benchmark).collect()
+    frame = reader.scan("evaluations").filter(wanted).collect()
     reader.close()
     found = [Evaluation(**row) for row in frame.to_dicts()]
     return [e for e in found if policy is None or e.iteration == policy.iteration]
 
 
-def _own_benchmark(benchmark: str, policy: Checkpoint | None) -> str:
-    """Return the benchmark under which a policy's numbers are, or those of all M_t."""
-    step = None if policy is None else policy.at_step
-    return benchmark if step is None else step_benchmark(benchmark, step)
+def files_of(places: Iterable[str]) -> dict[str, Path]:
+    """Return the files of prompts by their names: `NAME=FILE`, or a file, which names itself.
+
+    Raises:
+        InputError: if two have one name.
+    """
+    found: dict[str, Path] = {}
+    for place in places:
+        given = None if Path(place).exists() else _NAMED.fullmatch(place)
+        name, path = (
+            (Path(place).stem, Path(place)) if given is None else (given[1], Path(given[2]))
+        )
+        if name in found:
+            raise InputError(f"{path}: {name!r} is {found[name]} already; name it: NAME={path}")
+        found[name] = path
+    return found
 
 
 def _measure(
-    lake: Path, name: str, policy: Checkpoint | None, path: Path, reporter: Reporter
-) -> str:
+    lake: Path,
+    name: str,
+    policy: Checkpoint | None,
+    files: Mapping[str, Path],
+    reporter: Reporter,
+) -> list[str]:
+    """Measure a checkpoint on each file, and return their benchmarks."""
     reader = open_run(lake, name)
     require_loop(reader.journal)
     require_own_files(reader.journal)
@@ -67,18 +92,30 @@ def _measure(
     asked_of = policy or model_of(reader, LATEST)
     own = frame_rows(Prompt, reader.scan("prompts").collect())
     reader.close()
+    sets: dict[str, list[Prompt]] = {}
+    for called, path in files.items():
+        beside = [*own, *(prompt for prompts in sets.values() for prompt in prompts)]
+        prompts = _read(config, path, beside)
+        sets[benchmark_beside(called, content_key(prompts))] = prompts
+    job = Job(config=config, lake=lake, name=name)
+    every = [prompt for prompts in sets.values() for prompt in prompts]
+    step = asked_of.at_step
+    with opened(job, every, reporter, StopSignal()) as run:
+        it = iteration(run, asked_of.iteration, asked_of)
+        for benchmark, prompts in sets.items():
+            asked = chunked(prompts, config.prompts.chunk)
+            evaluate(it, asked, benchmark=benchmark, step=step)
+    return [step_benchmark(benchmark, step) for benchmark in sets]
+
+
+def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Prompt]:
+    """Read a file of prompts, none of which may have the id of another one `beside` it."""
     asked = config.prompts
     notes = notes_of(asked)
     prompts = read_prompts(
-        path, task=asked.task, shape=shape_of(asked), split="held-out", run=own, notes=notes
+        path, task=asked.task, shape=shape_of(asked), split="held-out", run=beside, notes=notes
     )
     notes.require_few(asked.bad_share, "prompts.bad_share")
     require_matchable(config, prompts)
     require_deciders(check for prompt in prompts for check in prompt.checks)
-    stem = _own_benchmark(path.stem, asked_of)
-    benchmark = benchmark_beside(stem, content_key(prompts))
-    job = Job(config=config, lake=lake, name=name)
-    with opened(job, prompts, reporter, StopSignal()) as run:
-        it = iteration(run, asked_of.iteration, asked_of)
-        evaluate(it, chunked(prompts, config.prompts.chunk), benchmark=benchmark)
-    return benchmark
+    return prompts

@@ -1,4 +1,8 @@
-"""The exams that each policy of a run takes: on dev prompts, which decide, and on held-out ones."""
+"""The exams that each policy of a run takes: on dev prompts, which decide, and on held-out ones.
+
+Held-out prompts may be several sets with names. Each is an exam and a benchmark of its own;
+verdicts are about all of them, and about each.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +10,7 @@ from dataclasses import dataclass
 from ...configs.schema import RunConfig
 from ...stores.keys import derive_seed
 from ...stores.records import Checkpoint, Prompt, Split
-from ..data.splits import DEV, HELD_OUT
+from ..data.splits import DEV, HELD_OUT, exam_benchmark
 from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
@@ -37,10 +41,19 @@ class Exams:
         """Return a split's prompts in the chunks of a stage."""
         return chunked(self.prompts[split], self.chunk)
 
+    @property
+    def sets(self) -> Mapping[str, list[Prompt]]:
+        """The prompts of each set of held-out ones, by its benchmark: one set if none is named."""
+        found: dict[str, list[Prompt]] = {}
+        for prompt in self.prompts[HELD_OUT]:
+            found.setdefault(exam_benchmark(prompt.exam), []).append(prompt)
+        return found or {HELD_OUT: []}
+
 
 def examine_steps(it: Iteration, last: Checkpoint, exams: Exams) -> Checkpoint:
     """Evaluate the policies that a training published on the way to its last; return M_t."""
-    return chosen_policy(it, last, exams.chunked(DEV), exams.chunked(HELD_OUT))
+    held_out = {name: chunked(prompts, exams.chunk) for name, prompts in exams.sets.items()}
+    return chosen_policy(it, last, exams.chunked(DEV), held_out)
 
 
 def examine(it: Iteration, course: Course, exams: Exams) -> Course:
@@ -48,7 +61,8 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
     decides = bool(exams.prompts[DEV])
     if decides:
         evaluate(it, exams.chunked(DEV), benchmark=DEV)
-    evaluate(it, exams.chunked(HELD_OUT))
+    for benchmark, prompts in exams.sets.items():
+        evaluate(it, chunked(prompts, exams.chunk), benchmark=benchmark)
     probe(it)
     if it.number == course.first:
         return course
@@ -58,8 +72,11 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
 
 
 def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Return the held-out prompts that every policy of a run is evaluated on."""
-    return ordered(prompts, HELD_OUT, config.seed)[: config.prompts.evaluated]
+    """Return the held-out prompts that every policy of a run is evaluated on, set by set."""
+    sets: dict[str, list[Prompt]] = {}
+    for prompt in ordered(prompts, HELD_OUT, config.seed):
+        sets.setdefault(prompt.exam or "", []).append(prompt)
+    return [p for name in sorted(sets) for p in sets[name][: config.prompts.evaluated]]
 
 
 def deciding(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -31,7 +31,8 @@ class Job:
     """What the user asked for: a configuration, where the run lives, whose units it may re-use.
 
     With `given`, it is to train on these rows of the run that it forks; with `answers`, to critique
-    these and turn no loop. `retry_unscored` is to ask again where replies could not be read.
+    these and turn no loop. `retry_unscored` is to ask again where replies could not be read. What
+    it reads of other runs is in its own lake, unless `beside` names another one.
     """
 
     config: RunConfig
@@ -41,6 +42,12 @@ class Job:
     given: Given | None = None
     answers: AnswersFile | None = None
     retry_unscored: bool = False
+    beside: Path | None = None
+
+    @property
+    def read_lake(self) -> Path:
+        """The lake with the runs whose rows it reads."""
+        return self.beside or self.lake
 
 
 def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -41,6 +41,7 @@ from ..run.stop import Stopped, StopSignal
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.keep_prompts import keep_prompts, keep_receipts
 from ..stages.mix import mix_of, require_mix
+from ..stages.people_labels import label_prompts, require_same_prompts
 from ..stages.select_prompts import Suitable, suitable
 from ..stages.smoke_test import smoke_test
 from ..stages.supervised_set import require_supervised
@@ -90,7 +91,7 @@ def run_loop(
         AlarmStopError: if an alarm stops the run; it can be resumed.
     """
     notes = notes_of(job.config.prompts)
-    prompts = required_prompts(job.config, notes)
+    prompts = required_prompts(job.config, job.read_lake, notes)
     with opened(job, prompts, reporter, stop, on_open=on_open) as run:
         ended = run.store.journal.events("end")[-1:]
         finished = ended in ([_whole(run.config)], [_converged(run.config)])
@@ -128,16 +129,19 @@ def _converged(config: RunConfig) -> str:
     return f"done: no new best in {config.verdict.converged_after} iterations"
 
 
-def required_prompts(config: RunConfig, notes: RowNotes | None = None) -> list[Prompt]:
+def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = None) -> list[Prompt]:
     """Return the prompts of a run, if all that it reads besides fits to them.
 
-    `notes` are told of the rows of their files.
+    They are those of people's labels where no others are named. `notes` are told of the rows of
+    their files.
 
     Raises:
         ConfigError: naming the setting that cannot be used.
         InputError: naming the file that cannot be used.
     """
-    prompts = load_prompts(config.prompts, seed=config.seed, notes=notes)
+    labels = label_prompts(config, lake) if config.annotation.source else ()
+    prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
+    require_same_prompts(labels, prompts)
     require_assessable(config, examined(config, prompts))
     require_choosable(config, deciding(config, prompts))
     require_matchable(config, prompts)

@@ -36,6 +36,7 @@ from ..run.fingerprint import (
     reviewer_fingerprint,
 )
 from ..run.fork import Fork
+from ..run.labels import Labels
 from ..run.models import Models
 from ..run.panel import Panels
 from ..run.prices import Prices
@@ -47,6 +48,7 @@ from ..run.run_grader import grader_of
 from ..run.slow_answers import verifier_of
 from ..run.stop import StopSignal
 from ..stages.mix import mix_fingerprint
+from ..stages.people_labels import labels_fingerprint, labels_of
 from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
@@ -70,6 +72,7 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fact_judge: FactJudge | None
+    labels: Labels | None
     fingerprint: Mapping[str, Json]
 
 
@@ -125,6 +128,7 @@ def parts_of(job: Job) -> RunParts:
     except EngineError as error:
         raise ConfigError(str(error)) from error
     fact_judge = fact_judge_of(job.config, models)
+    labels = labels_of(job.config, job.read_lake)
     fingerprint = fingerprint_of(
         job.config,
         models.fingerprint,
@@ -138,6 +142,7 @@ def parts_of(job: Job) -> RunParts:
         difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
+        labels_fingerprint(labels),
         supervised_fingerprint(job.config),
         own_digests(own_files(job.config)),
     )
@@ -150,6 +155,7 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fact_judge=fact_judge,
+        labels=labels,
         fingerprint=fingerprint,
     )
 
@@ -190,6 +196,7 @@ def opened(
                 completers=parts.completers,
                 grader=parts.grader,
                 fact_judge=parts.fact_judge,
+                labels=parts.labels,
                 filters=parts.filters,
                 parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),
                 retry={(s.iteration, s.stage) for s in retried},

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..data.sanitize import visible
-from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN
+from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, exam_of, is_measured_on
 from .plan import Plan, PlannedRole, PlannedStage
 from .prompt_sample import REST
 
@@ -95,7 +95,10 @@ def _prompts(plan: Plan) -> Iterator[str]:
     dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
     deciding = groups.get(DEV, 0)  # The plan of a run from before has no such group.
     decisive = f", deciding {deciding:,}" if deciding else ""
-    told = f"{shared:,}, evaluation {groups[HELD_OUT]:,}{decisive}{dropped}"
+    sets = {name: size for name, size in groups.items() if is_measured_on(name, HELD_OUT)}
+    named = {exam: size for name, size in sets.items() if (exam := exam_of(name)) is not None}
+    apart = f" ({_counted(named)})" if named else ""
+    told = f"{shared:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
     yield _cut(f"  an iteration takes {told}")
 
 

@@ -19,6 +19,7 @@ from ...stores.records import Prompt
 from ..recipes.roles import needed_roles
 from ..run.models import located
 from ..run.run import Run
+from ..stages.people_labels import labels_of
 from .job import Job
 from .loop import required_prompts
 from .memory_section import memory_section
@@ -45,7 +46,8 @@ def planned(config: RunConfig, prompts: Sequence[Prompt], lake: Path) -> Plan:
     """
     costs = costs_in(lake, config)
     told = [] if config.memory == "ignore" else [memory_section(config)]
-    return plan_of(rehearse(config, prompts, costs), prompts, costs, told)
+    rehearsal = rehearse(config, prompts, costs, labels=labels_of(config, lake))
+    return plan_of(rehearsal, prompts, costs, told)
 
 
 def dry_plan(job: Job) -> Plan:
@@ -56,7 +58,7 @@ def dry_plan(job: Job) -> Plan:
         InputError: if prompts cannot be read.
     """
     run_folder(job.lake, job.name)
-    prompts = required_prompts(job.config)
+    prompts = required_prompts(job.config, job.read_lake)
     try:
         plan = planned(job.config, prompts, job.lake)
         require_folders(job.config)
@@ -66,7 +68,7 @@ def dry_plan(job: Job) -> Plan:
     return plan
 
 
-def dry_rehearsal(config: RunConfig) -> Rehearsal:
+def dry_rehearsal(config: RunConfig, lake: Path) -> Rehearsal:
     """Return the rehearsal of a run that is not to begin.
 
     Raises:
@@ -74,7 +76,8 @@ def dry_rehearsal(config: RunConfig) -> Rehearsal:
         InputError: if prompts cannot be read.
     """
     try:
-        rehearsal = rehearse(config, required_prompts(config), longest=EXCERPT)
+        prompts, labels = required_prompts(config, lake), labels_of(config, lake)
+        rehearsal = rehearse(config, prompts, longest=EXCERPT, labels=labels)
         require_folders(config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
@@ -121,7 +124,8 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
     if kept is None or kept.measured or not costs:
         return
     try:
-        plan = plan_of(rehearse(run.config, prompts, costs), prompts, costs)
+        rehearsal = rehearse(run.config, prompts, costs, labels=run.labels)
+        plan = plan_of(rehearsal, prompts, costs)
     except (RehearsalError, ConfigError, EngineError) as error:
         run.reporter.note(f"plan: {error}")
         return

@@ -15,12 +15,12 @@ from ...configs.schema import PartsConfig, RunConfig
 from ...stores.records import Prompt
 from ..data.prompt_rules import Rules
 from ..data.receipts import keeps
-from ..data.splits import DEV, HELD_OUT, PARTS, laid_out, part_of
+from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
 from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used
 from ..run.handles import Prompts, chunked
 from ..stages.select_prompts import Suitable
-from .exams import deciding, examined, ordered
+from .exams import Exams, deciding, ordered
 
 GROUP = 4
 """Prompts that stand for a group."""
@@ -72,8 +72,18 @@ class PromptSample:
     @property
     def share(self) -> PromptGroup:
         """All prompts of an iteration, as one group."""
-        own = [group for name, group in self.groups.items() if name not in (DEV, HELD_OUT)]
+        own = [
+            group
+            for name, group in self.groups.items()
+            if name != DEV and not is_measured_on(name, HELD_OUT)
+        ]
         return joined(ALL, own)
+
+    @property
+    def tested(self) -> PromptGroup:
+        """All held-out prompts, as one group, however many sets there are."""
+        sets = [group for name, group in self.groups.items() if is_measured_on(name, HELD_OUT)]
+        return joined(HELD_OUT, sets)
 
     @property
     def parts(self) -> PartsConfig:
@@ -113,8 +123,8 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
     sizes = laid_out(config.prompts.parts, used)
     parts, parts_of = _grouped(share, sizes)
     taken = sum(map(len, parts.values()))
-    apart = {DEV: deciding(config, prompts), HELD_OUT: examined(config, prompts)}
-    groups = {**parts, REST: share[taken:], **apart}
+    tested = Exams.of(config, prompts)
+    groups = {**parts, REST: share[taken:], DEV: deciding(config, prompts), **tested.sets}
     whole = sum(map(len, groups.values())) <= WHOLE
     size = WHOLE if whole else GROUP
     return PromptSample(
@@ -139,7 +149,7 @@ def _grouped(
     share: list[Prompt], sizes: PartsConfig
 ) -> tuple[dict[str, list[Prompt]], dict[str, tuple[str, ...]]]:
     """Return groups of an iteration's prompts without overlap, and which of them are in a part."""
-    if sizes.layout != "same":
+    if sizes.layout != "same" or any(prompt.part is not None for prompt in share):
         parts = {part: list(part_of(share, part, sizes)) for part in PARTS}
         return parts, {part: (part,) for part in PARTS}
     ends = {part: len(part_of(share, part, sizes)) for part in PARTS}

@@ -35,6 +35,7 @@ from ..recipes.missing_needs import require_needs
 from ..recipes.roles import COMPLETION, POLICY, NeededRole, annotator, needed_roles, require_named
 from ..run.completers import completers_of
 from ..run.handles import Planned
+from ..run.labels import Labels
 from ..run.lines import engine_sampling
 from ..run.models import JUDGES, NLI, REWARD, Models, Served, located
 from ..run.outcomes import NothingToTrainOn
@@ -69,6 +70,8 @@ ITERATIONS = 1
 """Those that are rehearsed: the later ones do what the first does."""
 STEPS = 2
 """Steps of an online method that are rehearsed."""
+FEW = 20
+"""Comparisons by people that are rehearsed with."""
 EXCERPT = 200
 BEFORE_SHARES = frozenset({"review", "filter"})
 """Verbs that decide about prompts before any iteration takes its share of them."""
@@ -121,7 +124,7 @@ class RehearsedRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         sample = self.sample
-        groups = [sample.share, *sample.groups.values(), *sample.parted]
+        groups = [sample.share, *sample.groups.values(), sample.tested, *sample.parted]
         self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
 
     @property
@@ -193,10 +196,11 @@ def rehearse(
     costs: CallCosts | None = None,
     *,
     longest: int = LONGEST_REPLY,
+    labels: Labels | None = None,
 ) -> Rehearsal:
     """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
 
-    The replies of the stand-ins have `longest` letters at most.
+    The replies of the stand-ins have `longest` letters at most. Of people's labels it reads a few.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -204,7 +208,7 @@ def rehearse(
     """
     sample = sampled(config, prompts)
     short = _shortened(config, sample)
-    with _opened(short, sample, costs or {}, longest) as run:
+    with _opened(short, sample, costs or {}, longest, labels) as run:
         ends = None
         try:
             turn(run, sample.prompts)
@@ -305,7 +309,11 @@ def _at_most(recipe: Recipe) -> Recipe:
 
 @contextmanager
 def _opened(
-    config: RunConfig, sample: PromptSample, costs: CallCosts, longest: int
+    config: RunConfig,
+    sample: PromptSample,
+    costs: CallCosts,
+    longest: int,
+    labels: Labels | None,
 ) -> Generator[RehearsedRun]:
     """Open a run of stand-ins in a folder of its own."""
     require_needs(variant_of(config.recipe.name).recipe, config)
@@ -333,6 +341,7 @@ def _opened(
                 grader=grader_of(config),
                 filters=Filters.from_config(config),
                 fact_judge=fact_judge_of(config, models),
+                labels=None if labels is None else labels.first(FEW),
                 trainer=StandInTrainer(notes=notes),
                 notes=notes,
                 sample=sample,

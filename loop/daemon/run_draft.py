@@ -60,7 +60,7 @@ def check_draft(job: Job) -> None:
     """
     if absent_names(job.config):
         return
-    required_prompts(job.config)
+    required_prompts(job.config, job.read_lake)
     required_roles(replace(job, config=job.config.model_copy(update={"memory": "ignore"})))
     try:
         require_folders(job.config)

@@ -78,12 +78,14 @@ class RunOptions:
         With `download`, what is not in the hub's cache is fetched first.
 
         Raises:
-            ConfigError: if the preset, the variant or a setting cannot be used.
+            ConfigError: if the preset, the variant or a setting is of no use.
         """
-        from ...configs.load import load_config
+        from ...configs.load import load_config, overrides_given
+        from ..recipes.idle_settings import require_useful
         from ..run.hub_names import hub_names, pinned
 
         loaded = load_config(self.preset, self.variant, self.overrides, os.environ)
+        require_useful(loaded, (item.path for item in overrides_given(self.settings)))
         if self.download:
             from ..run.hub_download import fetch
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.annotation import INITIAL, Keying, Ordering
+from ...configs.exam_names import of_exam
 from ...configs.schema import RunConfig
-from ...critics.annotators.annotator_pool import Annotator
-from ...critics.annotators.comparison import Comparison, ask
+from ...critics.annotators.annotator_pool import AnyAnnotator
+from ...critics.annotators.ask_annotator import ask_annotator
+from ...critics.annotators.comparison import Comparison
 from ...policies.engines.engine import Request, Sampling
 from ...stores.beside import smoked
 from ...stores.records import Message, Preference, Prompt
@@ -70,7 +72,7 @@ class SharedPairs:
         """The pairs that are shown to one annotator, once for each showing."""
         return self.prompts * self.pairs_a_prompt * self.chance * self.showings
 
-    def requests(self, annotator: Annotator) -> float:
+    def requests(self, annotator: AnyAnnotator) -> float:
         """Return the requests to an annotator: its pairs of a chunk stand together, some in one."""
         chunk = self.config.prompts.chunk
         whole, rest = divmod(self.prompts, chunk)
@@ -101,7 +103,7 @@ class AnnotatorStage:
     """An annotator's stage as it was rehearsed: `shown` are the pairs that it was asked about."""
 
     notes: StageNotes
-    annotator: Annotator
+    annotator: AnyAnnotator
     served: Served
     sampling: Sampling
     shown: int
@@ -164,7 +166,7 @@ def scaled(asked: Asked, calls: int) -> Asked:
 def _frame(notes: Notes, stage: AnnotatorStage) -> Asked:
     """Return what a request without a text in it asks of an annotator."""
     nothing = Comparison(prompt="", first="", second="", key="nothing")
-    messages = ask(stage.annotator, (nothing,)).messages
+    messages = ask_annotator(stage.annotator, (nothing,)).messages
     return asked_once(notes, stage.notes, stage.served, messages, stage.sampling)
 
 
@@ -254,7 +256,10 @@ class _Divider:
         group = stages[0].group
         # M_0's answers are compared with themselves, which asks nobody.
         pairs = sum(row.first_id != row.second_id for own in rows for row in own)
-        initial = not annotates and self.config.assessment.reference == INITIAL
+        reference = self.config.assessment.reference
+        # Of several sets each stage is of one, but their prompts tell which.
+        exam = group.sample[0].exam if group.sample else None
+        initial = not annotates and of_exam(reference, exam) == INITIAL
         shared = SharedPairs(
             config=self.config,
             panel=panel,
@@ -279,7 +284,7 @@ class _Divider:
             self.notes,
         )
 
-    def _sampling(self, annotator: Annotator) -> Sampling:
+    def _sampling(self, annotator: AnyAnnotator) -> Sampling:
         plain = Sampling(
             temperature=annotator.temperature,
             top_p=annotator.top_p,

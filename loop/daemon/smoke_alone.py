@@ -29,10 +29,10 @@ def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSig
     """
     smoke = config.smoke if config.smoke.prompts else SmokeConfig(train=config.smoke.train)
     tried = config.model_copy(update={"smoke": smoke})
-    prompts = required_prompts(tried)
+    prompts = required_prompts(tried, lake)
     # Beside the lake: a step of training needs as much room as there, which /tmp may not have.
     with TemporaryDirectory(prefix="lpfloop-smoke-", dir=disk(lake).folder) as folder:
-        job = Job(config=tried, lake=Path(folder), name=NAME)
+        job = Job(config=tried, lake=Path(folder), name=NAME, beside=lake)
         with opened(job, prompts, reporter, stop) as run:
             it = iteration(run, 0, keep_initial(run))
             try:

@@ -46,7 +46,8 @@ class TrainingStages:
                     for found in self._online(method, policy, shape):
                         yield replace(found, sections=section)
                 else:
-                    found = self._offline(method, shape)
+                    begins = self._reward_start(shape) if method == "reward" else shape
+                    found = self._offline(method, begins)
                     yield replace(found, sections=section)
             yield from self._canary(shape)
         except UnknownShapeError as error:
@@ -188,10 +189,15 @@ class TrainingStages:
         """Return the reward model that an online method scores by; None for a function."""
         config = self.engines.config
         if not is_rewarded(config):
-            return shape.as_classifier()
+            return self._reward_start(shape).as_classifier()
         if names_function(config.reward.model):
             return None
         return self.engines.shapes(Path(located(config.reward.model, "reward")))
+
+    def _reward_start(self, shape: ModelShape) -> ModelShape:
+        """Return the model that a reward model begins as: the policy's, unless one is named."""
+        named = self.engines.config.training.reward.model
+        return shape if named is None else self.engines.shapes(Path(located(named)))
 
     def _settings(self, method: Method) -> Settings:
         training = self.engines.config.training

@@ -3,7 +3,10 @@
 One pair a prompt: the completion with the best score against one with a lower score. The rules, by
 name: `mean-vs-random`, the best mean of the four aspects against a random other (the fine-grained
 preference of Section 2.5); `best-vs-worst`, the best mean against the lowest; `overall`, the best
-overall score against a random other, as in `ultrafeedback_binarized`.
+overall score against a random other, as in `ultrafeedback_binarized`. And all of them: `all-pairs`,
+every two completions with different means, as UltraRM was trained (about 340,000 pairs of 64,000
+prompts). Of two texts that it would compare more than once it makes one pair, or none where the
+scores say both.
 
 Choices where the sources are silent. A completion that is empty or truncated is on neither side,
 nor is one without a score: a mean needs every aspect, each read or not applicable. The random other
@@ -33,10 +36,12 @@ from .receipts import KEPT, receipts
 from .training_rows import Made, Origin, Outcome, pair_rows, yield_rows
 
 BINARISATIONS: tuple[Binarisation, ...] = get_args(Binarisation)
-OVERALL = "overall"
+OVERALL: Binarisation = "overall"
+ALL_PAIRS: Binarisation = "all-pairs"
 SCORES: Mapping[Binarisation, str] = {
     "mean-vs-random": "mean",
     "best-vs-worst": "mean",
+    ALL_PAIRS: "mean",
     OVERALL: OVERALL,
 }
 """The score that each rule compares."""
@@ -78,10 +83,10 @@ def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 
 
 def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> Made:
-    """Return at most one pair a prompt of what `graded` gives, in the order of the prompts."""
+    """Return the rule's pairs of what `graded` gives, in the order of the prompts."""
     ranked = _ranked(scored, prompts, how)
     rated = with_same_text(ranked.filter("rated")).with_row_index("row")
-    chosen, rejected = _drawn(rated, how)
+    chosen, rejected = _every_two(rated) if how.rule == ALL_PAIRS else _drawn(rated, how)
     sides = rated.select(
         "prompt_id",
         "candidate_id",
@@ -139,6 +144,21 @@ def _drawn(rated: pl.DataFrame, how: Binarising) -> tuple[list[int], list[int]]:
                 rejected.append(_against(worse, prompt_id, how))
                 break
     return chosen, rejected
+
+
+def _every_two(rated: pl.DataFrame) -> tuple[list[int], list[int]]:
+    """Return the rows of every better completion and of every worse one, prompt by prompt."""
+    sides = rated.select("prompt_id", "row", "score", "same")
+    texts = ["same", "same_worse"]
+    better = (pl.col("score") > pl.col("score_worse")) & (pl.col("same") != pl.col("same_worse"))
+    two = sides.join(sides, on="prompt_id", suffix="_worse").filter(better)
+    both = two.select(same="same_worse", same_worse="same").unique()
+    made = (
+        two.join(both, on=texts, how="anti")
+        .sort("row", "row_worse")
+        .unique(texts, keep="first", maintain_order=True)
+    )
+    return made["row"].to_list(), made["row_worse"].to_list()
 
 
 def _against(worse: Sequence[int], prompt_id: str, how: Binarising) -> int:

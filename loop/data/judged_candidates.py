@@ -22,7 +22,10 @@ READ: Mapping[str, Sequence[str]] = {
     "candidates": ("prompt_id", "candidate_id", "text", "finish_reason"),
     "rewards": ("candidate_id", "score"),
     "critiques": ("candidate_id", "critic", "aspects", "status"),
-    "preferences": ("preference_id", "prompt_id", "first_id", "second_id", "preferred"),
+    "preferences": (
+        *("preference_id", "prompt_id", "first_id", "second_id", "preferred"),
+        "annotator",
+    ),
     "grades": ("candidate_id", "aspect", "rating", "status"),
     "prompts": ("prompt_id", "messages"),
 }

@@ -10,13 +10,13 @@ a user says of rows that are in none of these forms.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from ...configs.schema import ConfigError
 from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
-from ...stores.records import Check, Message, Prompt, Split
+from ...stores.records import Check, Message, Prompt, PromptPart, Split
 from .conversations import TURNS, Turns, asked
 from .file_row import Row
 from .ifeval_fields import listed_checks
@@ -24,6 +24,8 @@ from .row_texts import identity_field, kind_of, optional_text, text_of
 from .text_lines import RowError
 from .word_problems import in_lower_case, number_text, whole_problem
 
+OUTSIDE: Mapping[str, Split] = {"val": "dev", "eval": "held-out"}
+"""The parts of published data that are not trained on, and the splits that they are here."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
 TEXT_FIELDS = (
     "messages",
@@ -40,6 +42,12 @@ GENERAL, MATH = "general", "math"
 Inputs = Literal["joined", "headed"]
 HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 """What stands between an Alpaca row's instruction and its input."""
+
+
+def parted_input(text: str) -> tuple[str, str | None]:
+    """Return the instruction of a prompt, and the input below its heading, if it has one."""
+    instruction, heading, given = text.partition(HEADED["headed"])
+    return instruction, given if heading else None
 
 
 class NoPromptError(RowError):
@@ -98,13 +106,14 @@ def to_prompt(
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
-        split=_split(row) or split,
+        split=_split_of_part(row) or _split(row) or split,
         messages=messages,
         reference=reference,
         checks=checks,
         source=_source(row) or source,
         family=optional_text(row, "family"),
         cluster=identity_field(row, "cluster"),
+        part=_part(row),
     )
 
 
@@ -167,6 +176,28 @@ def _split(row: Row) -> Split | None:
             return split
     named = f"{', '.join(SPLITS[:-1])} or {SPLITS[-1]}"
     raise RowError(f"'split' must be {named}, but is {json.dumps(value)[:60]}")
+
+
+def _part(row: Row) -> PromptPart | None:
+    """Return which part a row serves in training, if it names one."""
+    value = row.get("part")
+    if value is None or (isinstance(value, str) and value in OUTSIDE):
+        return None
+    for part in get_args(PromptPart):
+        if value == part:
+            return part
+    named = ", ".join((*get_args(PromptPart), *OUTSIDE))
+    raise RowError(f"'part' must be one of {named}, but is {json.dumps(value)[:60]}")
+
+
+def _split_of_part(row: Row) -> Split | None:
+    """Return the split of a part that is not trained on; the row may not name another one."""
+    value = row.get("part")
+    split = OUTSIDE.get(value) if isinstance(value, str) else None
+    own = _split(row)
+    if split is not None and own not in (None, split):
+        raise RowError(f"'part' is {value}, which is the split {split}, but 'split' is {own}")
+    return split
 
 
 def _source(row: Row) -> str | None:

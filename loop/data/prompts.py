@@ -5,7 +5,7 @@ reported before a run begins.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
 from .prompt_rows import AS_IT_IS, SPLITS, NoPromptError, RowShape, content_id, to_prompt
 from .row_notes import RowNotes
-from .splits import DEV, HELD_OUT, split_prompts
+from .splits import DEV, HELD_OUT, TRAIN, split_prompts
 
 if TYPE_CHECKING:
     from ..tiny.nouns import TinyPrompt
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TINY = "tiny"
+LABELLED = "annotation.source"
+"""What the prompts are called that people's labels are about."""
 
 
 def read_prompts(
@@ -130,11 +132,16 @@ def _require_one_cluster(
 
 
 def load_prompts(
-    config: PromptsConfig, *, seed: int, notes: RowNotes | None = None
+    config: PromptsConfig,
+    *,
+    seed: int,
+    notes: RowNotes | None = None,
+    labelled: Sequence[Prompt] = (),
 ) -> list[Prompt]:
     """Return the prompts of a run, of all splits: the tiny world's, or those of the user's files.
 
-    `notes` are told of the rows of the files.
+    `notes` are told of the rows of the files. Where no source is named, the prompts are those that
+    people have `labelled`.
 
     Raises:
         InputError: for a file that cannot be used, or one without prompts to train on.
@@ -142,12 +149,13 @@ def load_prompts(
     """
     if config.source == TINY:
         return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
-    if config.source == NO_MODEL:
+    if config.source == NO_MODEL and not labelled:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
-    prompts = _of_files(config, seed=seed, notes=notes or notes_of(config))
+    prompts = _of_files(config, seed=seed, notes=notes or notes_of(config), labelled=labelled)
     require_deciders(check for prompt in prompts for check in prompt.checks)
     if all(prompt.split != "train" for prompt in prompts):
-        raise InputError(f"{config.source}: has no prompts to train on: all are held out, or dev")
+        source = LABELLED if config.source == NO_MODEL else config.source
+        raise InputError(f"{source}: has no prompts to train on: all are held out, or dev")
     return prompts
 
 
@@ -175,25 +183,56 @@ def as_prompt(tiny: "TinyPrompt") -> Prompt:
     )
 
 
-def _of_files(config: PromptsConfig, *, seed: int, notes: RowNotes) -> list[Prompt]:
+def _of_files(
+    config: PromptsConfig, *, seed: int, notes: RowNotes, labelled: Sequence[Prompt]
+) -> list[Prompt]:
     """Return the prompts of the source and of the files of dev and held-out prompts, if any.
 
     What has no file is split off the source.
     """
-    files: dict[Split, str | None] = {HELD_OUT: config.held_out, DEV: config.dev}
     shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
-    source = FileOfPrompts.read(config, Path(config.source), notes)
-    shares = {split: share for split, share in shares.items() if files[split] is None}
+    if config.source == NO_MODEL:
+        source = FileOfPrompts(path=Path(LABELLED), placed=[(p.prompt_id, p) for p in labelled])
+    else:
+        source = FileOfPrompts.read(config, Path(config.source), notes)
+    files = list(_own_files(config))
+    apart = {split for split, _, _ in files}
+    shares = {split: share for split, share in shares.items() if split not in apart}
     found = split_prompts(source.prompts, shares, seed)
+    _require_parts(source)
     known = [source]
-    for split, name in files.items():
-        if name is not None:
-            own = FileOfPrompts.read(config, Path(name), notes)
-            for other in known:
-                _require_apart(own, split, other)
-            known.append(own)
-            found += [replace(prompt, split=split) for prompt in own.prompts]
+    for split, exam, place in files:
+        own = FileOfPrompts.read(config, Path(place), notes)
+        for other in known:
+            _require_apart(own, split, other)
+        known.append(own)
+        found += [replace(prompt, split=split, exam=exam) for prompt in own.prompts]
+    unnamed = next((p for p in found if p.split == HELD_OUT and p.exam is None), None)
+    if isinstance(config.held_out, dict) and unnamed is not None:
+        raise InputError(
+            f"{config.source}: {unnamed.instruction[:60]!r} is marked as held out, and "
+            "prompts.held_out names sets, of which it would be in none: leave out its split, or "
+            "put it into the file of a set"
+        )
     return found
+
+
+def _own_files(config: PromptsConfig) -> Iterator[tuple[Split, str | None, str]]:
+    """Give the files of held-out and dev prompts: their split, the name of their set, the place.
+
+    Raises:
+        ConfigError: if held-out sets are to be named, and none is.
+    """
+    sets = config.held_out
+    if sets == {}:
+        raise ConfigError("prompts.held_out names no set of held-out prompts: name one, or null")
+    if isinstance(sets, str):
+        yield HELD_OUT, None, sets
+    elif sets is not None:
+        for exam, place in sorted(sets.items()):
+            yield HELD_OUT, exam, place
+    if config.dev is not None:
+        yield DEV, None, config.dev
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +255,19 @@ class FileOfPrompts:
     def prompts(self) -> list[Prompt]:
         """The prompts in the file's order."""
         return [prompt for _, prompt in self.placed]
+
+
+def _require_parts(source: FileOfPrompts) -> None:
+    """Raise InputError if some rows to train on name the part that they serve, and some do not."""
+    places: dict[bool, str] = {}
+    for place, prompt in source.placed:
+        if prompt.split == TRAIN:
+            places.setdefault(prompt.part is not None, place)
+    if len(places) > 1:
+        raise InputError(
+            f"{source.path}, {places[False]}: has no 'part', and {places[True]} has one; all rows "
+            "to train on name theirs, or none does"
+        )
 
 
 def _require_apart(own: FileOfPrompts, split: Split, other: FileOfPrompts) -> None:

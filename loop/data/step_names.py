@@ -4,18 +4,18 @@ import re
 
 from ...stores.keys import Json
 
-_STEP = re.compile(r"(.+)-step-([0-9]+)")
+_STEP = re.compile(r"step-([0-9]+):(.+)", re.DOTALL)
 
 
-def step_benchmark(split: str, step: int) -> str:
-    """Return the benchmark of a step's policy on the prompts of a split."""
-    return f"{split}-step-{step}"
+def step_benchmark(benchmark: str, step: int | None) -> str:
+    """Return the benchmark of a step's policy on the prompts of one, that of M_t without a step."""
+    return benchmark if step is None else f"step-{step}:{benchmark}"
 
 
-def step_of(benchmark: str) -> tuple[str, int] | None:
-    """Return the split and the step that a benchmark is called after; None for any other."""
+def step_of(benchmark: str) -> tuple[int, str] | None:
+    """Return the step that a benchmark is called after, and that of M_t; None for any other."""
     found = _STEP.fullmatch(benchmark)
-    return None if found is None else (found[1], int(found[2]))
+    return None if found is None else (int(found[1]), found[2])
 
 
 def step_params(step: int | None) -> dict[str, Json]:

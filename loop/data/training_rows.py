@@ -18,6 +18,8 @@ PREFERRED = "preferred"
 """The rule of rows made from comparisons: the preferred answer is the better one."""
 BALANCED = "/balanced"
 """The suffix of the rule of pairs that were kept when lengths were balanced."""
+WEIGHED = "/weighed"
+"""The suffix of the rule of rows that a mix of kinds holds, as often as their weights say."""
 
 
 class Outcome(StrEnum):
@@ -113,15 +115,23 @@ def balanced_rows(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def made_by(rule: str) -> str:
-    """Return the rule that made a row, without the suffix of balancing."""
-    return rule.removesuffix(BALANCED)
+    """Return the rule that made a row, without the suffixes of balancing and weighing."""
+    return rule.removesuffix(WEIGHED).removesuffix(BALANCED)
 
 
-def in_use(pairs: pl.LazyFrame) -> pl.LazyFrame:
-    """Where a rule's pairs of an iteration were balanced, return only those that were kept.
+def in_use(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows that are trained on: of what was balanced or weighed, what came of it.
 
     It reads the columns `iteration` and `rule`.
     """
+    weighed = rows.filter(pl.col("rule").str.ends_with(WEIGHED))
+    iterations = weighed.select("iteration").unique()
+    others = rows.join(iterations, on="iteration", how="anti", maintain_order="left")
+    return pl.concat([_balanced_in_use(others), weighed])
+
+
+def _balanced_in_use(pairs: pl.LazyFrame) -> pl.LazyFrame:
+    """Where a rule's pairs of an iteration were balanced, return only those that were kept."""
     kept = pairs.filter(pl.col("rule").str.ends_with(BALANCED))
     replaced = kept.select("iteration", pl.col("rule").str.strip_suffix(BALANCED)).unique()
     return pairs.join(replaced, on=["iteration", "rule"], how="anti", maintain_order="left")

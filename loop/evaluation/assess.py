@@ -9,9 +9,12 @@ fitted to all comparisons at once.
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from pathlib import Path
+from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
+from ...configs.exam_names import of_exam
+from ...configs.likely_names import listed
 from ...configs.load import semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable
@@ -20,7 +23,8 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import DEV, HELD_OUT
+from ..data.files import file_digest
+from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
 from ..data.step_names import step_benchmark, step_params
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
@@ -31,7 +35,7 @@ from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import difficulty_fingerprint, require_difficulties
+from .instruction_difficulty import DIFFICULTY, require_difficulties
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
 from .metrics import (
@@ -48,6 +52,7 @@ MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=3)
 REWARD, TRUE_SCORE = "reward", "true_score"
 UNDRAWN = ("failed", "overlong")
 
+V = TypeVar("V")
 Oracle = Callable[[str, str], float | None]
 """The true score of an answer to an instruction, if it is known."""
 
@@ -63,6 +68,15 @@ class Exam:
     name: str
     benchmark: str
     step: int | None = None
+
+    @property
+    def held_out(self) -> bool:
+        """Whether they are held-out prompts of the run: all of them, or a named set."""
+        return is_measured_on(self.name, HELD_OUT)
+
+    def setting(self, said: V | Mapping[str, V] | None) -> V | None:
+        """Return what a setting about held-out prompts says of them."""
+        return of_exam(said, exam_of(self.name)) if self.held_out else None
 
     @property
     def clusters(self) -> Clusters:
@@ -95,15 +109,18 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         InputError: if the file of reference outputs or of difficulties cannot be used.
     """
     wanted = config.assessment
-    if wanted.reference is not None:
-        require_outputs(wanted.reference, held_out)
-    if wanted.difficulty is not None:
-        if wanted.reference is None:
-            raise ConfigError(
-                "assessment.difficulty is for the length-controlled win-rate, and there is none "
-                "without assessment.reference: set that, or leave it out"
-            )
-        require_difficulties(wanted.difficulty, held_out)
+    _require_known_sets(config, held_out)
+    if wanted.reference is None and wanted.difficulty is not None:
+        raise ConfigError(
+            "assessment.difficulty is for the length-controlled win-rate, and there is none "
+            "without assessment.reference: set that, or leave it out"
+        )
+    for exam in sorted({prompt.exam or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
+        if (reference := of_exam(wanted.reference, exam)) is not None:
+            require_outputs(reference, own)
+        if (difficulty := of_exam(wanted.difficulty, exam)) is not None:
+            require_difficulties(difficulty, own)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
@@ -111,6 +128,24 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
             "assessment.kl needs the probability of given answers, which an endpoint does not "
             "return: leave it out, or name a folder in policy.model"
         )
+
+
+def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse a setting by sets of held-out prompts that are not those of the run."""
+    known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
+    wanted = config.assessment
+    for name, said in (("reference", wanted.reference), ("difficulty", wanted.difficulty)):
+        others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
+        if others:
+            there = f"names {listed(known)}" if known else "names no sets"
+            raise ConfigError(
+                f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
+            )
+        if isinstance(said, dict) and hasattr(config.recipe, "most"):
+            raise ConfigError(
+                f"assessment.{name} differs from set to set, but {config.recipe.name} compares its "
+                "best answers to all of them at once: give it one place"
+            )
 
 
 def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
@@ -162,7 +197,7 @@ def evaluate(
     `assessment` configures what else is measured. A policy that was published on the way to M_t is
     told apart by its `step`.
     """
-    own = benchmark if step is None else step_benchmark(benchmark, step)
+    own = step_benchmark(benchmark, step)
     exam = Exam(prompts=prompts, name=benchmark, benchmark=own, step=step)
     drawn = _drawn(it, exam)
     moved = divergence(it, prompts, own, step) if it.run.config.assessment.kl else None
@@ -190,12 +225,12 @@ def assess(
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
-    path = it.run.config.assessment.oracle if exam.name == HELD_OUT else None
+    path = it.run.config.assessment.oracle if exam.held_out else None
     if not said.beside and path is None:
         return said
     clusters = exam.clusters
     # So do the numbers of a file of difficulties.
-    hard = it.run.config.assessment.difficulty if exam.name == HELD_OUT else None
+    hard = exam.setting(it.run.config.assessment.difficulty)
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, exam.benchmark, path))
@@ -205,7 +240,7 @@ def assess(
         ]
         return {Score: scores, Evaluation: numbers}
 
-    told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+    told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
     others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
     params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
@@ -246,7 +281,7 @@ def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score
     return Said(
         answers=answers,
         outputs=outputs,
-        preferences=None if outputs is None else compared(it, answers, outputs),
+        preferences=None if outputs is None else compared(it, exam, answers, outputs),
         rewards=reward(it, answers) if asked else None,
         divergence=moved,
     )
@@ -254,20 +289,30 @@ def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score
 
 def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
     """Return what answers of an exam are compared with; None if they are compared with nothing."""
-    reference = it.run.config.assessment.reference
-    if reference == INITIAL and exam.name in (HELD_OUT, DEV):
+    reference = _reference(it, exam)
+    if reference == INITIAL:
         return _answers_of_initial(it, exam)
-    if reference is None:
-        return None
-    if exam.name == HELD_OUT or (exam.step is not None and has_outputs(reference, exam.prompts)):
+    if reference is not None and (
+        exam.held_out or (exam.step is not None and has_outputs(reference, exam.prompts))
+    ):
         return reference_outputs(it.run, reference, exam.prompts, exam.name)
     return None
 
 
-def compared(it: Iteration, answers: Rows[Candidate], outputs: Rows[Candidate]) -> Rows[Preference]:
+def compared(
+    it: Iteration, exam: Exam, answers: Rows[Candidate], outputs: Rows[Candidate]
+) -> Rows[Preference]:
     """Compare answers with the reference's by p_eval; with M_0's own in both orders."""
-    both = it.run.config.assessment.reference == INITIAL
+    both = _reference(it, exam) == INITIAL
     return compare(it, answers, outputs, order="both" if both else None)
+
+
+def _reference(it: Iteration, exam: Exam) -> str | None:
+    """Return what `assessment.reference` names for an exam; of dev prompts, if it is for all."""
+    said = it.run.config.assessment.reference
+    if exam.name == DEV:
+        return said if isinstance(said, str) else None
+    return exam.setting(said)
 
 
 def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:

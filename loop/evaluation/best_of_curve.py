@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ...policies.online.missing_end import ruled
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward
@@ -68,8 +69,13 @@ def weights(total: int, n: int) -> list[float]:
     return found
 
 
-def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, RankedSamples]:
-    """Return each prompt's scored samples, by reward; equal rewards by id, which is random."""
+def ranked(
+    candidates: Sequence[Candidate], rewards: Sequence[Reward], *, cut_last: bool
+) -> dict[str, RankedSamples]:
+    """Return each prompt's scored samples, by reward; equal rewards by id, which is random.
+
+    With `cut_last` those that were cut off are behind all that ended, by reward among themselves.
+    """
     scores = {row.candidate_id: row.score for row in rewards}
     found: dict[str, list[tuple[float, Candidate]]] = {}
     for candidate in candidates:
@@ -82,8 +88,19 @@ def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[s
             rewards=tuple(score for score, _ in scored),
         )
         for prompt_id, offered in found.items()
-        for scored in [sorted(offered, key=lambda one: (one[0], one[1].candidate_id))]
+        for scored in [_worst_first(offered, cut_last=cut_last)]
     }
+
+
+def _worst_first(
+    offered: Sequence[tuple[float, Candidate]], *, cut_last: bool
+) -> list[tuple[float, Candidate]]:
+    """Sort a prompt's samples by reward, after the rule for those that were cut off."""
+    ended = [candidate.finish_reason == "stop" for _, candidate in offered]
+    worth = ruled([score for score, _ in offered], ended, "below" if cut_last else "none")
+    every = zip(worth, offered, strict=True)
+    ordered = sorted(every, key=lambda one: (one[0], one[1][0], one[1][1].candidate_id))
+    return [sample for _, sample in ordered]
 
 
 def expectations(values: Sequence[Metrics], most: int) -> dict[int, dict[str, float]]:
@@ -107,7 +124,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit the results of best-of-n for n = 1, 2, 4 .. most: means over prompts."""
     oracle = it.run.config.assessment.oracle
     clusters = given_clusters(prompt for chunk in it.held_out.chunks for prompt in chunk)
-    params: Json = {"most": most, "oracle": oracle, "policy": it.policy.params}
+    params: Mapping[str, Json] = {"most": most, "oracle": oracle, "policy": it.policy.params}
 
     def make(_: Unit) -> RowsByType:
         found = [
@@ -120,7 +137,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
         ]
         return {Evaluation: list(_evaluations(it, found, most))}
 
-    keyed = it.run.verifier.params(clustered_params(params, clusters))
+    keyed = it.run.verifier.params(clustered_params({**params, **cut_params(it)}, clusters))
     work = it.whole(BEST_OF_N, keyed, best.candidates, best.rewards)
     it.run.make(it.number, "curve", work, make)
 
@@ -129,11 +146,11 @@ def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
     """Commit the best sample of each prompt once more, as the answer that best-of-n gives."""
 
     def make(unit: Unit) -> RowsByType:
-        samples = it.chunk(best.candidates, unit.chunk)
-        found = ranked(samples, it.chunk(best.rewards, unit.chunk))
+        found = ranked_chunk(it, best, unit.chunk)
         return {Candidate: [_answer(unit.key, of.candidates[-1]) for of in found.values()]}
 
-    work = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
+    params: Json = {"answers": True, **cut_params(it)} if cut_params(it) else "answers"
+    work = it.work(BEST_OF_N, params, best.candidates, best.rewards)
     return it.rows(Candidate, "best", work, make)
 
 
@@ -146,7 +163,18 @@ def _answer(key: str, sample: Candidate) -> Candidate:
 def by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
     """Yield the ranked samples of each chunk, by prompt."""
     for chunk in range(best.candidates.chunks):
-        yield ranked(it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk))
+        yield ranked_chunk(it, best, chunk)
+
+
+def ranked_chunk(it: Iteration, best: Best, chunk: int) -> dict[str, RankedSamples]:
+    """Return the scored samples of a chunk's prompts as the run ranks them."""
+    samples, rewards = it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk)
+    return ranked(samples, rewards, cut_last=it.run.config.reward.cut_last)
+
+
+def cut_params(it: Iteration) -> Mapping[str, Json]:
+    """Return what of the rule for cut samples can change which is the best: nothing without."""
+    return {"cut_last": True} if it.run.config.reward.cut_last else {}
 
 
 def _values(it: Iteration, prompt_id: str, samples: RankedSamples) -> list[Metrics]:

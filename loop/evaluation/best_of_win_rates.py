@@ -7,11 +7,13 @@ sample. One that is the best for several n is compared once, and so is a text th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Preference, Score
 from ...stores.schemas import RowsByType
+from ..data.files import file_digest
 from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
@@ -24,10 +26,11 @@ from .best_of_curve import (
     by_chunk,
     counts,
     curve,
-    ranked,
+    cut_params,
+    ranked_chunk,
 )
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import difficulty_fingerprint
+from .instruction_difficulty import DIFFICULTY
 from .metrics import clustered_params, summarise
 
 FEWER = "best:fewer"
@@ -55,8 +58,8 @@ class BestOfEach:
     def measure(self, n: int) -> None:
         """Commit the win-rates of the best of n."""
         it, exam = self.it, replace(self.exam, benchmark=benchmark(n))
-        hard = it.run.config.assessment.difficulty
-        told: Mapping[str, Json] = {} if hard is None else difficulty_fingerprint(it.run.config)
+        hard = exam.setting(it.run.config.assessment.difficulty)
+        told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
 
         def make(_: Unit) -> RowsByType:
             scored = [of for chunk in by_chunk(it, self.best) for of in chunk.values()]
@@ -105,7 +108,7 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
         exam=exam,
         outputs=said.outputs,
         of_all=(of_all, said.preferences),
-        fewer=(fewer, compared(it, fewer, said.outputs)),
+        fewer=(fewer, compared(it, exam, fewer, said.outputs)),
     )
     for n in below:
         each.measure(n)
@@ -127,8 +130,7 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
 
     def make(unit: Unit) -> RowsByType:
         found = dict[tuple[str, str], Candidate]()
-        scored = ranked(it.chunk(best.candidates, unit.chunk), it.chunk(best.rewards, unit.chunk))
-        for samples in scored.values():
+        for samples in ranked_chunk(it, best, unit.chunk).values():
             of_all = samples.candidates[-1].text
             for n in below:
                 chosen = best_of_few(samples, n)
@@ -136,7 +138,8 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
                     found.setdefault((chosen.prompt_id, chosen.text), chosen)
         return {Candidate: [_answer(unit.key, sample) for sample in found.values()]}
 
-    work = it.work(CHOOSE, {"below": list(below)}, best.candidates, best.rewards)
+    params: Json = {"below": list(below), **cut_params(it)}
+    work = it.work(CHOOSE, params, best.candidates, best.rewards)
     return it.rows(Candidate, FEWER, work, make)
 
 

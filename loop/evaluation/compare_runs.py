@@ -18,21 +18,41 @@ import polars as pl
 
 from ...critics.math_check import UNDECIDED
 from ...stores.lake import CHECKPOINTS, RunReader
-from ..data.splits import HELD_OUT
+from ..data.splits import HELD_OUT, exam_benchmark
 from ..data.step_names import step_benchmark
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
 from ..lake.query.model_names import model_of
-from ..lake.query.policy_figures import APPROVAL, VERIFIED, clusters_in, value_rows
+from ..lake.query.policy_figures import (
+    APPROVAL,
+    VERIFIED,
+    clusters_in,
+    measured_on,
+    value_rows,
+)
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.statistics.win_rate import Difference, difference
 
 INITIAL = "M_0"
 BEST_OF, BEST_OF_N = "best-of", "best-of-n"
+SETS_OF_STEP = rf"^(step-[0-9]+:){HELD_OUT}:.*$"
+"""The benchmarks of a step's policy on named sets of held-out prompts."""
 UNNAMED = "unnamed"
 SCORE = ("iteration", "checkpoint_id", "benchmark", "metric", "prompt_id", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Which prompts count: of one task, of one set of held-out prompts, or all."""
+
+    task: str | None = None
+    exam: str | None = None
+
+    def __str__(self) -> str:
+        task = "" if self.task is None else f" of task {self.task}"
+        return task if self.exam is None else f"{task} on {self.exam}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +114,21 @@ def undecided_prompts(found: Sequence[Result]) -> int:
     return len(set(prompts))
 
 
-def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> list[Result]:
+def results(
+    lake: Path,
+    names: Sequence[str],
+    *,
+    task: str | None = None,
+    exam: str | None = None,
+    methods: Mapping[str, str] | None = None,
+) -> list[Result]:
     """Return the result of each run, after those of the policies that they began with.
 
     A policy that one run made and others began with is shown once, with the others' measurements of
     it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
     first run that has it, as a run that trains a reward model has no rewards. With `task`, only
-    prompts of that task count.
+    prompts of that task count; with `exam`, only those of that set of held-out prompts. `methods`
+    says what runs are called whose recipe says too little.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.
@@ -111,14 +139,15 @@ def results(lake: Path, names: Sequence[str], *, task: str | None = None) -> lis
         own, _, which = name.partition(":")
         run = open_run(lake, own)
         try:
-            found = _results(run, own, task, which)
+            found = _results(run, own, Counted(task=task, exam=exam), which)
         finally:
             run.close()
         for result in found:
             if result.method == INITIAL:
                 began.setdefault(result.checkpoint, []).append(result)
             else:
-                reached.append(result)
+                own = (methods or {}).get(name, result.method)
+                reached.append(replace(result, method=own))
     made = {r.checkpoint for r in reached if r.benchmark == HELD_OUT and r.iteration > 0}
     return [
         *(_measured(of[0], of) for identity, of in began.items() if identity not in made),
@@ -188,7 +217,7 @@ def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {x: fmean(of[x] for of in scores if x in of) for x in sorted(asked)}
 
 
-def _results(run: RunReader, name: str, task: str | None, which: str) -> list[Result]:
+def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Result]:
     """Return the results of a run's M_0 and of its last policy, if measured; or of `which`."""
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     recipe: dict[str, Any] = config.get("recipe", {})
@@ -197,7 +226,7 @@ def _results(run: RunReader, name: str, task: str | None, which: str) -> list[Re
         method = benchmark = f"best-of-{recipe['most']}"
     else:
         benchmark = HELD_OUT
-    numbers = _numbers(run, task)
+    numbers = _numbers(run, counted)
     if which:
         method, benchmark, numbers = _named(run, which, method, numbers)
     of_policies = pl.col("benchmark") == HELD_OUT
@@ -208,11 +237,10 @@ def _results(run: RunReader, name: str, task: str | None, which: str) -> list[Re
     if kept is not None:
         last = numbers.filter(of_policies & (pl.col("iteration") == kept))
     found = [(INITIAL, began), (method, last)]
-    whole = [_result(run, name, of, rows, task) for of, rows in found if not rows.is_empty()]
+    whole = [_result(run, name, of, rows, counted) for of, rows in found if not rows.is_empty()]
     whole = [_called_as_made(run, result) for result in whole]
     if not whole:
-        of = "" if task is None else f" of task {task}"
-        raise NoSuchRunError(f"run {name} has measured no answers{of} yet")
+        raise NoSuchRunError(f"run {name} has measured no answers{counted} yet")
     return whole
 
 
@@ -256,13 +284,16 @@ def _called_as_made(run: RunReader, result: Result) -> Result:
     return replace(result, checkpoint=made[0]) if made else result
 
 
-def _numbers(run: RunReader, task: str | None) -> pl.DataFrame:
+def _numbers(run: RunReader, counted: Counted) -> pl.DataFrame:
     """Return a run's figures; those of one task are only what its prompts' scores tell."""
     keys = ("iteration", "checkpoint_id", "benchmark", "metric")
-    numbers = _means(run, _scores(run, task), keys)
-    if task is None:
+    numbers = _means(run, _scores(run, counted), keys)
+    if counted.task is None:
         # What was fitted to all prompts at once has no scores of theirs.
-        own = run.scan("evaluations").select(*keys, "value", "stderr", "n")
+        of_all = pl.col("benchmark") == exam_benchmark(counted.exam)
+        other = ~measured_on(HELD_OUT)
+        rows = run.scan("evaluations").filter(of_all | other)
+        own = rows.with_columns(_benchmark()).select(*keys, "value", "stderr", "n")
         numbers = pl.concat([numbers, own.join(numbers, on=keys, how="anti")])
     return numbers.sort(keys).collect()
 
@@ -298,24 +329,33 @@ def _figures(run: RunReader) -> pl.LazyFrame:
 
 def measured_scores(run: RunReader) -> pl.LazyFrame:
     """Return the scores of policies; those of drafts tell about the critic."""
-    return run.scan("scores").filter(pl.col("benchmark") != DRAFTS)
+    return run.scan("scores").filter(pl.col("benchmark") != DRAFTS).with_columns(_benchmark())
 
 
-def _scores(run: RunReader, task: str | None) -> pl.LazyFrame:
+def _benchmark() -> pl.Expr:
+    """Return a row's benchmark: all sets of held-out prompts are one."""
+    held_out = pl.when(measured_on(HELD_OUT)).then(pl.lit(HELD_OUT))
+    of_step = pl.col("benchmark").str.replace(SETS_OF_STEP, rf"${{1}}{HELD_OUT}")
+    return held_out.otherwise(of_step).alias("benchmark")
+
+
+def _scores(run: RunReader, counted: Counted) -> pl.LazyFrame:
     scores = pl.concat([measured_scores(run).select(SCORE), _figures(run)])
-    if task is None:
+    of = {"task": counted.task, "exam": counted.exam}
+    wanted = [pl.col(name) == value for name, value in of.items() if value is not None]
+    if not wanted:
         return scores
-    prompts = run.scan("prompts").filter(pl.col("task") == task).select("prompt_id")
+    prompts = run.scan("prompts").filter(*wanted).select("prompt_id")
     return scores.join(prompts, on="prompt_id", how="semi")
 
 
 def _result(
-    run: RunReader, name: str, method: str, numbers: pl.DataFrame, task: str | None
+    run: RunReader, name: str, method: str, numbers: pl.DataFrame, counted: Counted
 ) -> Result:
     rows = numbers.to_dicts()
     first = rows[0]
     behind = (
-        _scores(run, task)
+        _scores(run, counted)
         .filter(*(pl.col(c) == first[c] for c in ("iteration", "checkpoint_id", "benchmark")))
         .select("metric", "prompt_id", "value")
         .sort("metric", "prompt_id")

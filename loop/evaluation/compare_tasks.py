@@ -1,6 +1,6 @@
-"""Runs side by side on the prompts of each task."""
+"""Runs side by side on the prompts of each exam and task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..lake.query.critic_scores import ALL
@@ -9,24 +9,33 @@ from .compare_runs import Result, by_method, measured_scores, results
 
 
 def results_by_task(
-    lake: Path, names: Sequence[str], *, together: bool, task: str | None = None
+    lake: Path,
+    names: Sequence[str],
+    *,
+    together: bool,
+    task: str | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> dict[str, list[Result]]:
-    """Return the results of runs on all held-out prompts, and on those of each task."""
-    tasks = [task] if task is not None else _tasks(lake, names)
-    asked: list[tuple[str, str | None]] = [] if task is not None else [(ALL, None)]
-    asked += [(one, one) for one in (tasks if len(tasks) > 1 or task is not None else [])]
-    found = {name: results(lake, names, task=one) for name, one in asked}
+    """Return the results of runs on all held-out prompts, on each set of them, and on each task."""
+    if task is not None:
+        found = {task: results(lake, names, task=task, methods=methods)}
+    else:
+        exams, tasks = (_shared(lake, names, by) for by in ("exam", "task"))
+        found = {ALL: results(lake, names, methods=methods)}
+        found |= {f"exam {e}": results(lake, names, exam=e, methods=methods) for e in exams}
+        of_task = tasks if len(tasks) > 1 else []
+        found |= {name: results(lake, names, task=name, methods=methods) for name in of_task}
     return {name: by_method(of) if together else of for name, of in found.items()}
 
 
-def _tasks(lake: Path, names: Sequence[str]) -> list[str]:
-    """Return the tasks on which each of several runs has measured answers."""
+def _shared(lake: Path, names: Sequence[str], by: str) -> list[str]:
+    """Return the tasks, or the exams, on which each of several runs has measured answers."""
     shared: set[str] | None = None
     for name in names:
         run = open_run(lake, name)
         scored = measured_scores(run).select("prompt_id").unique()
-        prompts = run.scan("prompts").select("prompt_id", "task")
-        own = prompts.join(scored, on="prompt_id", how="semi").select("task").unique().collect()
+        prompts = run.scan("prompts").select("prompt_id", by).drop_nulls()
+        own = prompts.join(scored, on="prompt_id", how="semi").select(by).unique().collect()
         run.close()
-        shared = set(own["task"]) if shared is None else shared & set(own["task"])
+        shared = set(own[by]) if shared is None else shared & set(own[by])
     return sorted(shared or ())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..data.sanitize import one_line
-from .panels import Bars, Histogram, Intervals, Lines, Panel, Series
+from .panels import Bars, Histogram, Intervals, Lines, Matrix, Panel, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,8 @@ ROW = 0.22
 """The height of an estimate's row in its panel, in inches."""
 MARKED = 60
 """Lines of more points than these are drawn without a mark at each."""
+MATRIX_LABELS = 6
+"""The rows that the names below a matrix take."""
 BAR = 0.8
 """The width of a group of bars, of the room between two."""
 
@@ -40,6 +42,7 @@ def _short(text: str) -> str:
 def height_of(panel: Panel, least: float) -> float:
     """Return a panel's height in inches: what its rows need, and at least so much."""
     rows = len(panel.estimates) if isinstance(panel, Intervals) else 0
+    rows = len(panel.names) + MATRIX_LABELS if isinstance(panel, Matrix) else rows
     if isinstance(panel, Bars) and panel.lying:
         rows = len(panel.groups) * (1 if panel.stacked else max(1, 0.7 * len(panel.parts)))
     parts = len(panel.series) if isinstance(panel, Lines) else 0
@@ -61,6 +64,8 @@ def draw(axes: "Axes", panel: Panel) -> None:
             _draw_bars(axes, panel)
         case Histogram():
             _draw_histogram(axes, panel)
+        case Matrix():
+            _draw_matrix(axes, panel)
 
 
 def _draw_lines(axes: "Axes", panel: Lines) -> None:
@@ -165,6 +170,24 @@ def _draw_histogram(axes: "Axes", panel: Histogram) -> None:
         drawn.append(axes.stairs(part.values, panel.edges, fill=True, color=colour, alpha=0.25))
         axes.stairs(part.values, panel.edges, color=colour, linewidth=1.2)
     _name_parts(axes, drawn, [part.label for part in panel.parts])
+
+
+def _draw_matrix(axes: "Axes", panel: Matrix) -> None:
+    places = range(len(panel.names))
+    missing = float("nan")
+    values = [[missing if value is None else value for value in row] for row in panel.values]
+    axes.pcolormesh(values, cmap="Greys", alpha=0.5, vmin=0.0, rasterized=False)
+    middles = [place + 0.5 for place in places]
+    names = [_short(name) for name in panel.names]
+    axes.set_xticks(middles, names, rotation=90)
+    axes.set_yticks(middles, names)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    for row, column in ((row, column) for row in places for column in places):
+        value = panel.values[row][column]
+        if value is not None:
+            place = (column + 0.5, row + 0.5)
+            axes.text(*place, f"{value:.0f}", ha="center", va="center", fontsize=7)
 
 
 def _name_parts(axes: "Axes", drawn: Sequence[Any], labels: Sequence[str]) -> None:

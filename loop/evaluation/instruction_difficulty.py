@@ -17,7 +17,8 @@ from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import HEADED, RowShape, to_prompt
 from ..data.text_lines import Row
 
-NAMES = ("difficulty", "instruction_difficulty")
+DIFFICULTY = "difficulty"
+NAMES = (DIFFICULTY, "instruction_difficulty")
 SHOWN = 60
 
 Difficulties = Mapping[str, float]
@@ -77,7 +78,9 @@ def difficulty_fingerprint(config: RunConfig) -> Mapping[str, Json]:
         InputError: if the file cannot be read.
     """
     place = config.assessment.difficulty
-    return {} if place is None else {NAMES[0]: file_digest(Path(place))}
+    if isinstance(place, dict):
+        return {DIFFICULTY: {exam: file_digest(Path(own)) for exam, own in sorted(place.items())}}
+    return {} if place is None else {DIFFICULTY: file_digest(Path(place))}
 
 
 def _text(row: Row, source: str, shape: RowShape) -> str:

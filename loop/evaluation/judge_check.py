@@ -51,6 +51,8 @@ class Checked:
     verdicts: int
     unread: int
     unread_share: float
+    price: float | None = None
+    """What a verdict cost in the mean, in the currency of its source, where that is known."""
     agreement: JudgeFigure | None = None
     """With the majority of people."""
     decided: JudgeFigure | None = None
@@ -114,6 +116,7 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
             verdicts=votes.number,
             unread=votes.unread,
             unread_share=share(votes.unread, votes.number),
+            price=votes.price,
             **{name: figure(next(found), votes, each) for name, each in named.items()},
         )
         for (votes, kind), named in zip(rows, measures, strict=True)

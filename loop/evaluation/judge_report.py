@@ -1,8 +1,7 @@
-"""The report of a judge check: tables, a JSON document, and a plot like Figures 7 and 9."""
+"""The report of a judge check: tables and a JSON document."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -13,11 +12,9 @@ from ...stores.keys import Json
 from ..data.sanitize import one_line
 from ..lake.statistics.bootstrap import Estimate
 from .judge_agreement import ALL, Agreement
-from .judge_check import JUDGE, PEOPLE, Checked, JudgeFigure, Settings
+from .judge_check import Checked, JudgeFigure, Settings
 from .judgments import Judgments
 from .kappas import SHARED_PAIRS, AnnotatorKappa
-from .panels import Intervals, Lines, Panel, PlottedValue, Series
-from .plots import write_plot
 
 NAME = 40
 TABLES = (
@@ -42,16 +39,6 @@ MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
 NAMED_PAIRS = 3
 """The most pairs with several task types that are named."""
-PANELS = {
-    "held_out": "Agreement with the majority of the other people",
-    "agreement": "Agreement with the majority of people",
-    "longer": "Prefers the longer output",
-    "lists": "Prefers the output with a list",
-    "first_shown": "Prefers the output shown first",
-    "both_orders": "Same verdict in both orders",
-}
-EVEN = ("longer", "lists", "first_shown")
-"""Measures for which one half means no bias."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +88,7 @@ def print_report(report: JudgeReport) -> None:
             Console().print(_table(checked, there, counts=not number))
         if not number and any(each.unread for each in checked):
             _print_bounds(checked)
+    _print_prices(checked)
     _print_groups(report)
     if report.twos is not None:
         _print_twos(report.twos)
@@ -108,6 +96,16 @@ def print_report(report: JudgeReport) -> None:
 
 def _say(text: str) -> None:
     Console(soft_wrap=True).print(escape(text), highlight=False)
+
+
+def _print_prices(checked: Sequence[Checked]) -> None:
+    """Print what verdicts cost, where that is known."""
+    priced = [(each, each.price) for each in checked if each.price is not None]
+    if priced:
+        table = _headed("annotator", "price of 1,000 verdicts")
+        for each, price in priced:
+            table.add_row(_name(each.name), f"{1000 * price:.2f}")
+        Console().print(table)
 
 
 def _print_bounds(checked: Sequence[Checked]) -> None:
@@ -252,64 +250,3 @@ def bounds_text(found: JudgeFigure | None) -> str:
     if found is None or found.worst is None or found.best is None:
         return "-"
     return f"{100 * found.worst:.1f} to {100 * found.best:.1f}"
-
-
-def plot_check(path: Path, checked: Sequence[Checked], *, force: bool) -> None:
-    """Plot the available measures, one panel each.
-
-    Raises:
-        FormError: if this kind of plot is not possible.
-        TargetError: if the file cannot be written, or is there already and not `force`.
-    """
-    panels = [panel for measure in PANELS if (panel := _panel(measure, checked))]
-    scatter = _bias_and_variance(checked)
-    write_plot(path, [*scatter, *panels], force=force)
-
-
-def _panel(measure: str, checked: Sequence[Checked]) -> Intervals | None:
-    estimates = [
-        PlottedValue(
-            label=one_line(each.name, limit=NAME),
-            value=100 * found.value,
-            low=100 * (found.value if found.low is None else found.low),
-            high=100 * (found.value if found.high is None else found.high),
-        )
-        for each in checked
-        if (found := getattr(each, measure)) is not None
-    ]
-    if not estimates:
-        return None
-    return Intervals(
-        estimates=estimates,
-        title=PANELS[measure],
-        x_label="percent",
-        level=50.0 if measure in EVEN else None,
-    )
-
-
-def _bias_and_variance(checked: Sequence[Checked]) -> list[Panel]:
-    """Plot bias against variance as in Figure 7, where people's bias is 0 by definition."""
-    series = [
-        Series(
-            label=f"each judge ({len(points)})" if kind == JUDGE else points[0].name,
-            x=[100 * each.variance.value for each in points if each.variance],
-            y=[100 * (each.bias.value if each.bias else 0.0) for each in points if each.variance],
-            style="points",
-        )
-        for kind in dict.fromkeys(each.kind for each in checked)
-        if (points := [e for e in checked if e.kind == kind and _placed(e)])
-    ]
-    return [_figure_7(series)] if series else []
-
-
-def _placed(each: Checked) -> bool:
-    return each.variance is not None and (each.bias is not None or each.kind == PEOPLE)
-
-
-def _figure_7(series: Sequence[Series]) -> Panel:
-    return Lines(
-        series=series,
-        title="Bias and variance",
-        x_label="variance, percent",
-        y_label="bias, percent",
-    )

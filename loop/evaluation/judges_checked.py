@@ -7,7 +7,8 @@ from pathlib import Path
 from ..data.files import InputError
 from .judge_agreement import AgreementQuestion, agreements
 from .judge_check import Settings, check
-from .judge_report import JudgeReport, plot_check
+from .judge_plots import plot_check
+from .judge_report import JudgeReport
 from .judgment_formats import PEOPLE
 from .judgment_sources import judgments_of
 from .judgments import collect
@@ -61,5 +62,5 @@ def judges_checked(
         else None,
     )
     if plot is not None:
-        plot_check(plot, checked, force=force)
+        plot_check(plot, checked, report.twos or (), force=force)
     return report

@@ -69,7 +69,19 @@ def alpaca(row: Row, source: JudgmentSource) -> Items:
         annotator=annotator,
         human=annotator.startswith(source.people),
         preferred=preferred,
+        price=_price(row),
     )
+
+
+def _price(row: Row) -> float | None:
+    """Return what AlpacaEval's annotators wrote down that a verdict cost."""
+    given = row.get("price_per_example")
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+        told = json.dumps(given)[:60]
+        raise RowError(f"'price_per_example' must be a number from 0, or null, but is {told}")
+    return float(given)
 
 
 def pandalm(row: Row, _source: JudgmentSource) -> Items:

@@ -16,6 +16,7 @@ from ..data.files import InputError, RowError, placed_rows
 from ..data.judged_candidates import last_votes
 from ..data.row_notes import tell_unused
 from ..lake.query.runs import open_run
+from ..stages.compare import ANNOTATE, COMPARE
 from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
 from .judgments import JudgedOutput, Judgment, OutputPair
 
@@ -76,9 +77,28 @@ def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
             pl.col("model").alias(f"{side}_model"),
         )
         frame = frame.join(named, on=f"{side}_id", how="left", maintain_order="left")
-    for row in frame.collect().iter_rows(named=True):
+    found = frame.collect()
+    prices = _prices(run, found)
+    for row in found.iter_rows(named=True):
         said = preference(row, people)
+        said = replace(said, price=prices.get(said.annotator))
         yield replace(said, pair=replace(said.pair, task=row[TASK])) if by == TASK else said
+
+
+def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
+    """Return what a verdict of each annotator that a run paid cost in the mean.
+
+    The last part of the name of an annotator's stage is its own.
+    """
+    paid = dict[str, float]()
+    for stage in run.journal.stages():
+        verb, annotator = stage.stage.split(":")[0], stage.stage.split(":")[-1]
+        if verb in (ANNOTATE.name, COMPARE.name):
+            paid[annotator] = paid.get(annotator, 0.0) + stage.totals.get("money", 0.0)
+    alike = (pl.col("text") == "") & (pl.col("preferred") == "tie")
+    asked = votes.filter(~pl.col("flipped") & ~alike.fill_null(value=False))
+    counts = dict(asked.group_by("annotator").len().iter_rows())
+    return {name: paid[name] / count for name, count in counts.items() if paid.get(name)}
 
 
 def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:

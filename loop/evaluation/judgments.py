@@ -58,7 +58,8 @@ class Judgment:
     """One verdict on a pair; `preferred` is None if it could not be read.
 
     `shown` is the order in which the judge saw the outputs, if known. `orders_agreed`, for a
-    verdict made from two, one in each order, says whether these were the same.
+    verdict made from two, one in each order, says whether these were the same. `price` is what the
+    verdict cost, if known.
     """
 
     pair: OutputPair
@@ -67,6 +68,7 @@ class Judgment:
     preferred: Preferred | None
     shown: Order | None = None
     orders_agreed: bool | None = None
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +77,15 @@ class Votes:
 
     `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): of the verdicts made from
     two, how many come from two that disagreed, and from two that agreed. `missing` has shape
-    (pairs, orders): how many replies could not be read.
+    (pairs, orders): how many replies could not be read. `price` is what a verdict cost in the mean,
+    over those whose price is known.
     """
 
     name: str
     counts: NDArray[np.int64]
     reconciled: NDArray[np.int64]
     missing: NDArray[np.int64]
+    price: float | None = None
 
     @property
     def labels(self) -> Counts:
@@ -136,12 +140,20 @@ def has_list(text: str) -> bool:
 def together(name: str, votes: Iterable[Votes]) -> Votes:
     """Return the verdicts of several annotators as those of one pool."""
     pool = list(votes)
+    paid = [(each.price, each.number) for each in pool if each.price is not None and each.number]
     return Votes(
         name=name,
         counts=np.sum([each.counts for each in pool], axis=0),
         reconciled=np.sum([each.reconciled for each in pool], axis=0),
         missing=np.sum([each.missing for each in pool], axis=0),
+        price=_mean_price(paid) if len(paid) == len(pool) else None,
     )
+
+
+def _mean_price(paid: Sequence[tuple[float, int]]) -> float | None:
+    """Return the mean of prices, each of so many verdicts."""
+    count = sum(number for _, number in paid)
+    return sum(price * number for price, number in paid) / count if count else None
 
 
 def collect(items: Iterable[OutputPair | Judgment | Topic]) -> Judgments:
@@ -250,14 +262,23 @@ class _Gathered:
         counts = np.zeros((len(self._pairs), len(ORDERS), len(LABELS)), dtype=np.int64)
         reconciled = np.zeros((len(self._pairs), 2), dtype=np.int64)
         missing = np.zeros((len(self._pairs), len(ORDERS)), dtype=np.int64)
+        paid = list[tuple[float, int]]()
         for number, judgment in given:
+            if judgment.price is not None:
+                paid.append((judgment.price, 1))
             if judgment.preferred is None:
                 missing[number, ORDERS[judgment.shown]] += 1
                 continue
             counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
             if judgment.orders_agreed is not None:
                 reconciled[number, int(judgment.orders_agreed)] += 1
-        return Votes(name=name, counts=counts, reconciled=reconciled, missing=missing)
+        return Votes(
+            name=name,
+            counts=counts,
+            reconciled=reconciled,
+            missing=missing,
+            price=_mean_price(paid),
+        )
 
     def _signs(self, sign: Callable[[str, str], int]) -> Numbers:
         """Return the sign of each pair; 0 if a text is unknown."""

@@ -24,6 +24,7 @@ from ...stores.records import (
     Score,
 )
 from ...stores.schemas import TABLES, R
+from ..data.splits import is_measured_on
 from .assess import REWARD as REWARD_METRIC
 from .assess import UNDRAWN
 from .kl_divergence import KL
@@ -61,10 +62,12 @@ class RowSource(Protocol):
 
 def compared_iterations(source: RowSource, benchmark: str, policy: Checkpoint) -> list[int]:
     """Return the iterations of the policies to compare one with: the first, then its parent."""
-    label = f"evaluate:{benchmark}"
-    stages = source.journal.stages()
     evaluated = sorted(
-        s.iteration for s in stages if s.stage == label and s.iteration < policy.iteration
+        {
+            state.iteration
+            for state in source.journal.stages()
+            if state.iteration < policy.iteration and _is_about(state.stage, "evaluate", benchmark)
+        }
     )
     if not evaluated:
         return []
@@ -79,16 +82,20 @@ def _checkpoints(source: RowSource) -> Iterator[Checkpoint]:
 
 def answer_units(journal: Reader, iteration: int, benchmark: str) -> list[str]:
     """Return the keys of the units with a policy's answers and what was said of them."""
-    labels = {
-        f"{verb}:{benchmark}"
-        for verb in ("evaluate", "critique:evaluate", *SCORING, KL, f"{KL}-sample")
-    }
+    verbs = ("evaluate", "critique:evaluate", *SCORING, KL, f"{KL}-sample")
     return [
         key
         for state in journal.stages()
-        if state.iteration == iteration and state.stage in labels
+        if state.iteration == iteration
+        and any(_is_about(state.stage, verb, benchmark) for verb in verbs)
         for key in journal.keys(iteration, state.stage)
     ]
+
+
+def _is_about(stage: str, verb: str, benchmark: str) -> bool:
+    """Whether a stage is a verb's, about a benchmark or, of all held-out prompts, about a set."""
+    about = stage.removeprefix(f"{verb}:")
+    return about != stage and is_measured_on(about, benchmark)
 
 
 def observed(

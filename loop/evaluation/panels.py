@@ -1,4 +1,4 @@
-"""What a plot shows: panels of lines, points, intervals, bars or histograms, as plain numbers.
+"""What a plot shows: panels of lines, points, intervals, bars and the like, as plain numbers.
 
 How they are drawn is the matter of `plots.py`; a page can make them without Matplotlib.
 """
@@ -97,4 +97,15 @@ class Histogram:
     y_label: str = "share"
 
 
-Panel = Lines | Intervals | Bars | Histogram
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A panel with a value for every two of some names, None where there is none."""
+
+    names: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    title: str
+    x_label: str
+    """What the values are."""
+
+
+Panel = Lines | Intervals | Bars | Histogram | Matrix

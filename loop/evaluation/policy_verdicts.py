@@ -28,7 +28,7 @@ from ...stores.records import (
 )
 from ...stores.schemas import RowsByType
 from ..data.prompt_clusters import clusters_of
-from ..data.splits import DEV
+from ..data.splits import DEV, is_measured_on
 from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, undecided, values_of
 from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
@@ -89,7 +89,7 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
         "compared": {against: other.checkpoint_id for against, other in compared.items()},
         "found": {against: list(earlier) for against, earlier in found.items()},
         "settings": semantic(config),
-        "counted": [[p.prompt_id, p.task, p.family, clusters[p.prompt_id]] for p in prompts],
+        "counted": [_counted(prompt, clusters[prompt.prompt_id]) for prompt in prompts],
     }
     work = Work(verb=VERDICT, params=params, upstream=tuple(keys), reads=lambda: [keys])
     planned = it.run.make(it.number, verdict_stage(split), work, make)
@@ -101,13 +101,21 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
     return course.having(it.parent, standing)
 
 
+def _counted(prompt: Prompt, cluster: str) -> Json:
+    """Return what of a prompt says what it is counted with."""
+    exam = () if prompt.exam is None else (prompt.exam,)
+    return [prompt.prompt_id, prompt.task, prompt.family, cluster, *exam]
+
+
 def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
-    """Yield the keys of the units that hold the scores of a policy on a split."""
+    """Yield the keys of the units that hold the scores of a policy on a split and its exams."""
     journal = it.run.store.journal
     stages = {state.stage for state in journal.stages() if state.iteration == number}
     for name in SCORING:
-        if f"{name}:{split}" in stages:
-            yield journal.key(number, f"{name}:{split}", 0)
+        for stage in sorted(stages):
+            verb, _, benchmark = stage.partition(":")
+            if verb == name and is_measured_on(benchmark, split):
+                yield journal.key(number, stage, 0)
 
 
 def _scores(it: Iteration, key: str) -> pl.DataFrame:
@@ -125,9 +133,10 @@ class Scoped:
 
 
 def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
-    """Give all prompts, those of each task, and those of each family."""
+    """Give all prompts, those of each exam, of each task, and of each family."""
     yield Scoped(scope="all", name="", ids=tuple(sorted(p.prompt_id for p in prompts)))
     scopes: tuple[tuple[Scope, list[tuple[str, str]]], ...] = (
+        ("exam", [(p.exam, p.prompt_id) for p in prompts if p.exam is not None]),
         ("task", [(p.task, p.prompt_id) for p in prompts]),
         ("family", [(p.family, p.prompt_id) for p in prompts if p.family is not None]),
     )

@@ -63,7 +63,7 @@ def probe(it: Iteration, step: int | None = None) -> None:
         **step_params(step),
     }
     asked = chunked(probes.prompts, config.prompts.chunk)
-    label = _named(ANSWERS, step)
+    label = f"evaluate:{step_benchmark(PROBES, step)}"
     _measure(it, probes, answers(it, asked, label, "greedy", greedy, params), step)
 
 
@@ -77,10 +77,6 @@ def _keep(run: Run, probes: Probes) -> None:
     """Commit the probes' prompts that the run does not have, so the lake is complete."""
     rows = [prompt for prompt in probes.prompts if prompt.prompt_id not in run.prompts]
     keep_prompts(run, PROBES, [rows], params=PROBES)
-
-
-def _named(name: str, step: int | None) -> str:
-    return name if step is None else step_benchmark(name, step)
 
 
 def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate], step: int | None) -> None:
@@ -105,12 +101,12 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate], step: int
             Evaluation: [_at_step(number, step) for number in numbers],
         }
 
-    it.run.make(it.number, _named(MEASURES, step), work, make)
+    it.run.make(it.number, f"measure:{step_benchmark(PROBES, step)}", work, make)
 
 
 def _at_step(row: N, step: int | None) -> N:
     """Return a score or a number under the benchmark of a step's policy."""
-    return replace(row, benchmark=_named(row.benchmark, step))
+    return replace(row, benchmark=step_benchmark(row.benchmark, step))
 
 
 def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:

@@ -58,6 +58,8 @@ def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
         InputError: as `reference_digest`.
     """
     place = config.assessment.reference
+    if isinstance(place, dict):
+        return {REFERENCE: {exam: reference_digest(own) for exam, own in sorted(place.items())}}
     return {} if place is None else {REFERENCE: reference_digest(place)}
 
 

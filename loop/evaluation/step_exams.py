@@ -17,7 +17,7 @@ from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.records import Checkpoint, Prompt, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import DEV, HELD_OUT
+from ..data.splits import DEV
 from ..data.step_names import step_benchmark
 from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
 from ..run.handles import Prompts
@@ -47,8 +47,13 @@ def require_choosable(config: RunConfig, dev: Sequence[Prompt]) -> None:
         )
 
 
-def chosen_policy(it: Iteration, last: Checkpoint, dev: Prompts, held_out: Prompts) -> Checkpoint:
-    """Examine the policies on the way to the last, if there are any, and return M_t."""
+def chosen_policy(
+    it: Iteration, last: Checkpoint, dev: Prompts, held_out: Mapping[str, Prompts]
+) -> Checkpoint:
+    """Examine the policies on the way to the last, if there are any, and return M_t.
+
+    `held_out` are the held-out prompts by their benchmark.
+    """
     between = _on_the_way(it)
     if last.at_step is None and not between:
         return last
@@ -58,8 +63,8 @@ def chosen_policy(it: Iteration, last: Checkpoint, dev: Prompts, held_out: Promp
         own = replace(it, parent=policy, policy=served_checkpoint(it.run, policy))
         if dev.chunks:
             evaluate(own, dev, benchmark=DEV, step=policy.at_step)
-        if settings.held_out_each:
-            evaluate(own, held_out, benchmark=HELD_OUT, step=policy.at_step)
+        for benchmark, prompts in held_out.items() if settings.held_out_each else ():
+            evaluate(own, prompts, benchmark=benchmark, step=policy.at_step)
         probe(own, policy.at_step)
     return last if settings.choose == "last" else _best(it, every)
 

@@ -1,5 +1,6 @@
 """What makes rows without turning the loop: derivations, imports, trainings, evaluations."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ...stores.records import Evaluation
 from ..daemon.child_run import Display, work_in_child
 from ..daemon.evaluate_run import evaluate_run
 from ..daemon.logs import LogReporter
-from ..daemon.training_job import training_job
+from ..daemon.training_job import TrainingRequest, training_job
 from ..lake.derive.derivation import Told
 from ..lake.derive.derivation_request import DerivationRequest
 from ..lake.derive.rederive import rederive
@@ -41,27 +42,28 @@ def parse_again(run: Place | ReadOnlyRun, lake: Place | None, name: str | None) 
 
 
 def trained(
-    run: Place | ReadOnlyRun,
-    lake: Place | None,
-    pairs: str,
-    name: str | None,
-    iteration: int | None,
-    display: Display,
+    run: Place | ReadOnlyRun, lake: Place | None, wanted: TrainingRequest, display: Display
 ) -> ReadOnlyRun:
-    """Train a new run's policy from a derived table in a child process, and open that run."""
+    """Train from rows of a run in a child process, as a new run, and open that."""
     root, parent = _of_a_run(run, lake)
-    job = training_job(root, parent, pairs, child=name, iteration=iteration)
+    job = training_job(root, parent, wanted)
     work_in_child(job, display=display)
     return opened_in(root, job.name)
 
 
 def evaluated(
-    run: Place | ReadOnlyRun, lake: Place | None, iteration: str | None, prompts: Place | None
+    run: Place | ReadOnlyRun,
+    lake: Place | None,
+    iteration: str | None,
+    prompts: Place | Mapping[str, Place] | None,
 ) -> pl.DataFrame:
     """Return the numbers of a run's checkpoints; with prompts, measure one on them first."""
     root, name = _of_a_run(run, lake)
-    file = None if prompts is None else Path(prompts)
-    found = evaluate_run(root, name, iteration, file, LogReporter())
+    if isinstance(prompts, Mapping):
+        files = {called: Path(place) for called, place in prompts.items()}
+    else:
+        files = {} if prompts is None else {Path(prompts).stem: Path(prompts)}
+    found = evaluate_run(root, name, iteration, files, LogReporter())
     return rows_frame(Evaluation, found)
 
 

@@ -49,7 +49,8 @@ class RunMeasures(RunTables):
     def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
         """Return the figures of every model with their changes since the first, one row each.
 
-        `by` is task or family; `split` is dev or held-out, by default what `lpfloop status` shows.
+        `by` is task, family, source or exam; `split` is dev, held-out or the name of a set of
+        held-out prompts, by default what `lpfloop status` shows.
 
         Raises:
             NotMeasuredError: if nothing was measured there.

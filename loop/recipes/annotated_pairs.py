@@ -1,20 +1,43 @@
 """What methods share that learn from comparisons: annotated pairs, and a reward model of them."""
 
 from ...configs.recipes import Annotated, Rewarded
-from ...stores.records import Pair, RewardModel
+from ...stores.records import Candidate, Pair, Preference, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.needs import Needs
 from ..stages.compare import annotate
+from ..stages.complete import complete
+from ..stages.people_labels import labelled
 from ..stages.prefer import prefer
 from ..stages.sample import sample
 from ..stages.train_reward import train_reward
 
+Compared = tuple[Rows[Candidate], Rows[Preference]]
+"""Answers, and which of two of them is the better one."""
+
+
+def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
+    """y_i ~ pi(x): answers of the policy to compare, or those of the models of a pool."""
+    prompts = it.prompts("preference")
+    if it.run.completers is None:
+        return sample(it, prompts, n=cfg.n)
+    return complete(it, prompts, n=cfg.n)
+
 
 def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
-    """(x, y+, y-): answers of the policy, compared by annotators p_ann."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
-    return prefer(it, drafts, annotate(it, drafts))
+    """(x, y+, y-): answers that people compared, or that annotators did."""
+    return prefer(it, *compared(it, cfg))
+
+
+def compared(it: Iteration, cfg: Annotated) -> Compared:
+    """(x, y_0, y_1) and z: what `annotation.source` names, or else what p_ann says."""
+    return labelled(it) if it.has_labels else simulated(it, cfg)
+
+
+def simulated(it: Iteration, cfg: Annotated) -> Compared:
+    """Answers of the policy or of a pool of models, compared by annotators p_ann."""
+    drafts = drafted(it, cfg)
+    return drafts, annotate(it, drafts)
 
 
 def surrogate(it: Iteration, cfg: Annotated) -> RewardModel | None:

@@ -3,10 +3,9 @@
 from ...configs.recipes import FeedME
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.compare import annotate
 from ..stages.prefer import demonstrate_preferred
-from ..stages.sample import sample
 from ..stages.train import train
+from .annotated_pairs import compared
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on the preferred answer of each annotated pair"
@@ -14,5 +13,4 @@ SUMMARY = "fine-tune on the preferred answer of each annotated pair"
 
 def feedme(it: Iteration, cfg: FeedME) -> Checkpoint:
     """Imitate what annotators preferred."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
-    return train(it, demonstrate_preferred(it, drafts, annotate(it, drafts)))
+    return train(it, demonstrate_preferred(it, *compared(it, cfg)))

@@ -11,11 +11,16 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Graded, Ranked, Rewarded, Varied
+from ...configs.recipes import Annotated, Completed, Graded, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
+from ..data.prompts import LABELLED
 from ..data.splits import PARTS
+from ..run.completers import completes
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
+from ..stages.complete import complete
+from ..stages.people_labels import labelled
+from .annotated_pairs import simulated, surrogate
 
 T = TypeVar("T")
 
@@ -26,8 +31,13 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
     Raises:
         ConfigError: naming the verb, and the class that is missing among the settings' bases.
     """
-    settings = config.recipe
-    for verb, needed in verbs_of(recipe).items():
+    settings, verbs = config.recipe, verbs_of(recipe)
+    if config.annotation.source and not {labelled, surrogate} & verbs.keys():
+        raise ConfigError(
+            f"{LABELLED} is set, and the recipe {settings.name} takes no comparisons from there: "
+            "`annotated` does, and so does `surrogate`; leave it out"
+        )
+    for verb, needed in verbs.items():
         for base in needed:
             if not isinstance(settings, base):
                 raise ConfigError(
@@ -35,13 +45,15 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                     f"{base.__name__} among the bases of {type(settings).__name__}, the class of "
                     "its settings"
                 )
-        if is_rewarded(config) and Rewarded not in needed and {Annotated, Graded} & {*needed}:
+        learned = {Annotated, Completed, Graded} & {*needed}
+        if is_rewarded(config) and Rewarded not in needed and learned:
             raise ConfigError(
                 f"the recipe {settings.name} calls {verb.__name__}, which a recipe with Rewarded "
                 "among the bases of its settings cannot where a reward model is configured: take "
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
-    learns = isinstance(settings, Annotated | Graded)
+    _require_pool_asked(recipe, config)
+    learns = isinstance(settings, Completed)
     if learns or config.reward.model != NO_MODEL:
         return
     if isinstance(settings, Varied) and config.prompts.variance.margin is not None:
@@ -56,22 +68,46 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         )
 
 
+def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse a pool of models where the recipe does not ask it.
+
+    Raises:
+        ConfigError: if it is so.
+    """
+    compares = not isinstance(config.recipe, Graded)
+    if compares and completes(config) and complete not in asking(recipe):
+        raise ConfigError(
+            f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
+            "complete; leave it out"
+        )
+
+
 def verbs_of(recipe: Callable[..., Any]) -> Needs:
     """Return the functions that a recipe calls, by itself or by others, that declare needs."""
     needs: Needs = told_of_calls(recipe, partial(_declared, "NEEDS"))
     return needs
 
 
-def asking(recipe: Callable[..., Any]) -> Asks:
-    """Return the functions that a recipe calls, by itself or by others, that ask models."""
-    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
+def asking(recipe: Callable[..., Any], config: RunConfig) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models.
+
+    Where people's labels take the place of simulated annotators', those are not asked.
+    """
+
+    def told(function: Callable[..., Any]) -> tuple[str, ...] | None:
+        if config.annotation.source and function is simulated:
+            return ()
+        return _declared("ASKS", function)
+
+    asks: Asks = told_of_calls(recipe, told)
     return asks
 
 
 def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
     """Return the parts of the prompts that a recipe names.
 
-    Where a reward model is configured, none is made: what `surrogate` does is not looked into.
+    Where a reward model is configured, none is made: what `surrogate` does is not looked into. Nor
+    is what annotators compare, where people's labels take their place.
     """
     names = set[str]()
 
@@ -79,6 +115,8 @@ def parts_used(recipe: Callable[..., Any], config: RunConfig) -> frozenset[str]:
         needs = _declared("NEEDS", function)
         if is_rewarded(config) and needs is not None:
             return needs
+        if config.annotation.source and function is simulated:
+            return ()
         if _is_own(function, recipe):
             names.update(_texts(function))
         return None

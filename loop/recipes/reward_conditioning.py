@@ -6,10 +6,9 @@ AlpacaFarm, Section 2.2. The checkpoint is sampled behind the positive control t
 from ...configs.recipes import RewardConditioning
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.compare import annotate
 from ..stages.prefer import condition
-from ..stages.sample import sample
 from ..stages.train import train
+from .annotated_pairs import compared
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
@@ -17,7 +16,6 @@ SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
 
 def reward_conditioning(it: Iteration, cfg: RewardConditioning) -> Checkpoint:
     """Imitate both answers of each pair, conditioned on which one won."""
-    drafts = sample(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi(x)
-    preferences = annotate(it, drafts)
-    both = condition(it, drafts, preferences, positive=cfg.positive, negative=cfg.negative)
+    answers, preferences = compared(it, cfg)
+    both = condition(it, answers, preferences, positive=cfg.positive, negative=cfg.negative)
     return train(it, both)

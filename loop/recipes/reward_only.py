@@ -18,6 +18,6 @@ def reward_only(it: Iteration, cfg: RewardOnly) -> Checkpoint:
     """Positives by reward alone, negatives at random, then DPO or rejection sampling."""
     drafts = sample(it, varied(it, it.prompts(), None), n=cfg.n)  # D_y: y_i ~ pi(x)
     judged = JudgedRows(candidates=drafts, rewards=reward(it, drafts))
-    if cfg.train == "rs":
+    if cfg.objective(it.number) == "rs":
         return train(it, demonstrate(it, judged, rule="top_reward", top_k=cfg.top_k))
     return train(it, pair(it, judged, rule="top_reward", top_k=cfg.top_k))

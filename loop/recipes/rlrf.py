@@ -33,6 +33,6 @@ def rlrf(it: Iteration, cfg: RLRF) -> Checkpoint:
         critiques=feedback + critique(it, refined),
         rewards=rewards + reward(it, refined),
     )
-    if cfg.train == "rs":
+    if cfg.objective(it.number) == "rs":
         return train(it, demonstrate(it, judged, rule="success", top_k=cfg.top_k))
     return train(it, pair(it, judged, rule="success_vs_failure", top_k=cfg.top_k))

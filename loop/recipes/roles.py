@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
-from ..run.completers import completers_of, completes
+from ..run.completers import completers_of, grades
 from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, place_of
 from ..run.panel import Panels
 from ..stages.variance_filter import varied
@@ -97,7 +97,7 @@ def trains(config: RunConfig) -> bool:
 def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the recipe's verbs that ask each role."""
     found: dict[str, list[str]] = {}
-    for verb, roles in asking(variant_of(config.recipe.name).recipe).items():
+    for verb, roles in asking(variant_of(config.recipe.name).recipe, config).items():
         if verb is varied and config.prompts.variance.margin is None:
             continue
         for role in roles:
@@ -195,7 +195,7 @@ def _completers(config: RunConfig) -> Iterator[NeededRole]:
 
 def _grader(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
     """Give who grades: the critic's model, unless there is another."""
-    if completes(config):
+    if grades(config):
         yield _judge(config, GRADING, verbs.get(GRADING, ()))
 
 

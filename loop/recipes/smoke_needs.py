@@ -6,7 +6,7 @@ Which methods train is found in the recipe's code, as its needs are (`missing_ne
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...configs.recipes import Graded
+from ...configs.recipes import Graded, Scheduled
 from ...configs.schema import RunConfig
 from ..run.models import is_rewarded
 from ..run.run import Run
@@ -15,6 +15,7 @@ from ..stages.human_sft import demonstrations
 from ..stages.online_rl import train_ppo, train_quark
 from ..stages.pair import binarise, demonstrate, pair
 from ..stages.prefer import condition, demonstrate_preferred, prefer
+from ..stages.reflection_lessons import demonstrate_reflections
 from ..stages.smoke_test import SmokeNeeds
 from ..stages.smoke_training import Trained
 from ..stages.train import train
@@ -35,6 +36,7 @@ TRAINS: Mapping[Callable[..., Any], Trained | str] = {
     demonstrate: "sft",
     demonstrate_preferred: "sft",
     demonstrate_critiques: "sft",
+    demonstrate_reflections: "sft",
     demonstrations: "sft",
     condition: "sft",
     train_reward: "reward",
@@ -63,9 +65,9 @@ def smoke_needs(run: Run) -> SmokeNeeds:
 def trainings(config: RunConfig) -> tuple[Trained, ...]:
     """Return the methods that train in a run, a reward model first.
 
-    A recipe that makes pairs as well as demonstrations says by its setting `train` (dpo or rs)
-    which of them it trains on; without one, both are meant. PPO and Quark bring the reward model
-    that they need.
+    A recipe that makes pairs as well as demonstrations says by its setting `train` (dpo or rs, or a
+    schedule of both) which of them it trains on; without one, both are meant. PPO and Quark bring
+    the reward model that they need.
     """
     kinds = {*told_of_calls(variant_of(config.recipe.name).recipe, TRAINS.get).values()}
     if is_rewarded(config):
@@ -73,8 +75,16 @@ def trainings(config: RunConfig) -> tuple[Trained, ...]:
     if ROWS not in kinds:
         kinds -= {"dpo", "sft"}
     elif {"dpo", "sft"} <= kinds:
-        by: str | None = getattr(config.recipe, "train", None)
-        kinds -= {"sft"} if by == "dpo" else {"dpo"} if by == "rs" else set[str]()
+        by = _objectives(config)
+        kinds -= {"sft"} if by == {"dpo"} else {"dpo"} if by == {"rs"} else set[str]()
     if kinds & {"ppo", "quark"}:
         kinds.discard("reward")
     return tuple(method for method in METHODS if method in kinds)
+
+
+def _objectives(config: RunConfig) -> set[str]:
+    """Return what the iterations of a run train by, as the recipe's settings say."""
+    settings = config.recipe
+    if isinstance(settings, Scheduled):
+        return {settings.objective(number) for number in range(1, max(config.iterations, 1) + 1)}
+    return {str(getattr(settings, "train", ""))}

@@ -132,9 +132,10 @@ def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
 
 
 def _tasks(found: IterationVerdict) -> list[PolicyVerdict]:
-    """Return the tasks whose held-out prompts are surely worse."""
-    own = [r for r in found.rows if (r.split, r.against, r.scope) == (HELD_OUT, "initial", "task")]
-    return [row for row in own if row.high is not None and row.high < 0]
+    """Return the exams and tasks whose held-out prompts are surely worse."""
+    own = [r for r in found.rows if (r.split, r.against) == (HELD_OUT, "initial")]
+    named = [row for scope in ("exam", "task") for row in own if row.scope == scope]
+    return [row for row in named if row.high is not None and row.high < 0]
 
 
 def _models(found: RunVerdict) -> Iterator[str]:

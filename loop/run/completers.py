@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...configs.completion import CompletionConfig
-from ...configs.recipes import Graded
+from ...configs.recipes import Annotated, Completed, Graded
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
 from ...configs.variants import variants
@@ -12,6 +12,8 @@ from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .model_pool import ModelPool, PoolModel, load_pool
 from .models import is_rewarded
+
+DEFAULT = CompletionConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,28 +46,33 @@ class Completers:
         }
 
 
-def completes(config: RunConfig) -> bool:
-    """Whether a run's recipe asks a pool of models for completions."""
+def grades(config: RunConfig) -> bool:
+    """Whether a run's recipe has completions graded."""
     return isinstance(config.recipe, Graded) and not is_rewarded(config)
+
+
+def completes(config: RunConfig) -> bool:
+    """Whether a run's recipe asks a pool of models: to have answers graded, or compared.
+
+    Those that are compared are the policy's own samples until a pool is named.
+    """
+    named = config.completion.pool != DEFAULT.pool
+    compares = isinstance(config.recipe, Annotated) and not is_rewarded(config)
+    return grades(config) or (compares and named)
 
 
 def completers_of(config: RunConfig) -> Completers | None:
     """Read the pool and the mix of a run that completes prompts by a pool; None for any other.
 
     Raises:
-        ConfigError: if a file cannot be used, or a model of the pool has no place; if a pool is
-            configured for a recipe that asks none.
+        ConfigError: if a file cannot be used, or a model of the pool has no place; if something is
+            configured for a recipe that has no use for it.
     """
-    if not isinstance(config.recipe, Graded) and config.completion != CompletionConfig():
-        changed = config.completion.model_dump(exclude_defaults=True)
-        able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Graded)))
-        raise ConfigError(
-            f"{' and '.join(f'completion.{name}' for name in changed)} would change nothing: "
-            f"{config.recipe.name} asks the policy alone; leave it out, or choose one of {able}"
-        )
+    _require_use(config)
     if not completes(config):
         return None
-    pool, mix = load_pool(config.completion.pool), load_mix(config.completion.principles)
+    pool = load_pool(config.completion.pool)
+    mix = load_mix(config.completion.principles) if grades(config) else None
     unplaced = [model.name for model in pool.models if model.model is None]
     if unplaced:
         raise ConfigError(
@@ -76,3 +83,21 @@ def completers_of(config: RunConfig) -> Completers | None:
     for model in pool.models:
         hide_secrets_of(model)
     return Completers(pool=pool, mix=mix)
+
+
+def _require_use(config: RunConfig) -> None:
+    """Refuse what a recipe does not look at: principles where none are given, a pool of no use."""
+    changed = config.completion.model_dump(exclude_defaults=True)
+    if isinstance(config.recipe, Graded):
+        return
+    if isinstance(config.recipe, Completed):
+        changed.pop("pool", None)
+        why, kind = "gives its models no principles", Graded
+    else:
+        why, kind = "asks the policy alone", Graded if "principles" in changed else Completed
+    if changed:
+        able = ", ".join(sorted(n for n, other in variants().items() if issubclass(other, kind)))
+        raise ConfigError(
+            f"{' and '.join(f'completion.{name}' for name in changed)} would change nothing: "
+            f"{config.recipe.name} {why}; leave it out, or choose one of {able}"
+        )

@@ -42,6 +42,10 @@ T = TypeVar(
 D = TypeVar("D", Pair, Demonstration)
 
 
+SAYS_NOTHING = ("family", "cluster", "exam", "part")
+"""Fields by which prompts are counted, or are chosen: an answer does not depend on them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """A planned stage: `identity` hashes what it computes, and from what."""
@@ -160,4 +164,4 @@ def content_key(prompts: Sequence[Prompt]) -> str:
 
 def _said_by(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
-    return {name: value for name, value in fields.items() if name not in ("family", "cluster")}
+    return {name: value for name, value in fields.items() if name not in SAYS_NOTHING}

@@ -30,7 +30,16 @@ from ...policies.workers.open import engine_kind, open_engine, open_entailment, 
 from ...stores.keys import Json
 from .loaded_models import LoadedModels
 from .model_pool import PoolModel
-from .served import TINY_MODELS, Served, engine_name, identified, is_endpoint, is_like, located
+from .served import (
+    TINY_MODELS,
+    Served,
+    engine_name,
+    identified,
+    is_endpoint,
+    is_like,
+    located,
+    named_start,
+)
 from .tenants import Premises
 from .turns import Tenant
 
@@ -53,6 +62,7 @@ def is_rewarded(config: RunConfig) -> bool:
 class Models:
     """Opens models on demand, keeps them for as long as they are of use, closes them at the end.
 
+    `reward_start` is the model that a reward model begins as, where that is not M_0.
     `training_bytes` is what the run's trainings need of a device at the most.
     """
 
@@ -60,6 +70,7 @@ class Models:
     logs: Path
     initial: Served
     reward_id: str | None
+    reward_start: Served | None = None
     judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
@@ -102,6 +113,7 @@ class Models:
             logs=logs,
             initial=identified(config.policy.model, config.policy.engine),
             reward_id=reward,
+            reward_start=named_start(config.training.reward),
             judging={name: _judge(config, name) for name in JUDGES if name in asked},
             annotators={role: _annotator(config, role) for role in roles},
             completers={model.name: _completer(model) for model in completers},

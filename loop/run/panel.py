@@ -10,7 +10,12 @@ from ...configs.annotation import AnnotatorModel, Role
 from ...configs.engines import NO_MODEL
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.annotators.annotator_pool import Annotator, AnnotatorPool, load_pool
+from ...critics.annotators.annotator_pool import (
+    AnnotatorPool,
+    AnyAnnotator,
+    PublishedAnnotator,
+    load_pool,
+)
 from ...stores.keys import Json
 from ..data.cycles import require_few_answers
 from .models import is_endpoint, is_rewarded
@@ -27,7 +32,7 @@ class Panel:
     flip_probability: float
 
     @property
-    def annotators(self) -> tuple[Annotator, ...]:
+    def annotators(self) -> tuple[AnyAnnotator, ...]:
         """The annotators, those of one model side by side, so that each is loaded once."""
         return tuple(sorted(self.pool.annotators, key=lambda annotator: annotator.role))
 
@@ -53,6 +58,7 @@ class Panels:
         if not (annotated or assessed):
             return NOBODY
         pool = _as_served(load_pool(config.annotation.pool), config)
+        _require_guardable(pool, config)
         if annotated:
             require_few_answers(config)
         return cls(
@@ -80,7 +86,12 @@ NOBODY = Panels(training=None, evaluation=None)
 
 
 def annotates(config: RunConfig) -> bool:
-    """Whether a run's recipe learns from comparisons."""
+    """Whether a run's recipe learns from comparisons that annotators of a pool make."""
+    return compares(config) and not config.annotation.source
+
+
+def compares(config: RunConfig) -> bool:
+    """Whether a run's recipe learns from comparisons, whoever makes them."""
     return isinstance(config.recipe, Annotated) and not is_rewarded(config)
 
 
@@ -104,6 +115,21 @@ def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
     return Panel(pool=pool.only(config.annotation.single), flip_probability=0.0)
 
 
+def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
+    """Refuse to guard prompts that are shown as they were published.
+
+    Raises:
+        ConfigError: if an annotator has such a prompt, and the run guards its judges.
+    """
+    published = [a.name for a in pool.annotators if isinstance(a, PublishedAnnotator)]
+    if published and config.guard:
+        raise ConfigError(
+            f"annotation.pool {pool.name}: {published[0]} is asked by a published prompt, which "
+            "has no place for a guard against texts that forge verdicts: set guard=false, or "
+            "choose annotation.pool=alpacafarm"
+        )
+
+
 def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
     """Return a pool in which no annotator at an endpoint biases tokens that are named by texts.
 
@@ -113,7 +139,7 @@ def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
         ConfigError: if an annotator of another pool would need it.
     """
     hosted = load_pool(HOSTED) if config.annotation.pool == SHIPPED else None
-    served = list[Annotator]()
+    served = list[AnyAnnotator]()
     for annotator in pool.annotators:
         texts = [token for token, _ in annotator.logit_bias if isinstance(token, str)]
         elsewhere = texts and _is_elsewhere(config.annotation.model_of(annotator.role))

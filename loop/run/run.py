@@ -28,6 +28,7 @@ from .completers import Completers
 from .flow import Flow
 from .fork import Fork
 from .handles import Planned
+from .labels import Labels
 from .models import CRITIC, Models, Served
 from .panel import NOBODY, Panels
 from .prices import Prices
@@ -70,9 +71,10 @@ class Work:
 class Run:
     """The store, the models and the judges of one run.
 
-    `parts` are the names of the parts of the prompts that the recipe uses. `retry` are the stages,
-    by iteration and label, whose unread judgements are asked for again. `trainer` stands in for the
-    one that trains in a child process.
+    `parts` are the names of the parts of the prompts that the recipe uses, `labels` what it learns
+    from in place of its annotators' comparisons. `retry` are the stages, by iteration and label,
+    whose unread judgements are asked for again. `trainer` stands in for the one that trains in a
+    child process.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Run:
     filters: Filters = EVERYTHING
     parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+    labels: Labels | None = None
     fork: Fork | None = None
     trainer: Trainer | None = None
     budget: Budget = field(init=False)

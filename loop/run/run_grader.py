@@ -1,8 +1,8 @@
-"""Who grades in a run: nobody, unless its recipe asks a pool of models for completions."""
+"""Who grades in a run: nobody, unless its recipe has completions graded."""
 
 from ...configs.schema import RunConfig
 from ...critics.grading.grader import Grader
-from .completers import completes
+from .completers import grades
 
 
 def grader_of(config: RunConfig) -> Grader | None:
@@ -11,4 +11,4 @@ def grader_of(config: RunConfig) -> Grader | None:
     Raises:
         ConfigError: if its templates cannot be used.
     """
-    return Grader.from_config(config.grading) if completes(config) else None
+    return Grader.from_config(config.grading) if grades(config) else None

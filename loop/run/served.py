@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...configs.load import semantic
+from ...configs.methods import RewardTraining
 from ...configs.schema import ConfigError, EngineConfig
 from ...policies.engines.chat_template import require_template
 from ...policies.engines.engine import EngineError
@@ -111,6 +112,23 @@ def identified(model: str, engine: EngineConfig) -> Served:
         location=location,
         engine=engine,
     )
+
+
+def named_start(settings: RewardTraining) -> Served | None:
+    """Return the model that a reward model begins as, where one is named.
+
+    Raises:
+        ConfigError: for an endpoint, whose weights are not here.
+        EngineError: for a folder that holds no model, or none that has a prompt form.
+    """
+    if settings.model is None:
+        return None
+    if is_endpoint(settings.model):
+        raise ConfigError(
+            f"training.reward.model={settings.model}: the weights of an endpoint are not here; "
+            "name the folder of a model"
+        )
+    return identified(settings.model, EngineConfig(template=settings.template))
 
 
 def engine_name(served: Served) -> str:

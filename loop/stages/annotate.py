@@ -5,14 +5,15 @@ that were read beside it. It is never guessed: after the last reply it is stored
 reason and the raw reply.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 from ...configs.annotation import Keying, Ordering
-from ...critics.annotators.annotator_pool import Annotator
-from ...critics.annotators.comparison import Comparison, ask
+from ...critics.annotators.annotator_pool import AnyAnnotator
+from ...critics.annotators.ask_annotator import ask_annotator
+from ...critics.annotators.comparison import Comparison
 from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.annotators.simulate import assign, reconciled
 from ...critics.judge import Status
@@ -20,6 +21,7 @@ from ...policies.engines.engine import Completion, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Order, Preference
+from ..data.prompt_rows import parted_input
 from ..run.lines import EngineLine
 from ..run.models import Served
 from ..run.panel import Panel
@@ -74,7 +76,7 @@ class Annotating:
     iteration: int
     verb: Verb
     panel: Panel
-    annotator: Annotator
+    annotator: AnyAnnotator
     matched: Callable[[int], Sequence[Match]]
     order: Ordering
     keyed_on: Keying
@@ -95,6 +97,7 @@ class Annotating:
             "flip_probability": self.panel.flip_probability,
             "keyed_on": self.keyed_on,
             "order": self.order,
+            **({"input": "apart"} if self._shows_inputs else {}),
             **guard_params(self.run),
         }
 
@@ -170,8 +173,11 @@ class Annotating:
         """
         size = 1 if replies.had else self.annotator.batch_size
         showings = [
-            [self._comparison(task, task.orders[n]) for task in tasks if n < len(task.orders)]
+            alike
             for n in range(2)
+            for alike in _by_input(
+                [self._comparison(task, task.orders[n]) for task in tasks if n < len(task.orders)]
+            )
         ]
         return [
             PairInquiry(
@@ -188,17 +194,34 @@ class Annotating:
         about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
         seed = derive_seed(self.run.config.seed, "annotate", about, number)
         name = row_id("ask", about)
-        return Posed(ask(self.annotator, pairs, self.run.guard(name)), name, seed)
+        question = ask_annotator(self.annotator, pairs, self.run.guard(name))
+        return Posed(question, name, seed)
 
     def _comparison(self, task: Task, order: Order) -> Comparison:
         first, second = task.match.first, task.match.second
+        asked = self.run.prompts[first.prompt_id].instruction
+        instruction, given = asked, None
+        if self._shows_inputs:
+            instruction, given = parted_input(asked)
         return Comparison(
-            prompt=self.run.prompts[first.prompt_id].instruction,
+            prompt=instruction,
             first=first.text,
             second=second.text,
             key=task.row.preference_id,
             order=order,
+            input=given,
         )
+
+    @property
+    def _shows_inputs(self) -> bool:
+        """Whether prompts keep apart what an instruction is about."""
+        return self.run.config.prompts.input == "headed"
+
+
+def _by_input(comparisons: Sequence[Comparison]) -> Iterator[list[Comparison]]:
+    """Give the pairs without an input, then those with one: each kind has a form of prompt."""
+    for with_input in (False, True):
+        yield [one for one in comparisons if bool(one.input) == with_input]
 
 
 def _heard(task: Task, said: Mapping[tuple[str, str], PairInquiry]) -> Preference:

@@ -23,6 +23,7 @@ from ...stores.records import (
     Grade,
     Preference,
     PromptReview,
+    Receipt,
     storable,
 )
 from ..run.lines import EngineLine, engine_sampling
@@ -120,11 +121,12 @@ def ask_judge(
     *,
     work: Callable[[Unit], Sequence[A]],
     rows: Callable[[Unit, Sequence[A]], Sequence[Judgement]],
+    noted: Callable[[Sequence[A]], Sequence[Receipt]] = lambda _: (),
 ) -> None:
     """Ask a judge what a stage owes.
 
     `work` gives what is asked for a unit when its turn has come, and `rows` what is stored of it
-    once it is settled.
+    once it is settled, with the receipts that are `noted` of what was not asked.
 
     Raises:
         UnreadRepliesError: if too many of the replies cannot be read.
@@ -132,7 +134,7 @@ def ask_judge(
     run, count = line.run, ReplyCount()
 
     def commit(unit: Unit, asked: Sequence[A], cost: Advance) -> None:
-        commit_judgements(stage, unit, row_type, rows(unit, asked), cost)
+        commit_judgements(stage, unit, row_type, rows(unit, asked), cost, noted(asked))
         for one in asked:
             for reading in one.readings if one.attempts else ():
                 count.add(reading.status, one.text)
@@ -180,7 +182,9 @@ def commit_judgements(
     row_type: type[Judgement],
     rows: Sequence[Judgement],
     cost: Advance,
+    noted: Sequence[Receipt] = (),
 ) -> None:
     """Commit what was said for a unit, and count what could not be read."""
     unread = sum(row.status not in WAS_READ for row in rows)
-    stage.commit(unit, {row_type: rows}, replace(cost, rows=len(rows), unscored=unread))
+    told = {Receipt: noted} if noted else {}
+    stage.commit(unit, {row_type: rows, **told}, replace(cost, rows=len(rows), unscored=unread))

@@ -5,8 +5,11 @@ answer good. So pairs are put into buckets by the absolute difference of their a
 in each bucket as many are kept whose preferred answer is the longer one as are kept of the others:
 a random surplus is left out. Pairs of equal length teach nothing about it and are all kept.
 
-Lengths are tokens, as the engine counted them when it sampled. Nobody counted those of an answer
-from elsewhere: a pair with such an answer is measured in words, on both sides.
+Lengths are tokens of M_0's tokenizer: as the engine counted them where M_0's own one sampled both
+answers, else counted here in both texts. What other models and endpoints report is in tokens of
+their own, and counts what nobody is shown, such as reasoning. Where M_0 is an endpoint, whose
+tokenizer is not at hand, lengths are about so many tokens, by their characters: three bytes of
+UTF-8 each, so that a Chinese character counts as one and three Latin letters do.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +19,11 @@ from itertools import zip_longest
 
 import polars as pl
 
+from ...policies.engines.token_count import TokenCount, about, token_count
 from ...policies.trainers.length_bias import LengthBucket, bucket_of
 from ...stores.frames import as_arrow, as_frame, empty
 from ...stores.journal_reader import Unit
-from ...stores.keys import derive_seed, digest
+from ...stores.keys import Json, derive_seed, digest
 from ...stores.records import Candidate, Pair, Receipt
 from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, receipts
@@ -27,13 +31,13 @@ from ..data.training_rows import balanced_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
+from ..run.served import is_endpoint
 
 BALANCE = Verb("balance")
 FILTER = "balance_length"
 LONGER_WINS, LONGER_LOSES, EQUAL = "longer_wins", "longer_loses", "equal"
 """On which side of its bucket a pair is: a surplus is dropped for this reason."""
-SIDES, UNITS = ("chosen", "rejected"), ("tokens", "words")
-WORD = r"\S+"
+SIDES = ("chosen", "rejected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +54,20 @@ def balanced(
 ) -> Rows[Pair]:
     """Commit the pairs that are kept, under the rule `RULE/balanced`; as they are if that is off.
 
-    `candidates` are those that the pairs were made of, None if nobody counted their tokens. The
-    rows keep their chunks, though which are kept depends on all of them.
+    `candidates` are those that the pairs were made of, None if they are from elsewhere. The rows
+    keep their chunks, though which are kept depends on all of them.
     """
     config = it.run.config.pairs
     if not config.balance_length:
         return pairs
     balancing = _Balancing(it=it, pairs=pairs, candidates=candidates)
     read = (pairs,) if candidates is None else (pairs, candidates)
-    work = it.work(BALANCE, {"bucket_width": config.bucket_width}, *read)
+    params: dict[str, Json] = {"bucket_width": config.bucket_width}
+    if candidates is None or _served(it) or _others(it):
+        # What M_0's own engine counted has the key that it had before anything was counted here.
+        exact = balancing.count is not about
+        params["counted_by"] = it.run.models.initial.identity if exact else about.__name__
+    work = it.work(BALANCE, params, *read)
 
     def reads() -> list[tuple[str, ...]]:
         chunks = work.reads()
@@ -70,6 +79,19 @@ def balanced(
         return {Pair: as_arrow(rows), Receipt: told}
 
     return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
+
+
+def _served(it: Iteration) -> bool:
+    """Whether M_0 is an endpoint: its tokenizer is not at hand, and its counts are its own."""
+    initial = it.run.models.initial
+    kind = initial.engine.kind
+    return kind == "openai" or (kind == "auto" and is_endpoint(initial.location))
+
+
+def _others(it: Iteration) -> list[str]:
+    """Return the models besides the policy that answer the run's prompts."""
+    completers = it.run.completers
+    return [] if completers is None else [model.name for model in completers.others]
 
 
 def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:
@@ -113,6 +135,11 @@ class _Balancing:
     pairs: Rows[Pair]
     candidates: Rows[Candidate] | None
 
+    @cached_property
+    def count(self) -> TokenCount:
+        """How the tokens of a text are counted."""
+        return token_count(self.it.run.models.initial.location)
+
     def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[Receipt]]:
         """Return the pairs of a chunk that are kept, under their new ids, and the receipts."""
         rows = pl.concat(self._tables(self.pairs, chunk))
@@ -143,7 +170,7 @@ class _Balancing:
         """Return `pair_id` and `longer` of a chunk's pairs."""
         counts = self._counts(chunk)
         pairs = pl.concat(self._tables(self.pairs, chunk)).select(
-            "pair_id", "chosen_id", "rejected_id", *(_words(side) for side in SIDES)
+            "pair_id", "chosen_id", "rejected_id", *(_text(side) for side in SIDES)
         )
         for side in SIDES:
             of = counts.select(
@@ -151,15 +178,36 @@ class _Balancing:
                 pl.col("completion_tokens").alias(f"{side}_tokens"),
             )
             pairs = pairs.join(of, on=f"{side}_id", how="left", maintain_order="left")
-        return pairs.select("pair_id", longer=_longer())
+        longer = pl.col("chosen_tokens") - pl.col("rejected_tokens")
+        pairs = pairs.select("pair_id", *SIDES, longer=longer)
+        counted = pairs.filter(pl.col("longer").is_not_null())
+        others = pairs.filter(pl.col("longer").is_null())
+        found = others.with_columns(longer=pl.Series(self._longer(others), dtype=pl.Int64))
+        return pl.concat([counted, found]).select("pair_id", "longer")
+
+    def _longer(self, pairs: pl.DataFrame) -> list[int]:
+        """Return |y_w| - |y_l| of pairs, each text counted once."""
+        sides = [pairs[side].to_list() for side in SIDES]
+        tokens = {text: self.count(text) for text in {*sides[0], *sides[1]}}
+        return [tokens[one] - tokens[other] for one, other in zip(*sides, strict=True)]
 
     def _counts(self, chunk: int) -> pl.DataFrame:
-        """Return how many tokens the candidates of a chunk have, those that were counted."""
+        """Return how many tokens candidates of a chunk have by M_0's tokenizer, where it counted.
+
+        The count of an answer that was thought about holds what is no part of the answer.
+        """
         wanted = ("candidate_id", "completion_tokens")
-        if self.candidates is None:
+        if self.candidates is None or _served(self.it):
             return empty("candidates").select(wanted)
-        found = pl.concat(table.select(wanted) for table in self._tables(self.candidates, chunk))
-        return found.unique("candidate_id").filter(pl.col("completion_tokens") > 0)
+        own = (
+            (pl.col("completion_tokens") > 0)
+            & pl.col("reasoning").is_null()
+            & ~pl.col("model").is_in(_others(self.it))
+        )
+        found = pl.concat(
+            table.filter(own).select(wanted) for table in self._tables(self.candidates, chunk)
+        )
+        return found.unique("candidate_id")
 
     def _tables(self, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> Iterator[pl.DataFrame]:
         store = self.it.run.store
@@ -167,14 +215,7 @@ class _Balancing:
             yield as_frame(store.table(rows.row_type, stage.key(store.journal, chunk)))
 
 
-def _words(side: str) -> pl.Expr:
-    """Return how many words an answer of a pair has."""
+def _text(side: str) -> pl.Expr:
+    """Return the text of an answer of a pair."""
     content = pl.element().struct.field("content")
-    words = pl.col(side).list.eval(content.str.count_matches(WORD)).list.sum()
-    return words.cast(pl.Int64).alias(f"{side}_words")
-
-
-def _longer() -> pl.Expr:
-    """Return |y_w| - |y_l| in tokens, or in words where a side has no count of tokens."""
-    tokens, words = (pl.col(f"chosen_{unit}") - pl.col(f"rejected_{unit}") for unit in UNITS)
-    return tokens.fill_null(words)
+    return pl.col(side).list.eval(content).list.join("\n")

@@ -7,7 +7,7 @@ asks only it again; who answers which prompt is drawn beforehand (`assigning`).
 from dataclasses import replace
 
 from ...configs.load import semantic
-from ...configs.recipes import Graded
+from ...configs.recipes import Completed
 from ...configs.schema import SamplingConfig
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -113,4 +113,4 @@ def _draws(
 
 
 ASKS: Asks = {complete: ("completion",)}
-NEEDS: Needs = {complete: (Graded,)}
+NEEDS: Needs = {complete: (Completed,)}

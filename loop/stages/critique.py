@@ -6,15 +6,17 @@ raw reply.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from ...configs.critic import CriticKind
 from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import AspectRating, Candidate, Critique, FinishReason
+from ...stores.records import AspectRating, Candidate, Critique, FinishReason, Receipt
 from ..data.judged_candidates import VERIFIED, VERIFIER
+from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
@@ -24,7 +26,6 @@ from ..run.run import Run, Verb
 from ..run.stage import Stage
 from ..run.stage_places import MAIN_THREAD, Places
 from .ask_judge import (
-    JudgeInquiry,
     Posed,
     Replies,
     RepliesOf,
@@ -33,6 +34,7 @@ from .ask_judge import (
     judge_line,
     judge_params,
 )
+from .equal_answers import SharedInquiry, asked_once, equal_params, sharing_receipts
 from .retry_unscored import judged
 
 CRITIQUE = Verb("critique", semantics=2)
@@ -43,6 +45,7 @@ UNASKED: Mapping[FinishReason, Status] = {
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
 """Candidates without an answer that could be critiqued, and the status of their critique."""
+CandidateInquiry = SharedInquiry[Candidate, AspectRatings]
 
 
 def critique(
@@ -55,17 +58,20 @@ def critique(
     temperature of their own.
     """
     count = it.run.config.critic.samples if samples is None else samples
-    stages = tuple(_critiqued(it, candidates, number) for number in range(1, count + 1))
+    stages = tuple(critiqued(it, candidates, number) for number in range(1, count + 1))
     return Rows(row_type=Critique, stages=stages)
 
 
-def _critiqued(it: Iteration, candidates: Rows[Candidate], sample: int) -> Planned:
+def critiqued(
+    it: Iteration, candidates: Rows[Candidate], sample: int, *, verifiable: bool | None = None
+) -> Planned:
     """Commit one critique a candidate: the first of each, or another."""
     judging = Judging(
         run=it.run,
         iteration=it.number,
         candidates=lambda chunk: it.chunk(candidates, chunk),
         sample=sample,
+        verifiable=verifiable,
     )
     owed = it.work(CRITIQUE, judging.params, candidates)
     label = sampled_again(f"critique:{candidates.label}", sample)
@@ -77,13 +83,16 @@ class Judging:
     """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
 
     `candidates` gives those of a chunk, when it is its turn. `sample` numbers the critiques of a
-    candidate.
+    candidate. `by` is who judges, if not whom the configuration names; only candidates are judged
+    whose prompts are `verifiable`, or are not, where that is said.
     """
 
     run: Run
     iteration: int
     candidates: Callable[[int], Sequence[Candidate]]
     sample: int = FIRST
+    by: CriticKind | None = None
+    verifiable: bool | None = None
 
     @property
     def attempts(self) -> int:
@@ -93,19 +102,21 @@ class Judging:
     @property
     def params(self) -> Json:
         """What the keys of the stage hold: all that its rows depend on besides the candidates."""
-        replies = {} if self.run.config.critic.kind == "verifier" else {"attempts": self.attempts}
-        return {**self.identity, **replies}
+        replies = {} if self._kind == "verifier" else {"attempts": self.attempts}
+        about = {} if self.verifiable is None else {"verifiable": self.verifiable}
+        return {**self.identity, **replies, **about}
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
         """What a critique depends on besides its candidate and the number of replies."""
         config = self.run.config.critic
-        judge: dict[str, Json] = {"kind": config.kind}
-        if config.kind != "feedback":
+        judge: dict[str, Json] = {"kind": self._kind}
+        if self._kind != "feedback":
             judge["verifier"] = self._verifier.digest
-        if config.kind != "verifier":
+        if self._kind != "verifier":
             judge["critic"] = self.run.critic.digest
             judge |= judge_params(self.run, self.run.models.feedback, config)
+            judge |= equal_params(config.equal_answers)
         if self.sample > FIRST:
             judge["sample"], judge["temperature"] = self.sample, config.samples_temperature
         return judge
@@ -113,7 +124,7 @@ class Judging:
     @property
     def where(self) -> Places:
         """Where the critic is asked; the verifier, and above all the user's own, runs here."""
-        kind = self.run.config.critic.kind
+        kind = self._kind
         if kind == "verifier":
             return MAIN_THREAD
         asked = self.run.places.of(self.run.models.feedback)
@@ -123,20 +134,36 @@ class Judging:
     def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
         """Critique what the stage owes; the verifier needs no replies."""
         config = self.run.config.critic
-        if config.kind == "verifier":
+        if self._kind == "verifier":
             for unit in stage.units():
-                candidates = self.candidates(unit.chunk)
-                verdicts = self._verdicts(candidates)
-                rows = [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
-                commit_judgements(stage, unit, Critique, rows, Advance())
+                commit_judgements(stage, unit, Critique, self.verified(unit.chunk), Advance())
         else:
             ask_judge(
                 judge_line(self.run, self.run.models.feedback, config, temperature=self._warmth),
                 stage,
                 Critique,
-                work=lambda u: [self._asked(c, replies(u)) for c in self.candidates(u.chunk)],
+                work=lambda unit: self._asked(self._judged(unit.chunk), replies(unit)),
                 rows=lambda unit, asked: self._critiques(asked, replies(unit)),
+                noted=self._noted,
             )
+
+    def verified(self, chunk: int) -> list[Critique]:
+        """Return the verifier's verdicts on a chunk, as critiques."""
+        candidates = self._judged(chunk)
+        verdicts = self._verdicts(candidates)
+        return [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
+
+    @property
+    def _kind(self) -> CriticKind:
+        return self.by or self.run.config.critic.kind
+
+    def _judged(self, chunk: int) -> Sequence[Candidate]:
+        """Return the candidates of a chunk that are judged."""
+        found, run = self.candidates(chunk), self.run
+        if self.verifiable is None:
+            return found
+        can = run.verifier.can_verify
+        return [c for c in found if can(run.prompts[c.prompt_id]) == self.verifiable]
 
     @property
     def _warmth(self) -> float | None:
@@ -158,14 +185,33 @@ class Judging:
         return row_id("crit", [candidate.candidate_id, self.identity])
 
     def _asked(
-        self, candidate: Candidate, replies: Replies[Critique]
-    ) -> JudgeInquiry[Candidate, AspectRatings]:
-        kept = replies.kept([self._critique_id(candidate)])
-        if kept or candidate.finish_reason in UNASKED:
-            return JudgeInquiry(subject=candidate, pose=self._pose)
-        return JudgeInquiry(
-            subject=candidate, pose=self._pose, most=replies.most, attempts=replies.had
-        )
+        self, candidates: Sequence[Candidate], replies: Replies[Critique]
+    ) -> list[CandidateInquiry]:
+        """Ask about each candidate that was answered, once where several say the same."""
+        answered = [c for c in candidates if c.finish_reason not in UNASKED]
+        shown, equal = asked_once(answered, self.run.config.critic.equal_answers)
+        named = frozenset(candidate.candidate_id for candidate in shown)
+        found = list[CandidateInquiry]()
+        for candidate in candidates:
+            name = candidate.candidate_id
+            if name in named:
+                of = {name: equal[name]} if name in equal else {}
+                asked = CandidateInquiry(subject=candidate, pose=self._pose, equal=of)
+                kept = replies.kept(self._ids(asked))
+                again = replace(asked, most=replies.most, attempts=replies.had)
+                found.append(asked if kept else again)
+            elif candidate.finish_reason in UNASKED:
+                found.append(CandidateInquiry(subject=candidate, pose=self._pose))
+        return found
+
+    def _ids(self, asked: CandidateInquiry) -> list[str]:
+        """Return the ids of all critiques that are made of a reply."""
+        return [self._critique_id(candidate) for candidate, _ in asked.sharing(asked.subject)]
+
+    def _noted(self, asked: Sequence[CandidateInquiry]) -> list[Receipt]:
+        fates = {KEPT: [one.subject.candidate_id for one in asked]}
+        how = self.run.config.critic.equal_answers
+        return sharing_receipts(self.iteration, "critique", how, asked, fates)
 
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
@@ -177,32 +223,43 @@ class Judging:
         return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
 
     def _critiques(
-        self, asked: Sequence[JudgeInquiry[Candidate, AspectRatings]], replies: Replies[Critique]
+        self, asked: Sequence[CandidateInquiry], replies: Replies[Critique]
     ) -> list[Critique]:
-        beside: list[tuple[AspectRating, ...]] = [()] * len(asked)
-        if self.run.config.critic.kind == "both":
-            beside = [_rated(verdict) for verdict in self._verdicts([a.subject for a in asked])]
+        beside: Mapping[str, tuple[AspectRating, ...]] = {}
+        if self._kind == "both":
+            told = [c for one in asked for c, _ in one.sharing(one.subject)]
+            verdicts = zip(told, self._verdicts(told), strict=True)
+            beside = {c.candidate_id: _rated(verdict) for c, verdict in verdicts}
         return [
             row
-            for one, verified in zip(asked, beside, strict=True)
-            for row in replies.kept([self._critique_id(one.subject)])
-            or [self._critique(one, verified)]
+            for one in asked
+            for row in replies.kept(self._ids(one))
+            or [
+                self._critique(one, candidate, beside.get(candidate.candidate_id, ()))
+                for candidate, _ in one.sharing(one.subject)
+            ]
         ]
 
     def _critique(
-        self, asked: JudgeInquiry[Candidate, AspectRatings], verified: tuple[AspectRating, ...]
+        self,
+        asked: CandidateInquiry,
+        candidate: Candidate,
+        verified: tuple[AspectRating, ...],
     ) -> Critique:
-        prompt, critic = self.run.prompts[asked.subject.prompt_id], self.run.critic
+        """Return what is stored of a candidate: what was said of it, or of one that is equal."""
+        prompt, critic = self.run.prompts[candidate.prompt_id], self.run.critic
         (reading,) = asked.readings or unread(
-            UNASKED.get(asked.subject.finish_reason, Status.FAILED), critic.expected(prompt)
+            UNASKED.get(candidate.finish_reason, Status.FAILED), critic.expected(prompt)
         )
-        return self._row(asked.subject)(
+        shares = candidate is not asked.subject
+        return self._row(candidate)(
             critic=self.run.models.feedback.identity,
             aspects=reading.value + verified,
             text=asked.text,
             reference_used=critic.shows_reference(prompt),
             status=reading.status,
             attempts=asked.attempts,
+            same_as=self._critique_id(asked.subject) if shares else None,
         )
 
     def _verified(self, candidate: Candidate, verdict: Verdict) -> Critique:

@@ -7,6 +7,7 @@ nothing. A critic that learned them is asked so, with `guard` false.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
@@ -36,6 +37,8 @@ from ..run.run import Verb
 DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
 CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
+CRITIQUED_WITH_REFERENCE = "critique_with_reference"
+"""The rule of those whose question shows a reference, where they are told apart."""
 UNREADABLE = "unreadable"
 """The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
 
@@ -48,21 +51,30 @@ class Lessons(NamedTuple):
 
 
 def demonstrate_critiques(
-    it: Iteration, candidates: Rows[Candidate], critiques: Rows[Critique]
+    it: Iteration,
+    candidates: Rows[Candidate],
+    critiques: Rows[Critique],
+    *,
+    by_reference: bool = False,
 ) -> Rows[Demonstration]:
-    """Commit a demonstration of each critique that can be read."""
+    """Commit a demonstration of each critique that can be read.
+
+    With `by_reference`, those whose question shows a reference have a rule of their own.
+    """
 
     def make(unit: Unit) -> RowsByType:
         drafts = it.chunk(candidates, unit.chunk)
         said = it.chunk(critiques, unit.chunk)
         made = lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
+        rows = _told_apart(made.rows, said) if by_reference else made.rows
         return {
-            Demonstration: made.rows,
+            Demonstration: rows,
             Yield: as_arrow(_yields(drafts, made.rows, it.number)),
             Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
         }
 
-    params: Json = {"critic": it.run.critic.digest}
+    apart: Mapping[str, Json] = {"by_reference": True} if by_reference else {}
+    params: Json = {"critic": it.run.critic.digest, **apart}
     work = it.work(DEMONSTRATE_CRITIQUES, params, candidates, critiques)
     return it.rows(Demonstration, "demonstrate_critiques", work, make)
 
@@ -107,6 +119,17 @@ def _lesson(
         prompt=asked,
         completion=(Message(role="assistant", content=without_mark(critique.text)),),
     )
+
+
+def _told_apart(
+    rows: Sequence[Demonstration], critiques: Sequence[Critique]
+) -> list[Demonstration]:
+    """Return the lessons, by another rule where the question shows a reference."""
+    shown = {c.candidate_id for c in critiques if c.reference_used}
+    return [
+        replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in shown else row
+        for row in rows
+    ]
 
 
 def _yields(

@@ -6,18 +6,19 @@ about its aspect alone again.
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ...configs.recipes import Graded
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
-from ...critics.judge import Reading
+from ...critics.judge import Reading, Status
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Candidate, Grade, GradedAspect
+from ...stores.records import Candidate, FinishReason, Grade, GradedAspect, Receipt
 from ..data.principles import Principle
+from ..data.receipts import KEPT
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
@@ -26,7 +27,6 @@ from ..run.run import Run, Verb
 from ..run.stage import Stage
 from ..run.stage_places import Places
 from .ask_judge import (
-    JudgeInquiry,
     Posed,
     Replies,
     RepliesOf,
@@ -34,16 +34,21 @@ from .ask_judge import (
     judge_line,
     judge_params,
 )
+from .equal_answers import SharedInquiry, asked_once, equal_params, sharing_receipts
 from .retry_unscored import judged
 
 GRADE = Verb("grade", semantics=2)
-NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
+NOT_WRITTEN: Mapping[FinishReason, str] = {
+    "failed": Status.FAILED,
+    "overlong": Status.OVERLONG,
+    "truncated_thinking": Status.TRUNCATED_THINKING,
+}
 """How candidates end of which there is no text: their grades say so, and nobody is asked."""
 NOWHERE = -1
 
 Group = tuple[Candidate, ...]
 """Candidates that are graded together."""
-GroupInquiry = JudgeInquiry[Group, Appraisal]
+GroupInquiry = SharedInquiry[Group, Appraisal]
 
 
 def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
@@ -108,7 +113,15 @@ class Grading:
     def identity(self) -> Mapping[str, Json]:
         """What a grade depends on besides what is graded together and the number of replies."""
         params = judge_params(self.run, self._judge, self.run.config.grading)
-        return {"aspect": self.aspect, "grader": self.grader.digest(self.aspect), **params}
+        config = self.run.config.grading
+        cut = {} if config.cut_answers == "graded" else {"cut_answers": config.cut_answers}
+        return {
+            "aspect": self.aspect,
+            "grader": self.grader.digest(self.aspect),
+            **params,
+            **equal_params(config.equal_answers),
+            **cut,
+        }
 
     @property
     def where(self) -> Places:
@@ -122,7 +135,7 @@ class Grading:
             return [
                 row
                 for one in asked
-                for row in replies(unit).kept(self._ids(one.subject)) or self._rows(one)
+                for row in replies(unit).kept(self._ids(one)) or self._rows(one)
             ]
 
         ask_judge(
@@ -131,6 +144,7 @@ class Grading:
             Grade,
             work=lambda unit: self._asked(self.candidates(unit.chunk), replies(unit)),
             rows=rows,
+            noted=self._noted,
         )
 
     def pose(self, group: Group, attempt: int) -> Posed[Appraisal]:
@@ -163,60 +177,93 @@ class Grading:
     def _about(self, group: Group) -> Json:
         return [self.aspect, sorted(c.candidate_id for c in group)]
 
-    def _ids(self, group: Group) -> list[str]:
-        about = self._about(group)
-        return [row_id("grade", [c.candidate_id, about, self.identity]) for c in group]
+    def _id(self, candidate: Candidate, group: Group) -> str:
+        return row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
+
+    def _ids(self, asked: GroupInquiry) -> list[str]:
+        """Return the ids of all grades that are made of a reply."""
+        group = asked.subject
+        return [self._id(c, group) for shown in group for c, _ in asked.sharing(shown)]
+
+    def _untold(self, candidate: Candidate) -> str | None:
+        """Return why a candidate is not shown to the grader; None if it is."""
+        told = NOT_WRITTEN.get(candidate.finish_reason)
+        cut = candidate.finish_reason == "length"
+        left_out = cut and self.run.config.grading.cut_answers == "unscored"
+        return Status.TRUNCATED if left_out else told
 
     def _asked(
         self, candidates: Sequence[Candidate], replies: Replies[Grade]
     ) -> list[GroupInquiry]:
         """Ask about the candidates of each prompt, in the order in which prompts first appear."""
+        alone = self.aspect == "overall"
+        shown, equal = asked_once(
+            [candidate for candidate in candidates if self._untold(candidate) is None],
+            self.run.config.grading.equal_answers,
+            besides=lambda candidate: candidate.principle if alone else None,
+        )
         groups: dict[str, Group] = {}
-        for candidate in candidates:
-            if candidate.finish_reason not in NOT_WRITTEN:
-                alone = self.aspect == "overall"
-                name = candidate.candidate_id if alone else candidate.prompt_id
-                groups[name] = (*groups.get(name, ()), candidate)
+        for candidate in shown:
+            name = candidate.candidate_id if alone else candidate.prompt_id
+            groups[name] = (*groups.get(name, ()), candidate)
         asked = [
-            GroupInquiry(subject=group, pose=self.pose)
-            if replies.kept(self._ids(group))
-            else GroupInquiry(
-                subject=group, pose=self.pose, most=replies.most, attempts=replies.had
-            )
+            GroupInquiry(subject=group, pose=self.pose, equal=_of(group, equal))
             for group in groups.values()
         ]
-        return asked + [
-            GroupInquiry(
-                subject=(candidate,),
-                pose=self.pose,
-                readings=[Reading(candidate.finish_reason, Appraisal())],
-            )
-            for candidate in candidates
-            if candidate.finish_reason in NOT_WRITTEN
+        return [
+            *(
+                one
+                if replies.kept(self._ids(one))
+                else replace(one, most=replies.most, attempts=replies.had)
+                for one in asked
+            ),
+            *(
+                GroupInquiry(
+                    subject=(candidate,), pose=self.pose, readings=[Reading(told, Appraisal())]
+                )
+                for candidate in candidates
+                if (told := self._untold(candidate)) is not None
+            ),
         ]
 
+    def _noted(self, asked: Sequence[GroupInquiry]) -> list[Receipt]:
+        """Return how many candidates were shown, how many only share, and why others were not."""
+        fates: dict[str, list[str]] = {}
+        for one in asked:
+            for candidate in one.subject:
+                fates.setdefault(self._untold(candidate) or KEPT, []).append(candidate.candidate_id)
+        how = self.run.config.grading.equal_answers
+        return sharing_receipts(self.iteration, f"grade:{self.aspect}", how, asked, fates)
+
     def _rows(self, asked: GroupInquiry) -> Iterator[Grade]:
-        group, attempts, ids = asked.subject, asked.attempts, self._ids(asked.subject)
+        group, attempts = asked.subject, asked.attempts
         places = self.places(group, attempts - 1) if attempts else [NOWHERE]
-        for candidate, place, identity in zip(group, places, ids, strict=True):
-            reading, prompt = asked.readings[place], self.run.prompts[candidate.prompt_id]
-            yield Grade(
-                grade_id=identity,
-                candidate_id=candidate.candidate_id,
-                prompt_id=candidate.prompt_id,
-                iteration=self.iteration,
-                annotator=self._judge.identity,
-                aspect=self.aspect,
-                rating=reading.value.rating,
-                rationale=reading.value.rationale,
-                types=reading.value.types,
-                type_rationale=reading.value.type_rationale,
-                reference_used=self.grader.shows_reference(self.aspect, prompt),
-                order=place,
-                status=reading.status,
-                attempts=attempts,
-                text=asked.text,
-            )
+        for shown, place in zip(group, places, strict=True):
+            reading, prompt = asked.readings[place], self.run.prompts[shown.prompt_id]
+            for candidate, shares in asked.sharing(shown):
+                yield Grade(
+                    grade_id=self._id(candidate, group),
+                    candidate_id=candidate.candidate_id,
+                    prompt_id=candidate.prompt_id,
+                    iteration=self.iteration,
+                    annotator=self._judge.identity,
+                    aspect=self.aspect,
+                    rating=reading.value.rating,
+                    rationale=reading.value.rationale,
+                    types=reading.value.types,
+                    type_rationale=reading.value.type_rationale,
+                    reference_used=self.grader.shows_reference(self.aspect, prompt),
+                    order=place,
+                    status=reading.status,
+                    attempts=attempts,
+                    text=asked.text,
+                    same_as=self._id(shown, group) if shares else None,
+                )
+
+
+def _of(group: Group, equal: Mapping[str, Sequence[Candidate]]) -> dict[str, Sequence[Candidate]]:
+    """Return which candidates are equal to one of a group."""
+    return {c.candidate_id: equal[c.candidate_id] for c in group if c.candidate_id in equal}
 
 
 ASKS: Asks = {grade: ("grading",), grade_overall: ("grading",)}

@@ -10,7 +10,7 @@ from ...critics.judge import WAS_READ
 from ...stores.beside import smoked
 from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
 from ..data.judged_candidates import VERIFIER
-from ..data.splits import HELD_OUT
+from ..data.splits import HELD_OUT, is_measured_on
 from ..data.stage_names import named
 from .review_prompts import QUALITY, REVIEW
 
@@ -111,7 +111,8 @@ def kind_of(label: str) -> JudgementKind | None:
     if smoked(label):
         return None
     # Answers to prompts of the user's own are evaluated beside the loop, which never returns there.
-    if about.startswith(EVALUATED) and _answers(label) != f"{EVALUATED}{HELD_OUT}":
+    answers = _answers(label).removeprefix(EVALUATED)
+    if about.startswith(EVALUATED) and not is_measured_on(answers, HELD_OUT):
         return None
     return next((kind for kind in KINDS if {verb, label} & {*kind.stages}), None)
 

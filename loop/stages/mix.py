@@ -87,14 +87,12 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
     files = [Path(name) for name in names]
     if not files:
         return pairs
-    measuring = [p for p in it.run.prompts.values() if p.split != TRAIN]
     owed = Work(
         verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
             "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
-            "known": digest(sorted(it.run.prompts)),
-            "held_out": digest([as_json(prompt.messages) for prompt in measuring]),
+            **beside_params(it),
         },
         upstream=(),
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
@@ -103,11 +101,7 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
     def pay(stage: Stage) -> None:
         # Not `Run.make`: what a chunk takes of the files depends on the chunks before it.
         units = {unit.chunk: unit for unit in stage.owed}
-        taking = Taking(
-            iteration=it.number,
-            known=frozenset(it.run.prompts),
-            measuring={prompt.messages: UNTRAINED[prompt.split] for prompt in measuring},
-        )
+        taking = Taking.beside(it)
         for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
             stage.flow.admit()
             tables = taking.take(made)
@@ -118,20 +112,47 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
     return pairs + balanced(it, Rows(row_type=Pair, stages=(planned,)))
 
 
+def beside_params(it: Iteration) -> dict[str, Json]:
+    """Return what of a run's own prompts decides on which rows of files are taken."""
+    return {
+        "known": digest(sorted(it.run.prompts)),
+        "held_out": digest([as_json(prompt.messages) for prompt in _measuring(it)]),
+    }
+
+
+def _measuring(it: Iteration) -> list[Prompt]:
+    return [prompt for prompt in it.run.prompts.values() if prompt.split != TRAIN]
+
+
 @dataclass(slots=True, kw_only=True)
 class Taking:
     """Taking the rows of files into a run: each once, and none about a dev or held-out prompt.
 
     `known` are the ids of the prompts that the run has already, `measuring` what becomes of rows
-    about the prompts by which it is measured.
+    about the prompts by which it is measured. With `votes`, what is taken are the votes: a row
+    repeats another one only if all of its votes do, its pair is left to be decided, and a prompt
+    that its own row calls held out is not trained on either.
     """
 
     iteration: int
     known: frozenset[str]
     measuring: Mapping[tuple[Message, ...], str]
+    votes: bool = False
+    called: str = MIX
     _seen: set[tuple[type[StoredRow], str]] = field(
         default_factory=set[tuple[type[StoredRow], str]], init=False
     )
+
+    @classmethod
+    def beside(cls, it: Iteration, *, votes: bool = False, called: str = MIX) -> "Taking":
+        """Return the taking into a run beside its own prompts; its receipts are so `called`."""
+        return cls(
+            iteration=it.number,
+            known=frozenset(it.run.prompts),
+            measuring={prompt.messages: UNTRAINED[prompt.split] for prompt in _measuring(it)},
+            votes=votes,
+            called=called,
+        )
 
     def take(self, made: Sequence[Sequence[StoredRow]]) -> Tables:
         """Return the rows of some comparisons by type, with receipts; there is always `Pair`."""
@@ -141,9 +162,9 @@ class Taking:
             fate, name = self._fate(rows)
             fates.setdefault(fate, []).append(name)
             for row in rows if fate == KEPT else ():
-                if self._is_new(row):
+                if self._is_new(row) and not (self.votes and isinstance(row, Pair)):
                     tables.setdefault(type(row), []).append(row)
-        tables[Receipt] = list(receipts(self.iteration, MIX, "pairs", fates))
+        tables[Receipt] = list(receipts(self.iteration, self.called, "pairs", fates))
         return tables
 
     def _fate(self, rows: Sequence[StoredRow]) -> tuple[str, str]:
@@ -151,8 +172,9 @@ class Taking:
         prompt = next(row for row in rows if isinstance(row, Prompt))
         answers = {row.text.strip() for row in rows if isinstance(row, Candidate)}
         pair = _pair_in(rows)
-        if prompt.messages in self.measuring:
-            return self.measuring[prompt.messages], prompt.prompt_id
+        own = UNTRAINED.get(prompt.split) if self.votes else None
+        if measured := self.measuring.get(prompt.messages) or own:
+            return measured, prompt.prompt_id
         if "" in answers:
             return "empty", prompt.prompt_id
         # Where both sides are one text, some formats have nothing but the prompt to give.
@@ -160,7 +182,9 @@ class Taking:
             return "identical", prompt.prompt_id
         if pair is None or _tied(pair):
             return "undecided", prompt.prompt_id
-        return ("repeated" if (Pair, pair.pair_id) in self._seen else KEPT), pair.pair_id
+        told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
+        again = all((type(row), identity_of(row)) in self._seen for row in told)
+        return ("repeated" if again else KEPT), pair.pair_id
 
     def _is_new(self, row: StoredRow) -> bool:
         key = type(row), identity_of(row)
@@ -180,19 +204,19 @@ def in_chunks(files: Sequence[Path], iteration: int, count: int) -> Iterator[lis
 
 
 def comparisons(
-    path: Path, iteration: int, *, ids: PromptIds | None = None
+    path: Path, iteration: int, *, ids: PromptIds | None = None, forms: Sequence[str] = FORMS
 ) -> Iterator[list[StoredRow]]:
     """Give what each row of a file becomes, with the pair that its votes decide.
 
-    With `ids`, none of its prompts may have the id of another one.
+    With `ids`, none of its prompts may have the id of another one; `forms` are the formats.
 
     Raises:
         InputError: for anything that cannot be read as meant.
     """
     form = detected(path)
-    if form not in FORMS:
+    if form not in forms:
         what = "annotations of a run" if form == ANNOTATIONS else f"rows of {form}"
-        raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(FORMS)}")
+        raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(forms)}")
     make = Maker(
         source=path.name,
         scale=SCALES[FORMATS[form].scale],
@@ -207,7 +231,7 @@ def comparisons(
                 ids.is_new(row, next(r for r in made if isinstance(r, Prompt)), path, place)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        yield [*made, *_decided(made, make)]
+        yield [*made, *decided(made, make)]
 
 
 def _pair_in(rows: Sequence[StoredRow]) -> Pair | None:
@@ -220,7 +244,7 @@ def _tied(pair: Pair) -> bool:
     return chosen is not None and rejected is not None and chosen <= rejected
 
 
-def _decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
+def decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
     """Give the pair that most votes, of people if they voted, decide where the row has none."""
     every = [row for row in made if isinstance(row, Preference)]
     votes = [vote for vote in every if vote.annotator.startswith(TRUSTED)] or every

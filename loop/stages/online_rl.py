@@ -44,6 +44,8 @@ from .thoughts import turn_form
 from .train import TRAIN
 
 Method = Literal["ppo", "quark"]
+UNRULED = "missing_eos"
+"""Quark's setting that says nothing where it is none: cut samples are then like others."""
 VERBS: Mapping[Method, Verb] = {
     "ppo": Verb("ppo", semantics=2),
     "quark": Verb("quark", semantics=2),
@@ -52,6 +54,13 @@ PUBLISH = Verb("publish_step")
 ON_THE_WAY = "train:steps"
 """The stage of the policies that a training publishes on its way."""
 SHOWN = ("reward", "kl", "loss")
+
+
+def settings_params(settings: PPOTraining | QuarkTraining) -> Json:
+    """Return what of a method's settings can change its steps."""
+    told = semantic(settings)
+    unruled = isinstance(settings, QuarkTraining) and settings.missing_eos == "none"
+    return {name: value for name, value in told.items() if not (unruled and name == UNRULED)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +103,7 @@ class OnlineTraining:
             "policy": it.policy.params,
             "reference": it.run.models.initial.identity,
             "reward": self.scoring.identity,
-            "settings": semantic(whole_settings(self.settings)),
+            "settings": settings_params(whole_settings(self.settings)),
             "sampling": semantic(it.run.config.policy.sampling),
             **fit_params(training_fit(it.run)),
         }

@@ -72,7 +72,7 @@ def _params(how: Pairing, deciding: Deciding) -> Json:
 def binarise(
     it: Iteration, candidates: Rows[Candidate], grades: Rows[Grade], *, rule: Binarisation
 ) -> Rows[Pair]:
-    """(x, y+, y-): each prompt's best graded completion against one with a lower score."""
+    """(x, y+, y-): each prompt's graded completions against those with a lower score, by a rule."""
     how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
 
     def make(unit: Unit) -> RowsByType:

@@ -32,6 +32,7 @@ from ..data.training_rows import (
     unrated,
     yield_rows,
 )
+from ..data.votes import majority
 from ..run.conditioning import conditioned, control_text
 from ..run.handles import D, Rows
 from ..run.iteration import Iteration
@@ -104,14 +105,25 @@ def _made(
     config = it.run.config.annotation
 
     def make(unit: Unit) -> RowsByType:
-        drafts = it.frame(candidates, unit.chunk)
-        asked = [it.run.prompts[name] for name in dict.fromkeys(drafts["prompt_id"])]
-        said = sifted(it.frame(preferences, unit.chunk), config, it.number)
+        drafts, compared = it.frame(candidates, unit.chunk), it.frame(preferences, unit.chunk)
+        known = it.run.prompts
+        if it.run.labels is not None:
+            # People may have compared answers to prompts that are not the run's, in several votes.
+            known, compared = {**_asked(it, candidates, unit.chunk), **known}, majority(compared)
+        asked = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
+        said = sifted(compared, config, it.number)
         made = how(drafts, said.comparisons, asked, it.number)
         return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **said.tables}
 
     work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
     return it.rows(row_type, verb.name, work, make)
+
+
+def _asked(it: Iteration, candidates: Rows[Candidate], chunk: int) -> dict[str, Prompt]:
+    """Return the prompts that were committed beside candidates, by id."""
+    store = it.run.store
+    keys = [stage.key(store.journal, chunk) for stage in candidates.stages]
+    return {row.prompt_id: row for key in keys for row in store.rows(Prompt, key)}
 
 
 def preferred_pairs(

@@ -5,16 +5,17 @@ from collections.abc import Mapping, Sequence
 from ...configs.load import semantic
 from ...configs.recipes import Refined
 from ...critics.guard import without_mark
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Reward
 from ..data.judged_candidates import Deciding, verdicts
-from ..run.handles import Best, Rows
+from ..run.handles import Best, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.needs import Asks
 from ..run.run import Verb
-from .sample import Draw, drawn, draws
+from .sample import CandidateDrawing, Draw, drawn, draws
 
-REFINE = Verb("refine", semantics=2)
+REFINE, REVISE = Verb("refine", semantics=2), Verb("revise")
 
 
 def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
@@ -55,6 +56,61 @@ def refine(
     asked = params if which == "all" else {**params, "which": which, **_agreement(it)}
     owed = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
     return drawn(it, "refine", "refinement", config, owed, work)
+
+
+def revise(
+    it: Iteration,
+    drafts: Rows[Candidate],
+    critiques: Rows[Critique],
+    *,
+    of: Prompts,
+    which: Refined = "all",
+) -> Rows[Candidate]:
+    """y~ by the critic's model: commit its better answer to each draft that it could critique.
+
+    It is asked as the policy will be in reflection, about drafts `of` these prompts; of `failures`,
+    about those alone that it faults.
+    """
+    asked = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
+    critic, settings = it.run.models.feedback, it.run.config.critic
+    params: Mapping[str, Json] = {
+        "critic": it.run.critic.digest,
+        "served": critic.params,
+        "sampling": semantic(settings.sampling),
+        "of": of.identity,
+        "which": which,
+        **_agreement(it),
+    }
+
+    def work(unit: Unit) -> list[Draw]:
+        feedback = worst(it.chunk(critiques, unit.chunk))
+        passed = _passed(it, critiques, unit.chunk) if which == "failures" else frozenset[str]()
+        return [
+            draw
+            for draft in it.chunk(drafts, unit.chunk)
+            if draft.prompt_id in asked and draft.usable and draft.candidate_id not in passed
+            if feedback[draft.candidate_id].status == SCORED
+            for draw in _refinements(it, draft, feedback[draft.candidate_id], 1, params)
+        ]
+
+    drawing = CandidateDrawing(
+        run=it.run,
+        iteration=it.number,
+        policy=critic,
+        kind="refinement",
+        sampling=settings.sampling,
+        model=settings.model,
+        judge=True,
+    )
+    planned = it.run.pay(
+        it.number,
+        REVISE.name,
+        it.work(REVISE, params, drafts, critiques),
+        lambda stage: drawing.pay(stage, work),
+        places=it.run.places.of(critic),
+        judge=True,
+    )
+    return Rows(row_type=Candidate, stages=(planned,))
 
 
 def worst(critiques: Sequence[Critique]) -> dict[str, Critique]:
@@ -136,4 +192,4 @@ def _refinements(
     )
 
 
-ASKS: Asks = {refine: ("policy",)}
+ASKS: Asks = {refine: ("policy",), revise: ("critic",)}

@@ -1,10 +1,11 @@
 """Rewarding candidates: the scalar r(x, y) of the reward model for each conversation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...configs.own_function import names_function
+from ...configs.recipes import Rewarded
 from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -52,6 +53,7 @@ class _RewardInquiry:
     candidate: Candidate
     messages: tuple[Message, ...]
     prompt: Prompt
+    ended: bool
     score: float | None = None
     attempts: int = 0
 
@@ -63,7 +65,10 @@ class _RewardInquiry:
     def request(self) -> ScoreRequest:
         """Return the conversation to score."""
         return ScoreRequest(
-            request_id=self.candidate.candidate_id, messages=self.messages, prompt=self.prompt
+            request_id=self.candidate.candidate_id,
+            messages=self.messages,
+            prompt=self.prompt,
+            ended=self.ended,
         )
 
     def heard(self, answer: float | None) -> "Sequence[_RewardInquiry]":
@@ -87,9 +92,22 @@ class Scoring:
             "model": self.reward_id,
             "batch_size": config.batch_size,
             "max_length": config.max_length,
-            **({} if config.sees_end else {"sees_end": False}),
+            **self._end_params,
             **config.model_dump(include=RUN_BY, mode="json"),
         }
+
+    @property
+    def _end_params(self) -> Mapping[str, Json]:
+        """What is said of ends.
+
+        Of cut answers only where a score can decide about one: elsewhere whole answers alone are
+        chosen from.
+        """
+        config = self.run.config.reward
+        if not config.sees_end:
+            return {"sees_end": False}
+        decides = isinstance(self.run.config.recipe, Rewarded)
+        return {"end_of_cut": False} if decides and not config.end_of_cut else {}
 
     @property
     def reward_id(self) -> str | None:
@@ -135,7 +153,8 @@ class Scoring:
     def _scored(self, candidate: Candidate) -> "_RewardInquiry":
         prompt = self.run.prompts[candidate.prompt_id]
         messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
-        return _RewardInquiry(candidate=candidate, messages=messages, prompt=prompt)
+        ended = self.run.config.reward.shown_ended(candidate.finish_reason)
+        return _RewardInquiry(candidate=candidate, messages=messages, prompt=prompt, ended=ended)
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:
         own = self.model is None and names_function(self.run.config.reward.model)

@@ -158,7 +158,8 @@ class _DrawInquiry:
 class CandidateDrawing:
     """A stage that draws candidates from one policy under one sampling setting.
 
-    `model` is what its rows call the model; default: the configured policy.
+    `model` is what its rows call the model; default: the configured policy. The feedback model's
+    requests are those of a `judge`, for the budget.
     """
 
     run: Run
@@ -167,12 +168,13 @@ class CandidateDrawing:
     kind: CandidateKind
     sampling: SamplingConfig
     model: str | None = None
+    judge: bool = False
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
         """Draw what the stage owes; `work` gives a unit's draws when their turn has come."""
         sampling = engine_sampling(self.sampling)
         line = EngineLine(
-            run=self.run, served=self.policy, first=sampling, again=sampling, judge=False
+            run=self.run, served=self.policy, first=sampling, again=sampling, judge=self.judge
         )
 
         ends = Counter[str]()

@@ -34,6 +34,7 @@ from .publish import (
 )
 from .supervised_set import Supervision, supervision
 from .thoughts import thought_params, thoughts_file, turn_form
+from .weigh import mix_statistics
 
 TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 
@@ -90,6 +91,7 @@ class Training:
         )
         identity, result = Publishing(run=self.run).publish(job)
         row, told = self._row(identity, result), step_statistics(self.iteration, method, result)
+        told = [*mix_statistics(self.run, self.iteration, method, rows), *told]
         stage.commit(unit, {Checkpoint: [row], Statistic: told}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))
 

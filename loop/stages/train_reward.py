@@ -1,6 +1,7 @@
 """Training a reward model from an iteration's pairs, and publishing it (AlpacaFarm, Section 2.2).
 
-It begins with the body of M_0, whatever the policy has become since. It is published beside the
+It begins with the body of M_0, whatever the policy has become since, or of the model that
+`training.reward.model` names. It is published beside the
 checkpoints, under the hash of its files. With it come the statistics of its training, step by step:
 how the distribution of its scores drifted stands in the lake.
 """
@@ -9,6 +10,7 @@ import math
 from pathlib import Path
 
 from ...configs.load import semantic
+from ...policies.engines.chat_template import template_text
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.training_fit import fit_params
 from ...stores.journal_reader import Unit
@@ -17,6 +19,7 @@ from ...stores.lake import REWARD_MODELS
 from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.models import Served
 from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Verb
@@ -29,8 +32,11 @@ from .publish import (
     training_processes,
 )
 from .train import parts_with_rows, require_enough
+from .weigh import mix_statistics
 
 TRAIN_REWARD = Verb("train_reward", semantics=3)
+ELSEWHERE = {"model": None, "template": None}
+"""Settings whose place is no part of a key: the identity of what stands there is."""
 SHOWN = (
     "loss",
     "accuracy",
@@ -49,10 +55,10 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         here.
     """
     it.run.flow.settle()
-    config, start = it.run.config, it.run.models.initial
+    config, start = it.run.config, _start(it)
     params: Json = {
         "start": start.identity,
-        "settings": semantic(config.training.reward),
+        "settings": semantic(config.training.reward.model_copy(update=ELSEWHERE)),
         "sees_end": config.reward.sees_end,
         "bucket_width": config.pairs.bucket_width,
         **fit_params(training_fit(it.run)),
@@ -73,13 +79,24 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
     return model
 
 
+def _start(it: Iteration) -> Served:
+    """Return the model whose body the reward model begins with."""
+    return it.run.models.reward_start or it.run.models.initial
+
+
+def _template(it: Iteration) -> str | None:
+    """Return the text of the template of the model that it begins with; None for its own."""
+    settings = it.run.config.training.reward
+    return it.run.models.template if settings.model is None else template_text(settings.template)
+
+
 def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
     """Train in a work folder and publish the result; return its row and its statistics."""
     run = it.run
     run.models.make_room()
     job = TrainJob(
         method="reward",
-        model=Path(run.models.initial.location),
+        model=Path(_start(it).location),
         reference=None,
         data=tuple(parts_with_rows(run, pairs)),
         output=run.store.folder / "work" / unit.key,
@@ -88,7 +105,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         processes=training_processes(run, run.config.training.reward),
         accelerate_config=accelerate_config(run),
         fit=training_fit(run),
-        template=run.models.template,
+        template=_template(it),
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
     )
@@ -97,13 +114,14 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
     finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
     row = RewardModel(
         reward_model_id=identity,
-        parent_id=run.models.initial.identity,
+        parent_id=_start(it).identity,
         iteration=it.number,
         path=f"{REWARD_MODELS}/{identity}",
         steps=result.steps,
         metrics=canonical_json(finite),
     )
-    return row, step_statistics(it.number, job.method, result)
+    told = mix_statistics(run, it.number, job.method, pairs)
+    return row, [*told, *step_statistics(it.number, job.method, result)]
 
 
 def _summary(result: TrainResult) -> str:

@@ -75,12 +75,15 @@ class ChatTokenizer:
         ends = [i for i, token in enumerate(whole) if i >= start and token in self.stops]
         return whole[:start], whole[start : ends[-1] + 1 if ends else None]
 
-    def judged(self, messages: tuple[Message, ...], *, sees_end: bool) -> list[int]:
-        """Return the token ids of a finished conversation as a reward model reads them.
+    def judged(
+        self, messages: tuple[Message, ...], *, sees_end: bool, ended: bool = True
+    ) -> list[int]:
+        """Return the token ids of a conversation as a reward model reads them.
 
-        Without `sees_end`, the end token and what the template writes after it are left out.
+        Behind an answer that was cut off there is no end token, nor what the template writes after
+        it; without `sees_end` behind none.
         """
-        if sees_end:
+        if sees_end and ended:
             return self.whole(messages)
         prompt, answer = self.parted(messages)
         return prompt + answer[: -1 if answer and answer[-1] in self.stops else None]

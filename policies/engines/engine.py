@@ -225,12 +225,14 @@ class ReloadableEngine(Engine, Sleeper, Protocol):
 class ScoreRequest:
     """One conversation, the answer as its last turn, to be scored by a reward model.
 
-    `prompt` is what a reward function of the user's own is shown besides.
+    `prompt` is what a reward function of the user's own is shown besides. `ended`: the answer ended
+    by itself, and was not cut off.
     """
 
     request_id: str
     messages: tuple[Message, ...]
     prompt: Prompt | None = None
+    ended: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

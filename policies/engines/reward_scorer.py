@@ -20,6 +20,7 @@ from .passes import by_rows, by_tokens
 from .scoring import ScoringPasses, Tokens
 from .thinking import AS_RENDERED
 from .transformers_engine import load_model, move_away, pick_device
+from .turn_end import ASKED, SAID
 
 GATHERED = 8
 """Passes that rows are sorted into together, where passes are bounded by tokens."""
@@ -108,10 +109,26 @@ class ConversationReader:
         context = getattr(own, "max_position_embeddings", None)
         self.longest = config.max_length if context is None else min(config.max_length, context)
         self._sees_end = config.sees_end
+        if config.sees_end:
+            require_visible_end(model, self._chat)
 
     def tokens(self, request: ScoreRequest) -> Tokens:
         """Return the token ids of a conversation."""
-        return self._chat.judged(request.messages, sees_end=self._sees_end)
+        return self._chat.judged(request.messages, sees_end=self._sees_end, ended=request.ended)
+
+
+def require_visible_end(model: Path, chat: ChatTokenizer) -> None:
+    """Refuse a template that renders a cut answer as it renders a finished one.
+
+    Raises:
+        EngineError: naming the setting.
+    """
+    both = (ASKED, SAID)
+    if chat.judged(both, sees_end=True) == chat.judged(both, sees_end=True, ended=False):
+        raise EngineError(
+            f"{model}: its chat template writes none of the model's end tokens after an answer, so "
+            "a reward model cannot see whether one has ended; set reward.sees_end=false"
+        )
 
 
 def require_one_label(model: Path, config: Any) -> None:

@@ -89,6 +89,17 @@ class ScoredRollout:
         return self.score is not None and bool(self.spoken.answer)
 
     @property
+    def ended(self) -> bool:
+        """Whether the answer ended by itself."""
+        return self.completion.finish_reason == "stop"
+
+    @property
+    def known_score(self) -> float:
+        """The score of a rollout that is trainable."""
+        assert self.score is not None  # noqa: S101 -- `trainable`
+        return self.score
+
+    @property
     def reference(self) -> ReferenceReward:
         """The reward that the answer's is compared with; 0 without a reference."""
         return self.drawn.asked.reference or NOTHING
@@ -222,6 +233,7 @@ class Environment:
                 request_id=r.candidate_id,
                 messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
                 prompt=r.asked.prompt,
+                ended=self.online.reward.shown_ended(c.finish_reason),
             )
             for r, c in zip(rollouts, completions, strict=True)
         )

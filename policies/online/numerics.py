@@ -60,19 +60,6 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: KLEstimator) -> 
             return torch.expm1(-log_ratio) + log_ratio
 
 
-def without_end(
-    scores: Tensor, ended: Tensor, rule: Literal["none", "replace", "subtract"], penalty: float
-) -> Tensor:
-    """Return the rewards of answers (B,) after the rule for answers without an end."""
-    match rule:
-        case "none":
-            return scores
-        case "replace":
-            return torch.where(ended, scores, torch.full_like(scores, -penalty))
-        case "subtract":
-            return torch.where(ended, scores, scores - penalty)
-
-
 def shaped_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
     """Return the reward of each token: -kl_coef · KL, and at the last token the answer's score.
 

@@ -11,7 +11,8 @@ from ...configs.methods import PPOTraining
 from ...stores.records import Rollout
 from ..trainers.sequences import Spoken
 from .environment import ScoredRollout
-from .numerics import masked_mean, without_end
+from .missing_end import cut_metrics, ruled
+from .numerics import masked_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +52,23 @@ def rewards_of(
 ) -> tuple[Tensor, Tensor | None]:
     """Return R(x, y), or R(x, y) - R(x, y_ref) and the baseline (ChatGLM-RLHF, Eq. 5).
 
-    R is the score after the rule for answers without an end, which applies to both answers: while
-    the policy still is M_0, its rewards have mean 0.
+    R is the score after the rule for answers without an end, which applies to both answers. But
+    `below` applies to the difference: whatever its reference, no cut answer beats a finished one.
     """
-
-    def ruled(scores: Sequence[float | None], ended: Sequence[bool]) -> Tensor:
-        told = torch.tensor(scores, device=device), torch.tensor(ended, device=device)
-        return without_end(*told, settings.missing_eos, settings.missing_eos_penalty)
-
-    whole = [r.completion.finish_reason == "stop" for r in rollouts]
-    rewards = ruled([r.score for r in rollouts], whole)
-    if not settings.reference_reward:
-        return rewards, None
-    references = [r.reference for r in rollouts]
-    baseline = ruled([r.score for r in references], [r.ended for r in references])
-    return rewards - baseline, baseline
+    rule, penalty = settings.missing_eos, settings.missing_eos_penalty
+    whole = [r.ended for r in rollouts]
+    by_score = "none" if rule == "below" else rule
+    rewards = ruled([r.known_score for r in rollouts], whole, by_score, penalty)
+    baseline = [0.0] * len(rollouts)
+    if settings.reference_reward:
+        references = [r.reference for r in rollouts]
+        told = [r.score for r in references], [r.ended for r in references]
+        baseline = ruled(*told, by_score, penalty)
+    rewards = [reward - other for reward, other in zip(rewards, baseline, strict=True)]
+    if rule == "below":
+        rewards = ruled(rewards, whole, rule, penalty)
+    found = torch.tensor(rewards, device=device)
+    return found, torch.tensor(baseline, device=device) if settings.reference_reward else None
 
 
 def rollout_rows(
@@ -124,6 +127,7 @@ def describe(
     drawn: Sequence[ScoredRollout], measured: MeasuredRollouts, advantages: Tensor, returns: Tensor
 ) -> dict[str, float]:
     """Return metrics of a step's rollouts: means by answer or by token."""
+    whole = [r.ended for r in drawn if r.trainable]
     scores = [r.score for r in drawn if r.score is not None]
     tokens = [len(r.spoken.answer) for r in drawn]
     error = masked_mean((returns - measured.values) ** 2, measured.mask)
@@ -141,6 +145,7 @@ def describe(
         "score": sum(scores) / len(scores),
         "length": sum(tokens) / len(tokens),
         "tokens": float(sum(tokens)),
-        "missing_eos": sum(r.completion.finish_reason != "stop" for r in drawn) / len(drawn),
+        "missing_eos": sum(not r.ended for r in drawn) / len(drawn),
         "unscored": float(sum(r.score is None for r in drawn)),
+        **cut_metrics(measured.rewards.tolist(), whole),
     }

@@ -34,7 +34,7 @@ from .ppo_rollouts import (
     rollout_rows,
 )
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, linear_schedule, make_optimizer, update_weights
+from .state import StepOutcome, make_optimizer, make_schedule, update_weights
 
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)
@@ -65,8 +65,8 @@ class PPOTrainer:
         self.networks = networks
         self.allowed = agreement(float32=computes_exactly(job, self.device))
         self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=True)
-        updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
-        self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
+        self.updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
+        self.schedule = make_schedule(self.optimizer, s, steps=steps, updates=self.updates)
         self.numbers = {"kl_coef": s.kl_coef}
         self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
 
@@ -93,6 +93,8 @@ class PPOTrainer:
         if measured.baseline is not None:
             metrics |= relative(measured.rewards, measured.baseline)
         self.steer(metrics["kl"])
+        if self.settings.schedule_by == "step":
+            self.schedule.step()
         iteration = self.environment.online.iteration
         candidates, rewards = self.environment.rows(drawn)
         rows = StepRows(
@@ -185,10 +187,10 @@ class PPOTrainer:
             for epoch in range(s.inner_epochs)
             for batch in self.order(number, epoch, len(told.spoken)).split(s.batch_size)
         ]
-        for batch in batches:
+        for update, batch in enumerate(batches, (number - 1) * self.updates + 1):
             terms = self.gradients(batch, told)
             if self.next_token is not None:
-                learned += self.learn_besides(self.next_token)
+                learned += self.learn_besides(self.next_token, update)
             norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
             sums += torch.cat([terms.cpu(), norm[None]])
         names = (*TERMS, "grad_norm")
@@ -200,10 +202,10 @@ class PPOTrainer:
             loss += self.next_token.weight * means[METRIC]
         return means | {"loss": loss, "learning_rate": self.schedule.get_last_lr()[0]}
 
-    def learn_besides(self, supervised: NextTokenLoss) -> Tensor:
-        """Add the gradients of a batch of demonstrations; return its mean loss."""
+    def learn_besides(self, supervised: NextTokenLoss, update: int) -> Tensor:
+        """Add the gradients of an update's batch of demonstrations; return its mean loss."""
         with self.networks.policy() as policy:
-            learned = supervised.add_gradients(policy, self.schedule.last_epoch + 1)
+            learned = supervised.add_gradients(policy, update)
         self.ranks.gather(learned)
         return learned.cpu() / self.ranks.count
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...stores.records import Rollout
 from .environment import ScoredRollout
+from .missing_end import cut_metrics
 from .quantiles import Sample
 
 
@@ -27,19 +28,23 @@ class MeasuredSamples:
 
 def sample_of(rollout: ScoredRollout) -> Sample:
     """Return a rollout as the pool keeps it: with r(x, y), or r(x, y) - r(x, y_ref)."""
-    assert rollout.score is not None  # noqa: S101 -- `Scored.trainable`
     return Sample(
         prompt_id=rollout.drawn.asked.prompt_id,
         answer=tuple(rollout.spoken.answer),
-        ended=rollout.completion.finish_reason == "stop",
-        score=rollout.score - rollout.reference.score,
+        ended=rollout.ended,
+        score=rollout.known_score - rollout.reference.score,
     )
 
 
-def described(drawn: Sequence[ScoredRollout], measured: MeasuredSamples) -> dict[str, float]:
-    """Return metrics of a step's samples: means by answer or by token."""
+def described(
+    drawn: Sequence[ScoredRollout], measured: MeasuredSamples, rewards: Sequence[float]
+) -> dict[str, float]:
+    """Return metrics of a step's samples: means by answer or by token.
+
+    `rewards` are those of the trainable ones, after the rule for samples without an end.
+    """
     scores = [r.score for r in drawn if r.score is not None]
-    rewards = [r.score - r.reference.score for r in drawn if r.score is not None]
+    whole = [r.ended for r in drawn if r.trainable]
     tokens = sum(len(r.spoken.answer) for r in drawn)
     return {
         "reward": sum(rewards) / len(rewards),
@@ -48,8 +53,9 @@ def described(drawn: Sequence[ScoredRollout], measured: MeasuredSamples) -> dict
         "score": sum(scores) / len(scores),
         "length": tokens / len(drawn),
         "tokens": float(tokens),
-        "missing_eos": sum(r.completion.finish_reason != "stop" for r in drawn) / len(drawn),
+        "missing_eos": sum(not r.ended for r in drawn) / len(drawn),
         "unscored": float(sum(r.score is None for r in drawn)),
+        **cut_metrics(rewards, whole),
     }
 
 
@@ -58,10 +64,12 @@ def rollout_rows(
     step: int,
     rollouts: Sequence[ScoredRollout],
     measured: MeasuredSamples,
+    rewards: Sequence[float],
     quantiles: Sequence[int],
 ) -> list[Rollout]:
     """Return a row for each sample."""
     sums = zip(
+        rewards,
         measured.kl.tolist(),
         measured.logprob.tolist(),
         measured.reference.tolist(),
@@ -74,7 +82,7 @@ def rollout_rows(
             prompt_id=rollout.drawn.asked.prompt_id,
             iteration=iteration,
             step=step,
-            reward=sample_of(rollout).score,
+            reward=reward,
             kl=kl,
             logprob=logprob,
             reference_logprob=reference,
@@ -84,5 +92,5 @@ def rollout_rows(
             advantage_std=None,
             quantile=quantile,
         )
-        for rollout, (kl, logprob, reference, quantile) in zip(rollouts, sums, strict=True)
+        for rollout, (reward, kl, logprob, reference, quantile) in zip(rollouts, sums, strict=True)
     ]

@@ -24,6 +24,7 @@ from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
+from .missing_end import ruled
 from .networks import Networks, computes_exactly
 from .numerics import entropy
 from .ppo_rollouts import relative
@@ -31,7 +32,7 @@ from .quantiles import Pool, Sample, quantile_token, quantiles_of
 from .quark_numerics import Terms, exact_kl, terms
 from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, linear_schedule, make_optimizer, update_weights
+from .state import StepOutcome, make_optimizer, make_schedule, update_weights
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 """The metrics that are averaged over the positions of an optimizer step."""
@@ -72,8 +73,8 @@ class QuarkTrainer:
         self.networks = networks
         self.allowed = agreement(float32=computes_exactly(job, self.device))
         self.optimizer = make_optimizer(job, networks, eps=ADAM_EPS, fused=None)
-        updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
-        self.schedule = linear_schedule(self.optimizer, s.warmup_steps, steps * updates)
+        self.updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
+        self.schedule = make_schedule(self.optimizer, s, steps=steps, updates=self.updates)
         self.numbers: dict[str, float] = {}
         self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
         self.pool = Pool(job.output, growing=s.pool == "growing")
@@ -98,21 +99,23 @@ class QuarkTrainer:
             measured = self.measure(rollouts)
             gap = self.refuse_stale(rollouts, measured)
         samples = self.pool.after(number, [sample_of(r) for r in rollouts])
-        quantiles = quantiles_of([sample.score for sample in samples], s.quantiles)
+        scores = ruled([x.score for x in samples], [x.ended for x in samples], s.missing_eos)
+        quantiles, own = quantiles_of(scores, s.quantiles), scores[-len(rollouts) :]
         with clock.spent_on("optimisation"):
             losses = self.optimise(number, samples, quantiles, len(rollouts))
-        metrics = losses | described(drawn, measured) | {"logprob_gap": gap}
+        if s.schedule_by == "step":
+            self.schedule.step()
+        metrics = losses | described(drawn, measured, own) | {"logprob_gap": gap}
         if s.reference_reward:
             baseline = torch.tensor([r.reference.score for r in rollouts])
-            rewards = torch.tensor([sample_of(r).score for r in rollouts])
-            metrics |= relative(rewards, baseline)
+            metrics |= relative(torch.tensor(own), baseline)
         iteration = self.environment.online.iteration
         candidates, rewards = self.environment.rows(drawn)
         rows = StepRows(
             candidates=candidates,
             rewards=rewards,
             rollouts=rollout_rows(
-                iteration, number, rollouts, measured, quantiles[-len(rollouts) :]
+                iteration, number, rollouts, measured, own, quantiles[-len(rollouts) :]
             ),
             statistics=statistics(iteration, self.name, number, metrics),
         )
@@ -190,7 +193,8 @@ class QuarkTrainer:
             for batch in order[:size].split(s.batch_size):
                 means = self.gradients([lessons[place] for place in batch.tolist()])
                 if self.next_token is not None:
-                    learned_besides += self.learn_besides(self.next_token)
+                    update = (number - 1) * self.updates + updates + 1
+                    learned_besides += self.learn_besides(self.next_token, update)
                 norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
                 sums += torch.cat([means.cpu(), norm[None]])
                 updates += 1
@@ -201,10 +205,10 @@ class QuarkTrainer:
             found["loss"] += self.next_token.weight * found[METRIC]
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
 
-    def learn_besides(self, supervised: NextTokenLoss) -> Tensor:
-        """Add the gradients of a batch of demonstrations; return its mean loss."""
+    def learn_besides(self, supervised: NextTokenLoss, update: int) -> Tensor:
+        """Add the gradients of an update's batch of demonstrations; return its mean loss."""
         with self.networks.policy() as policy:
-            learned = supervised.add_gradients(policy, self.schedule.last_epoch + 1)
+            learned = supervised.add_gradients(policy, update)
         self.ranks.gather(learned)
         return learned.cpu() / self.ranks.count
 

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from ...configs.methods import PPOTraining, QuarkTraining
 from ...stores.durable import make_folder, remove
 from ..trainers.remainder_adamw import RemainderAdamW
 from ..trainers.step_files import StepRows
@@ -49,6 +50,7 @@ class OnlineMethod(Protocol):
     `numbers` hold all that a later step depends on besides networks, optimizer and schedule.
     """
 
+    settings: Any
     networks: Networks
     optimizer: Optimizer
     schedule: LambdaLR
@@ -82,13 +84,25 @@ def make_optimizer(
     return AdamW(weights, lr=rate, eps=eps, weight_decay=0.0, fused=fused)
 
 
-def linear_schedule(optimizer: Optimizer, warmup: int, steps: int) -> LambdaLR:
-    """Return a learning rate that rises over `warmup` optimizer steps, then falls to 0 linearly."""
+def make_schedule(
+    optimizer: Optimizer, settings: PPOTraining | QuarkTraining, *, steps: int, updates: int
+) -> LambdaLR:
+    """Return the learning rate of so many steps, each of so many optimizer steps.
 
-    def falling(done: int) -> float:
-        return max(0.0, (steps - done) / max(1, steps - warmup))
+    It is counted by optimizer steps with the first already above 0, or by steps as the papers' code
+    does: 0, 1/w, 2/w, ... of the peak.
+    """
+    by_step = settings.schedule_by == "step"
+    warmup, last = settings.warmup_steps, steps if by_step else steps * updates
 
-    return LambdaLR(optimizer, warmed(warmup, falling))
+    def later(done: int) -> float:
+        falling = max(0.0, (last - done) / max(1, last - warmup))
+        return falling if settings.scheduler == "linear" else 1.0
+
+    def counted_by_step(done: int) -> float:
+        return done / warmup if done < warmup else later(done)
+
+    return LambdaLR(optimizer, counted_by_step if by_step else warmed(warmup, later))
 
 
 def update_weights(method: OnlineMethod, ranks: Ranks, *, max_norm: float) -> Tensor:
@@ -100,7 +114,8 @@ def update_weights(method: OnlineMethod, ranks: Ranks, *, max_norm: float) -> Te
     if isinstance(norm, DTensor):
         norm = norm.full_tensor()
     method.optimizer.step()
-    method.schedule.step()
+    if method.settings.schedule_by == "update":
+        method.schedule.step()
     method.optimizer.zero_grad()
     return norm.cpu()
 

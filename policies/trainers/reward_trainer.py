@@ -2,16 +2,20 @@
 """A reward model from pairs: TRL's trainer, on exactly the tokens that are scored later.
 
 The classifier begins with the body of a language model and a fresh head, one number read at the
-last token, and minimises the Bradley-Terry loss -log sigma(r(x, y+) - r(x, y-)) (AlpacaFarm,
-Section 2.2; ChatGLM-RLHF, Eq. 1). The loss depends only on differences of scores, so their mean may
-drift: `l2_weight` adds r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are held out: on these the
-saved model, reloaded from disk, is measured.
+last token, and minimises the Bradley-Terry loss -log sigma(r(x, y+) - r(x, y-) - m) (AlpacaFarm,
+Section 2.2; ChatGLM-RLHF, Eq. 1). The margin m is 0, or grows with the difference of the pair's
+scores (Touvron et al., 2023, Section 3.2.2; UltraFeedback, Section 2.6).
+
+The loss depends only on differences of scores, so their mean may drift: `l2_weight` adds
+r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are held out: on these the saved model, reloaded from
+disk, is measured.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -47,7 +51,7 @@ from .warm_up import WarmedTrainer
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = ("pair_id", "prompt", "chosen", "rejected")
+COLUMNS = ("pair_id", "prompt", "chosen", "rejected", "chosen_reward", "rejected_reward")
 SIDES = ("chosen", "rejected")
 HELD_OUT_SHARE = 10
 """At most one pair in this many is held out."""
@@ -57,7 +61,7 @@ _Row = Mapping[str, Any]
 
 def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of a reward model."""
-    args = RewardArguments(**common_arguments(job))
+    args = RewardArguments(**(common_arguments(job) | _floor(job)))
     refuse_world(job, args.world_size)
     rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model, AS_RENDERED))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
@@ -161,23 +165,57 @@ def _asked(pair: _Row) -> str:
     return canonical_json([[turn["role"], turn["content"]] for turn in pair["prompt"]])
 
 
-def encoded(
-    job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer
-) -> list[dict[str, list[int]]]:
+def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> list[dict[str, Any]]:
     """Return the token ids of both sides of each pair that fits the length of the training.
 
+    Where margins are wanted, each has its own.
+
     Raises:
-        TrainingError: if no pair is left.
+        TrainingError: if no pair is left, or none has the scores that margins are made of.
     """
     read = partial(tokenizer.judged, sees_end=job.sees_end)
     rows = [{f"{side}_ids": read(conversation(pair, side)) for side in SIDES} for pair in pairs]
     longest = job.settings.max_length
-    fitting = [row for row in rows if all(0 < len(ids) <= longest for ids in row.values())]
+    fits = [all(0 < len(ids) <= longest for ids in row.values()) for row in rows]
+    fitting: list[dict[str, Any]] = [row for row, fit in zip(rows, fits, strict=True) if fit]
+    for row, margin in zip(fitting, compress(_margins(job, pairs), fits), strict=False):
+        row["margin"] = margin
     if len(fitting) < len(rows):
         logger.warning("%d pairs exceed %d tokens", len(rows) - len(fitting), longest)
     if not fitting:
         raise TrainingError("refused", f"there is no pair of at most {longest} tokens to train on")
     return fitting
+
+
+def _margins(job: TrainJob, pairs: Sequence[_Row]) -> list[float]:
+    """Return by how much each chosen answer is to score higher; [] if all only have to.
+
+    Raises:
+        TrainingError: if there are no scores to tell.
+    """
+    scale = _settings(job).margin
+    if not scale:
+        return []
+    scores = [(pair["chosen_reward"], pair["rejected_reward"]) for pair in pairs]
+    if not any(None not in both for both in scores):
+        raise TrainingError(
+            "refused",
+            f"training.reward.margin={scale:g} is per point of the pairs' scores, and none of the "
+            f"{len(pairs)} pairs has scores: pairs of grades have them, comparisons have not; set "
+            "it to 0",
+        )
+    return [0.0 if None in (c, r) else max(0.0, scale * (c - r)) for c, r in scores]
+
+
+def _floor(job: TrainJob) -> dict[str, Any]:
+    """Return the arguments of a cosine that does not end at 0, if the job has one."""
+    share = _settings(job).min_rate
+    if not share:
+        return {}
+    return {
+        "lr_scheduler_type": "cosine_with_min_lr",
+        "lr_scheduler_kwargs": {"min_lr_rate": share},
+    }
 
 
 def conversation(pair: _Row, side: str) -> tuple[Message, ...]:

@@ -114,7 +114,12 @@ def score_batch_frame(batch: ScoreBatch) -> Frame:
     """Encode conversations to score."""
     places: dict[tuple[Message, ...], int] = {}
     requests = [[r.request_id, places.setdefault(r.messages, len(places))] for r in batch.requests]
-    return {"key": batch.key, "conversations": _turns(places), "requests": requests}
+    return {
+        "key": batch.key,
+        "conversations": _turns(places),
+        "requests": requests,
+        "ended": [r.ended for r in batch.requests],
+    }
 
 
 def read_score_batch(frame: Frame) -> ScoreBatch:
@@ -128,8 +133,9 @@ def read_score_batch(frame: Frame) -> ScoreBatch:
             request_id=request_id,
             messages=conversations[place],
             prompt=None if of is None else prompts[of],
+            ended=ended,
         )
-        for (request_id, place), of in zip(rows, asked, strict=True)
+        for (request_id, place), of, ended in zip(rows, asked, frame["ended"], strict=True)
     )
     return ScoreBatch(key=frame["key"], requests=requests)
 

@@ -15,6 +15,7 @@ from lpfloop.policies.memory.verdicts import GIB
 
 NAMED = {
     "meta-llama/Llama-2-13b-chat-hf": LLAMA_13B,
+    "meta-llama/Llama-2-13b-hf": LLAMA_13B,
     "reward-model": LLAMA_13B,
     "openbmb/UltraLM-13b": LLAMA_13B,
     "huggyllama/llama-7b": LLAMA_7B,

@@ -25,6 +25,7 @@ EVERYONE = [
     pytest.param(annotator, id=f"{name}-{annotator.name}")
     for name in POOLS.shipped()
     for annotator in load_pool(name).annotators
+    if isinstance(annotator, Annotator)
 ]
 
 
@@ -64,6 +65,27 @@ def test_the_hosted_pool_differs_in_biases_alone():
         assert annotator == original or bias
 
 
+def test_chatglms_annotators_are_told_to_weigh_helpfulness_and_safety():
+    """Section 3.2, and not what most people would like."""
+    for annotator in load_pool("chatglm").annotators:
+        prompt = prompt_of(annotator, comparison())
+        for criterion in ("Helpfulness", "fluent", "languages that mix", "Safety", "toxic"):
+            assert criterion in prompt
+        assert "most people" not in prompt
+        assert not annotator.logit_bias  # so that an endpoint takes it
+
+
+def test_the_chinese_pool_says_all_of_it_in_chinese_but_names_of_fields_and_tags():
+    english, chinese = load_pool("chatglm"), load_pool("chatglm-zh")
+    assert [a.name for a in chinese.annotators] == [a.name for a in english.annotators]
+    assert english.digest != chinese.digest
+    for annotator in chinese.annotators:
+        prompt = prompt_of(annotator, comparison(prompt="问", first="甲", second="乙"))
+        assert re.sub(r"<.*?>", "", prompt).count("有用性") > 1
+        words = set(re.findall(r"[A-Za-z]+", re.sub(r"<.*?>", "", prompt)))
+        assert words == {"JSON", "explanation", "preferred", "tie"}
+
+
 def test_a_single_annotator_answers_at_temperature_zero():
     single = PAPER.only("strong_3")
     assert [(a.name, a.temperature, a.batch_size) for a in single.annotators] == [
@@ -85,7 +107,7 @@ def test_every_annotator_shows_its_pairs_and_says_how_to_reply(annotator, extra)
     for pair in pairs:
         assert 0 <= prompt.index(pair.prompt) < prompt.index(pair.first) < prompt.index(pair.second)
     assert prompt.count("Crayons") == (annotator.batch_size if extra else 0)
-    assert "Reply with" in prompt
+    assert ("Reply with" if annotator.language == "en" else "只回复") in prompt
     assert ("E1" in prompt) == bool(annotator.examples) or "example" not in annotator.templates
     assert "{" not in re.sub(r"\{.*\}", "", prompt)
 
@@ -243,8 +265,22 @@ def test_a_broken_pool_is_one_sentence(tmp_path, text, told):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("form: ranking", "in the language 'zh' the forms are json, token, about one pair each"),
+        ("form: json, batch_size: 2", "the forms are json, token, about one pair each"),
+        ("form: json, examples: 1", "the worked examples are in English: leave examples out"),
+    ],
+)
+def test_what_is_told_in_english_alone_is_refused_in_chinese(tmp_path, more, told):
+    row = f"{{name: a, model: strong, template: chatglm, max_tokens: 9, language: zh, {more}}}"
+    with pytest.raises(ConfigError, match=told):
+        load_pool(write(tmp_path, f"annotators: [{row}]"))
+
+
 def test_a_missing_pool_names_those_there_are(tmp_path):
-    with pytest.raises(ConfigError, match="shipped are alpacafarm, alpacafarm-hosted, tiny"):
+    with pytest.raises(ConfigError, match="shipped are alpacafarm, alpacafarm-hosted, "):
         load_pool(str(tmp_path / "absent.yaml"))
 
 
@@ -252,11 +288,14 @@ def test_every_field_is_described():
     text = (Path(pool.__file__).parent / "README.md").read_text(encoding="utf-8")
     described = re.findall(r"^\| (`.*?`) \| ", text, re.MULTILINE)
     fields = re.findall(r"`(\w+)`", " ".join(described[len(POOLS.shipped()) :]))
-    assert fields == list(pool.Profile.model_fields)
+    assert fields == [*{**pool.Profile.model_fields, **pool.PublishedProfile.model_fields}]
 
 
 def test_every_shipped_set_is_used():
     used = {
-        tuple(a.templates.values()) for name in POOLS.shipped() for a in load_pool(name).annotators
+        tuple(a.templates.values())
+        for name in POOLS.shipped()
+        for a in load_pool(name).annotators
+        if isinstance(a, Annotator)
     }
     assert len(used) == len(PAIR_TEMPLATES.shipped)

@@ -1,6 +1,7 @@
 """Reviews of prompts: what a judge is asked, what of its reply counts; nothing is guessed."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from lpfloop.stores.records import SCORED
 
 PLAIN = Reviewer.from_config(PromptQuality())
 CLASSED = Reviewer.from_config(PromptQuality(intentions="general"))
+CHINESE = Reviewer.from_config(PromptQuality(templates="quality-zh", intentions="general-zh"))
 MARKS = st.sampled_from([-1, 0, 1])
 
 
@@ -80,6 +82,25 @@ def test_three_ratings_and_a_class_are_read_as_they_are_said(intention, semantic
 
 
 @pytest.mark.parametrize(
+    "line", ["类别：写作", "类别:写作", "**类别**：“写作”。", "Class: 写作", "- 类别：`写作`"]
+)
+def test_a_class_is_read_as_a_chinese_reply_writes_it(line):
+    status, said = read(CHINESE, reply(rated(1, 0, 1), "intention：清楚。", line), "stop")
+    assert (status, said.intention) == (SCORED, "写作")
+    assert [a.rating for a in said.aspects] == [1, 0, 1]
+    # Asked for in English, the line is read as it always was.
+    assert read(CLASSED, reply(rated(1, 0, 1), "类别：question"), "stop")[0] == Status.NO_CLASS
+
+
+def test_the_chinese_review_is_chinese_but_for_what_is_read():
+    (message,) = CHINESE.ask("写一首关于秋天的诗").messages
+    assert message.content.count("写一首关于秋天的诗") == 1
+    assert all(f"- {name}: " in message.content for name in load_taxonomy("general-zh").names)
+    words = set(re.findall(r"[A-Za-z_]+", message.content))
+    assert words == {"user_text", *ASPECTS}
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         (),
@@ -120,7 +141,7 @@ def test_what_can_not_be_read_is_no_rating(text, finish, status):
 
 @given(st.text(), st.sampled_from(["stop", "length", "overlong", "failed"]))
 def test_any_reply_is_read_or_has_a_reason(text, finish):
-    for reviewer in (PLAIN, CLASSED):
+    for reviewer in (PLAIN, CLASSED, CHINESE):
         status, said = read(reviewer, text, finish)
         assert (status == SCORED) == all(a.rating is not None for a in said.aspects)
 
@@ -129,7 +150,7 @@ def test_any_reply_is_read_or_has_a_reason(text, finish):
 
 
 def test_shipped_taxonomies_have_classes_of_different_names():
-    assert set(TAXONOMIES.shipped()) == {"general", "tiny"}
+    assert set(TAXONOMIES.shipped()) == {"general", "general-zh", "tiny"}
     for name in TAXONOMIES.shipped():
         names = load_taxonomy(name).names
         assert len(set(names)) == len(names) > 3
@@ -200,9 +221,9 @@ def test_a_template_with_other_placeholders_is_refused(tmp_path: Path, text: str
 
 
 def test_what_is_not_there_is_told_with_what_is(tmp_path):
-    with pytest.raises(ConfigError, match="shipped are general, tiny"):
+    with pytest.raises(ConfigError, match="shipped are general, general-zh, tiny"):
         load_taxonomy("nowhere.yaml")
-    with pytest.raises(ConfigError, match="shipped sets are quality"):
+    with pytest.raises(ConfigError, match="shipped sets are quality, quality-zh"):
         Reviewer.from_config(PromptQuality(templates="nowhere"))
     with pytest.raises(ConfigError, match=r"review\.txt: the template cannot be read"):
         Reviewer.from_config(PromptQuality(templates=str(tmp_path)))

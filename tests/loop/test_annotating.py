@@ -1,5 +1,6 @@
 """Pairs are compared by annotators: each by one, some by a coin, none by a guess."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,9 @@ from turns import rows, turn
 from examples import CANDIDATE
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judgments import collect
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped
 from lpfloop.loop.stages.compare import annotate, compare
@@ -83,6 +87,55 @@ def test_up_to_a_batch_of_pairs_stands_in_one_prompt(tmp_path, asked):
     assert max(sizes) > 4
     assert sizes[1]
     assert sizes[4]
+
+
+def test_an_input_is_shown_apart_from_its_instruction(tmp_path, asked):
+    rows_given = [
+        {"instruction": f"Say what this is, {n}.", "input": f"Crayon {n}." if n % 2 else ""}
+        for n in range(60)
+    ]
+    own = tmp_path / "own.jsonl"
+    own.write_text("".join(json.dumps(row) + "\n" for row in rows_given))
+    settings = (f"prompts.source={own}", "annotation.flip_probability=0", "critic.kind=verifier")
+    with turn(job(tmp_path, "prompts.input=headed", *settings)) as it:
+        annotated(it)
+    shown = [request.messages[-1].content for request in questions(asked)]
+    assert sum(text.count("<input>Crayon ") for text in shown) > 10
+    assert not any("### Input:" in text for text in shown)
+    for text in shown:
+        assert text.count("<input>") in (0, text.count("<pair "))
+
+
+def test_published_prompts_are_shown_only_where_nothing_guards(tmp_path, asked):
+    original = ("annotation.pool=alpacafarm-original", "annotation.flip_probability=0")
+    roles = ("annotation.medium.model=tiny", "annotation.medium.engine.kind=scripted")
+    script = "annotation.medium.engine.script=judges:pattern_following"
+    settings = (*original, *roles, script)
+    guarded = job(tmp_path, *settings, "guard=true", script="pattern_following")
+    told = r"strong_1 is asked by a published prompt.*guard=false"
+    with pytest.raises(ConfigError, match=told), turn(guarded):
+        pass
+    bare = job(tmp_path, *settings, "guard=false", script="pattern_following")
+    with turn(bare) as it:
+        texts, found = annotated(it)
+    assert len({row.annotator for row in found}) == 13
+    assert {row.status for row in found} == {SCORED}
+    asked_about = [r for r in found if texts[r.first_id].text != texts[r.second_id].text]
+    preferred = {(row.order, row.preferred) for row in asked_about}
+    assert preferred == {("as_given", "first"), ("swapped", "second")}
+
+
+def test_a_run_tells_what_a_verdict_of_each_annotator_cost(tmp_path):
+    paid = "prices.models={tiny: {prompt: 1000, completion: 2000}}"
+    with turn(job(tmp_path, paid, "annotation.flip_probability=0")) as it:
+        _, found = annotated(it)
+        spent = it.run.store.journal.spent().money
+        sampled = sum(s.totals.get("money", 0.0) for s in it.run.store.journal.stages()[:1])
+    judges = collect(judgments_of(["a"], tmp_path, PEOPLE)).judges
+    prices = {judge.name: judge.price for judge in judges}
+    told = sum((prices[row.annotator] or 0.0) for row in found if row.text)
+    assert 0 < prices["list"] < prices["many"]
+    assert told == pytest.approx(spent - sampled)
 
 
 def test_keyed_on_the_instruction_all_pairs_of_a_prompt_have_one_annotator_and_one_coin(tmp_path):

@@ -285,7 +285,7 @@ def test_prompts_of_the_users_own_have_neither_reference_nor_oracle(tmp_path):
     done(job(tmp_path, *REFERRED, SCORED))
     own = tmp_path / "own.jsonl"
     own.write_text('{"prompt": "What do you think?"}\n')
-    found = evaluate_run(tmp_path, "a", None, own, Silent())
+    found = evaluate_run(tmp_path, "a", None, {"own": own}, Silent())
     assert {number.metric for number in found} == {"mean_length"}
 
 

@@ -66,18 +66,43 @@ def test_samples_are_ranked_by_reward_and_those_without_one_are_left_out():
     candidates = [replace(CANDIDATE, candidate_id=n, prompt_id="p") for n in names]
     candidates[4] = replace(candidates[4], finish_reason="failed")
     rewards = [replace(REWARD, candidate_id=n, prompt_id="p", score=scores[n]) for n in names]
-    found = ranked(candidates, rewards)
+    found = ranked(candidates, rewards, cut_last=True)
     assert [c.candidate_id for c in found["p"].candidates] == ["b", "a", "c"]
     assert found["p"].rewards == (1.0, 2.0, 2.0)
     Random(1).shuffle(candidates)
     Random(2).shuffle(rewards)
-    assert ranked(candidates, rewards) == found
+    assert ranked(candidates, rewards, cut_last=True) == found
+
+
+def test_a_cut_answer_is_the_best_only_where_not_one_ended():
+    """Where the rule says so; else it is like any other."""
+    told = {"whole": 1.0, "cut": 9.0, "longer": 8.0, "better": 2.0}
+    cut = {"cut", "longer"}
+    rewards = [replace(REWARD, candidate_id=name, score=score) for name, score in told.items()]
+
+    def order(names: list[str], *, cut_last: bool) -> list[str]:
+        candidates = [
+            replace(
+                CANDIDATE,
+                candidate_id=name,
+                prompt_id="x",
+                finish_reason="length" if name in cut else "stop",
+            )
+            for name in names
+        ]
+        samples = ranked(candidates, rewards, cut_last=cut_last)["x"]
+        assert samples.rewards == tuple(told[c.candidate_id] for c in samples.candidates)
+        return [c.candidate_id for c in samples.candidates]
+
+    assert order([*told], cut_last=True) == ["longer", "cut", "whole", "better"]
+    assert order([*told], cut_last=False) == ["whole", "better", "longer", "cut"]
+    assert order([*cut], cut_last=True) == ["longer", "cut"]
 
 
 def test_the_best_of_fewer_is_by_hand_whatever_the_order_of_the_rows():
     scores = {"e": 9.0, "b": None, "c": 3.0, "d": 2.0, "a": 1.0}
     candidates = [replace(CANDIDATE, candidate_id=name, prompt_id="x") for name in scores]
     rewards = [replace(REWARD, candidate_id=name, score=score) for name, score in scores.items()]
-    samples = ranked(candidates, rewards)["x"]
+    samples = ranked(candidates, rewards, cut_last=True)["x"]
     found = [best_of_few(samples, n) for n in (1, 2, 3, 4, 5)]
     assert [c and c.candidate_id for c in found] == ["a", "c", "c", "e", None]

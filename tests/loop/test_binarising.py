@@ -1,8 +1,9 @@
-"""Binarisation: one pair a prompt by the rule's score, never equal scores, never one text twice."""
+"""Binarisation: pairs by the rule's score, never of equal scores, never of one text with itself."""
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -162,9 +163,52 @@ def test_of_equally_good_ones_that_is_chosen_which_has_somebody_to_beat():
     assert pairs(rows, said, how("mean-vs-random")) == [("p-1", "p-2")]
 
 
+def test_every_two_completions_with_different_means_make_a_pair():
+    names = [f"p-{n}" for n in (1, 3, 0, 2)]  # from the best mean down
+    found = pairs(FOUR, grades(FOUR, MEANS), how("all-pairs"))
+    assert found == [(a, b) for n, a in enumerate(names) for b in names[n + 1 :]]
+    tied = [((3, 3, 3, 3), 9), ((5, 5, 4, 5), 7), ((3, 3, 3, 3), 1), ((4, 4, 4, None), 8)]
+    assert pairs(FOUR, grades(FOUR, tied), how("all-pairs")) == [("p-1", "p-0"), ("p-1", "p-2")]
+
+
+def test_two_texts_are_compared_once_and_not_at_all_where_their_scores_say_both():
+    rows = [completion("p", n, text) for n, text in enumerate(["yes", " yes", "no", "perhaps"])]
+    same = grades(rows, [((5,) * 4, None), ((4,) * 4, None), ((3,) * 4, None), ((1,) * 4, None)])
+    assert pairs(rows, same, how("all-pairs")) == [("p-0", "p-2"), ("p-0", "p-3"), ("p-2", "p-3")]
+    both = grades(rows, [((5,) * 4, None), ((2,) * 4, None), ((3,) * 4, None), ((1,) * 4, None)])
+    assert pairs(rows, both, how("all-pairs")) == [("p-0", "p-3"), ("p-2", "p-3")]
+
+
 ratings = st.sampled_from([None, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0])
 told_rows = st.tuples(st.tuples(ratings, ratings, ratings, ratings), ratings)
 texts = st.sampled_from(["yes", "no", " yes ", "", "perhaps"])
+
+
+def compared(found: Sequence[Pair]) -> list[tuple[tuple[str, str], ...]]:
+    """The two texts of each pair, with their prompt."""
+    return [
+        tuple((p.prompt_id, side[0].content.strip()) for side in (p.chosen, p.rejected))
+        for p in found
+    ]
+
+
+def comparable(
+    candidates: Sequence[Candidate], said: Sequence[Grade]
+) -> set[frozenset[tuple[str, str]]]:
+    """Every two texts of which all means say alike which is the better one, by hand."""
+    by_text: dict[tuple[str, str], list[float]] = {}
+    for one in candidates:
+        own = [g for g in said if g.candidate_id == one.candidate_id and g.aspect in FINE_GRAINED]
+        given_ = [g.rating for g in own if g.rating is not None]
+        if one.text.strip() and len(given_) == len(FINE_GRAINED):
+            by_text.setdefault((one.prompt_id, one.text.strip()), []).append(sum(given_) / 4)
+    return {
+        frozenset((a, b))
+        for a, b in permutations(by_text, 2)
+        if a[0] == b[0]
+        and any(x > y for x in by_text[a] for y in by_text[b])
+        and not any(x < y for x in by_text[a] for y in by_text[b])
+    }
 
 
 @settings(deadline=None, max_examples=60)
@@ -189,7 +233,11 @@ def test_pairs_are_decided_and_differ_whatever_the_order(
     assert again.rows.equals(first.rows)
     assert again.yields.equals(first.yields)
     found = frame_rows(Pair, first.rows)
-    assert len({p.prompt_id for p in found}) == len(found)
+    if rule == "all-pairs":
+        assert {frozenset(p) for p in compared(found)} == comparable(candidates, said)
+        assert len(set(compared(found))) == len(found)
+    else:
+        assert len({p.prompt_id for p in found}) == len(found)
     for pair in found:
         assert pair.chosen_reward is not None
         assert pair.rejected_reward is not None
@@ -199,7 +247,7 @@ def test_pairs_are_decided_and_differ_whatever_the_order(
     only, _ = binarised(candidates, said, how(rule), alone)
     assert frame_rows(Pair, only.rows) == [p for p in found if p.prompt_id == "p0"]
     kept = [r for r in receipts if r.items == "prompts" and r.outcome == "kept"]
-    assert sum(r.count for r in kept) == len(found)
+    assert sum(r.count for r in kept) == len({p.prompt_id for p in found})
 
 
 @pytest.mark.parametrize("rule", BINARISATIONS)

@@ -22,6 +22,7 @@ from lpfloop.loop.stages.mix import mixed
 from lpfloop.loop.stages.prefer import demonstrate_preferred, prefer
 from lpfloop.loop.stages.sample import sample
 from lpfloop.loop.stages.train import train
+from lpfloop.policies.engines.token_count import token_count
 from lpfloop.policies.trainers.length_bias import bucket_of
 from lpfloop.stores.records import Candidate, Pair, Receipt
 
@@ -140,9 +141,14 @@ def test_too_few_balanced_pairs_are_refused_with_what_was_left_out(tmp_path):
             train(it, pairs)
 
 
-def test_other_peoples_pairs_are_balanced_by_their_words(tmp_path):
+OTHERS = [("one two three", "one"), ("one two three four", "one two"), ("one", "one two three")]
+CHINESE = [("好" * 480, "好"), ("好" * 3, "好" * 2), ("好", "好" * 2)]
+"""By white space, both answers of each are one word."""
+
+
+@pytest.mark.parametrize(("texts", "kept"), [(OTHERS, [-4, 4]), (CHINESE, [-3, 3])])
+def test_other_peoples_pairs_are_balanced_by_the_policys_own_tokens(tmp_path, texts, kept):
     file = tmp_path / "others.jsonl"
-    texts = [("one two three", "one"), ("one two three four", "one two"), ("one", "one two three")]
     asked = [
         {"prompt": f"Question {n}?", "chosen": f"{won} {n}", "rejected": f"{lost} {n}"}
         for n, (won, lost) in enumerate(texts)
@@ -153,8 +159,30 @@ def test_other_peoples_pairs_are_balanced_by_their_words(tmp_path):
         both = mixed(it, pairs, [str(file)])
         assert both.label == "balance:prefer+balance:mixed"
         others = [pair for pair in rows(it, both) if pair not in rows(it, pairs)]
-    longer = [words(p.chosen[0].content) - words(p.rejected[0].content) for p in others]
-    assert sorted(longer) == [-2, 2]
+    count = token_count(it.run.models.initial.location)
+    longer = [count(p.chosen[0].content) - count(p.rejected[0].content) for p in others]
+    assert sorted(longer) == kept
+
+
+def test_answers_of_other_models_are_measured_by_the_policys_own_tokens(tmp_path):
+    """What their engines count are tokens of their own: here they are words."""
+    pool = tmp_path / "models.yaml"
+    pool.write_text(
+        "models:\n- {name: own, model: policy}\n"
+        '- {name: other, model: tiny, engine: {kind: scripted, script: "judges:chinese_answer"}}\n'
+    )
+    wide = ("pairs.bucket_width=100", "recipe.n=2", f"completion.pool={pool}")
+    with turn(job(tmp_path, "greater", *BALANCED, *wide)) as it:
+        told = receipts(it, annotated(it, it.run.config.recipe))
+        assert token_count(it.run.models.initial.location)("好" * 300) == 900
+    # 300 characters are one word to the engine that wrote them, and 900 tokens to the policy.
+    assert {receipt.filter for receipt in told} == {"balance_length/801-900"}
+
+
+def test_without_a_tokenizer_at_hand_a_chinese_character_is_about_a_token():
+    count = token_count("https://models.example/v1")
+    assert count("好" * 480) == 480
+    assert count("word") == 2
 
 
 def test_nothing_is_balanced_and_no_stage_is_planned_where_it_is_off(tmp_path):

@@ -131,14 +131,23 @@ def test_models_are_drawn_in_proportion_to_their_weights():
 # under which principles
 
 
-def test_eleven_principles_are_shipped_for_each_of_four_aspects():
-    mix = load_mix("ultrafeedback")
+@pytest.mark.parametrize(("name", "shortest"), [("ultrafeedback", 40), ("ultrafeedback-zh", 12)])
+def test_eleven_principles_are_shipped_for_each_of_four_aspects(name, shortest):
+    mix = load_mix(name)
     assert mix is not None
     assert set(mix.texts) == {"calibration", "helpfulness", "honesty", "truthfulness"}
     texts = [text for texts in mix.texts.values() for text in texts]
     assert [len(texts) for texts in mix.texts.values()] == [11] * 4
     assert len(set(texts)) == 44
-    assert all(40 < len(text) < 200 for text in texts)
+    assert all(shortest < len(text) < 200 for text in texts)
+
+
+def test_the_principles_in_chinese_have_the_shares_of_those_in_english():
+    english, chinese = load_mix("ultrafeedback"), load_mix("ultrafeedback-zh")
+    assert english is not None
+    assert chinese is not None
+    assert (chinese.sources, chinese.default) == (english.sources, english.default)
+    assert not any(re.search("[A-Za-z]", t) for texts in chinese.texts.values() for t in texts)
 
 
 @pytest.mark.parametrize(
@@ -436,9 +445,11 @@ def test_every_field_of_a_pool_is_documented():
 
 
 def test_an_unknown_pool_is_told_what_there_is():
-    with pytest.raises(ConfigError, match=r"no pool of models .* are policy, tiny, ultrafeedback"):
+    with pytest.raises(
+        ConfigError, match=r"no pool of models .* are chatglm, policy, tiny, ultraf"
+    ):
         load_pool("ultrafeedbakc")
-    assert POOLS.shipped() == ("policy", "tiny", "ultrafeedback")
+    assert POOLS.shipped() == ("chatglm", "policy", "tiny", "ultrafeedback")
 
 
 @pytest.mark.parametrize(
@@ -462,6 +473,8 @@ def test_a_wrong_mix_is_refused_with_its_place(tmp_path, text, message):
 
 
 def test_an_unknown_mix_is_told_what_there_is():
-    with pytest.raises(ConfigError, match=r"no mix of principles .* are ultrafeedback, none"):
+    with pytest.raises(
+        ConfigError, match=r"no mix of principles .* are ultrafeedback, ultrafeedback-zh, none"
+    ):
         load_mix("nothing")
     assert load_mix("none") is None

@@ -29,6 +29,7 @@ from lpfloop.stores.lake import run_folder
 ROOT = Path(__file__).parent.parent.parent
 VARIANT = "rlrf"
 USELESS = (
+    "annotation.source",
     "assessment.difficulty",
     "completion.pool",
     "completion.principles",
@@ -55,6 +56,7 @@ ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
+    "training.reward.template": ("training.reward.model=tiny",),
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -164,6 +166,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "critic.engine.base_urls": ["http://127.0.0.1:9/v1"],
         "critic.templates": str(templates),
         "grading.score_form": "result",
+        "grading.equal_answers": "once",
+        "grading.cut_answers": "unscored",
+        "critic.equal_answers": "once",
         "critic.aspects": str(aspects),
         "prices.table": "example",
         "prices.models": {"judge": {"prompt": 1.0, "completion": 2.0}},
@@ -188,11 +193,17 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
+        "training.reward.model": str(tiny / "policy"),
+        "training.reward.template": "alpaca",
         "training.ppo.kl_estimator": "k3",
         "training.ppo.whiten_rewards": "scale",
         "training.ppo.whiten_rewards_over": "batch",
         "training.ppo.whiten_advantages": "group",
         "training.ppo.missing_eos": "subtract",
+        "training.ppo.scheduler": "constant",
+        "training.ppo.schedule_by": "step",
+        "training.quark.scheduler": "constant",
+        "training.quark.schedule_by": "step",
         "training.lora.quantise": "nf4",
         "training.weights": "bfloat16",
         "training.optimizer": "adamw_8bit",
@@ -219,6 +230,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.devices": (0,),
         "training.sharding": "fsdp2",
         "annotation.keyed_on": "instruction",
+        "annotation.source": [str(outputs)],
         "annotation.order": "both",
         "annotation.comparisons": "all",
         "assessment.reference": str(outputs),

@@ -439,6 +439,39 @@ def test_the_table_and_the_document_tell_the_same(tmp_path):
     assert re.search(r"gpt +1 +100 +100 +67", told.stdout)
 
 
+def test_the_price_of_verdicts_stands_beside_their_agreement(tmp_path):
+    rows = [
+        alpaca("human:a", 1),
+        alpaca("gpt", 1, price_per_example=0.02),
+        alpaca("gpt", 1, price_per_example=0.04),
+        alpaca("free", 2),
+    ]
+    path = write(tmp_path / "a.json", rows)
+    document = json.loads(call(tmp_path, path, "--json").stdout)
+    prices = {judge["name"]: judge["price"] for judge in document["annotators"]}
+    assert prices == {"people": None, "free": None, "gpt": 0.03, "all judges": None}
+    assert re.search(
+        r"price of 1,000 verdicts *\n.*\n *gpt +30\.00 *\n", call(tmp_path, path).stdout
+    )
+    bad = write(tmp_path / "b.json", [alpaca("gpt", 1, price_per_example=-1)])
+    assert "'price_per_example' must be a number from 0" in refusal(tmp_path, bad)
+
+
+def test_the_plot_has_prices_and_the_matrix_of_annotators(tmp_path):
+    pytest.importorskip("matplotlib")
+    rows = [
+        alpaca(name, 1 + (number % 3 == 0), instruction=f"Say {number}.", **paid)
+        for number in range(25)
+        for name, paid in (("human:a", {}), ("human:b", {}), ("gpt", {"price_per_example": 0.01}))
+    ]
+    path, plot = write(tmp_path / "a.json", rows), tmp_path / "judges.svg"
+    assert call(tmp_path, path, "--kappas", "--plot", plot).exit_code == 0
+    drawn = plot.read_text()
+    assert "Agreement with people, and its price" in drawn
+    assert "Agreement of every two annotators" in drawn
+    assert drawn.count(">100<") >= 6
+
+
 def test_a_plot_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     files = llmbar(tmp_path, [("1", "1"), ("1", "2"), ("2", "2")])

@@ -272,10 +272,10 @@ def test_a_plan_that_cannot_be_made_keeps_nobody_from_running(tmp_path: Path) ->
 
 def test_earlier_runs_tell_how_long_answers_are(tmp_path: Path) -> None:
     config = small_config(write_prompts(tmp_path))
-    before = planned(config, required_prompts(config), tmp_path)
+    before = planned(config, required_prompts(config, tmp_path), tmp_path)
     assert not before.measured
     begun(config, tmp_path)
-    after = planned(config, required_prompts(config), tmp_path)
+    after = planned(config, required_prompts(config, tmp_path), tmp_path)
     stage = next(s for s in after.stages if s.stage == "evaluate:held-out")
     assert stage.measured
     assert stage.tokens < stage.most_tokens
@@ -291,7 +291,9 @@ def test_earlier_runs_tell_what_a_letter_takes(tmp_path: Path) -> None:
     cost = costs_in(tmp_path, config)["evaluate:held-out"]
     reader = RunReader(tmp_path / "runs" / "a")
     answers = reader.scan("candidates").collect()
-    asked = [p for p in required_prompts(config) if p.prompt_id in {*answers["prompt_id"]}]
+    asked = [
+        p for p in required_prompts(config, tmp_path) if p.prompt_id in {*answers["prompt_id"]}
+    ]
     reader.close()
     letters = sum(len(m.content) for p in asked for m in p.messages)
     assert cost.letters == pytest.approx(answers["text"].str.len_chars().mean())
@@ -301,7 +303,7 @@ def test_earlier_runs_tell_what_a_letter_takes(tmp_path: Path) -> None:
 def test_an_endpoint_is_planned_by_what_a_letter_took_of_it(tmp_path: Path) -> None:
     url = "critic.model=http://127.0.0.1:9/v1"
     config = small_config(write_prompts(tmp_path), url, "critic.engine.kind=openai")
-    prompts = required_prompts(config)
+    prompts = required_prompts(config, tmp_path)
 
     def tokens(density: float, letters: float) -> int:
         costs = {

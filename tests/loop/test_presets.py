@@ -1,17 +1,20 @@
 """Every preset runs at the command in its own head: what it asks, of whom, how often."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from all_judges import judge
 from crashing import Silent
 from endpoints import answering
 from preset_heads import HeadCommand, head_command, many_prompts, sizes, write_files, write_pool
 
+from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import PRESETS, RunConfig
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
@@ -111,6 +114,46 @@ def test_the_command_of_a_head_gets_to_its_end(
     assert plan.ends is None
     assert {stage.iteration for stage in plan.stages} == set(range(config.iterations + 1))
     assert plan.totals["calls"]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_chatglms_presets_compare_by_its_own_criteria_and_sample_in_several_ways(
+    world: str,
+) -> None:
+    config = load_config(world, "chatglm-ppo", [], {})
+    assert (config.annotation.pool, config.completion.pool) == ("chatglm", "chatglm")
+    assert config.training.ppo.scheduler == "constant"
+    assert config.training.ppo.missing_eos == "subtract"
+
+
+def test_no_default_of_alpacafarm_stands_unsaid_in_what_the_papers_presets_do_by_ppo() -> None:
+    for name in ("chatglm", "ultrafeedback"):
+        said = yaml.safe_load((PRESETS / "paper" / f"{name}.yaml").read_text())["training"]["ppo"]
+        assert {"kl_coef", "scheduler", "warmup_steps", "inner_epochs", "missing_eos"} <= set(said)
+        assert {"whiten_rewards", "whiten_advantages", "missing_eos_penalty"} <= set(said)
+    assert load_config("paper", "ultrafeedback-ppo", [], {}).evaluation.temperature == 0.7
+    assert load_config("paper", "ultrafeedback-bon", [], {}).evaluation.temperature == 1.0
+
+
+def test_the_judges_of_chatglms_head_can_be_asked_in_chinese(
+    here: Path, named: dict[str, str]
+) -> None:
+    command = head_command("paper", "chatglm-rs")
+    comment = (PRESETS / "paper" / "chatglm.yaml").read_text().partition("are Chinese.")[2]
+    said = re.findall(r"--set (\S+-zh)", comment)
+    assert len(said) == 3
+    with answering(judge) as url:
+        write_files(here, count=12, held_out=2)
+        options = command.options({**named, "URL": url})
+        config = replace(options, settings=(*options.settings, *said, *SERVED)).resolved()
+        with pytest.raises(NothingToTrainOn):
+            run_loop(Job(config=config, lake=here / "lake", name="a"), Silent(), StopSignal())
+    run = RunReader(here / "lake" / "runs" / "a")
+    reviews = run.scan("prompt_reviews").collect()
+    assert set(reviews["status"]) == {"scored"}
+    assert set(reviews["intention"]) == {"知识问答"}
+    assert set(run.scan("preferences").collect()["status"]) == {"scored"}
+    run.close()
 
 
 @pytest.mark.parametrize("variant", ["ultrafeedback-dpo", "ultrafeedback-bon", "ultrafeedback-ppo"])

@@ -34,7 +34,7 @@ def rehearsed(folder: Path, policy: Path) -> Rehearsal:
         "critic.engine={kind: scripted, script: 'crashing:critic'}",
         "training.dpo.max_length=512",
     )
-    return dry_rehearsal(load_config("tiny", "rlrf", settings, {}))
+    return dry_rehearsal(load_config("tiny", "rlrf", settings, {}), folder)
 
 
 def row_of_trl(notes: StageNotes, folder: Path, policy: Path) -> dict[str, list[int]]:

@@ -71,9 +71,9 @@ def test_each_is_a_checkpoint_of_its_own_with_its_step(tmp_path: Path, prompts: 
     assert not list(garbage(reader.journal))
     scores = reader.scan("scores", iteration=1).collect()
     assert set(scores["benchmark"].unique()) == {
-        "dev", "held-out", *(f"dev-step-{step}" for step in (3, 6, STEPS))
+        "dev", "held-out", *(f"step-{step}:dev" for step in (3, 6, STEPS))
     }  # fmt: skip
-    told = scores.filter(benchmark="dev-step-3")["checkpoint_id"].unique().to_list()
+    told = scores.filter(benchmark="step-3:dev")["checkpoint_id"].unique().to_list()
     assert told == [between[0].checkpoint_id]
     reader.close()
 
@@ -109,8 +109,8 @@ def test_the_best_by_dev_prompts_is_the_policy_of_the_iteration(tmp_path: Path, 
     assert [c.name for c in every] == ["M_1@3", "M_1@6", f"M_1@{STEPS}"]
     (_, chosen) = checkpoints(reader)
     scores = reader.scan("scores", iteration=1).collect()
-    dev = scores.filter(pl.col("benchmark").str.starts_with("dev-step"))
-    benchmarks = {f"dev-step-{c.steps}": c.steps for c in every}
+    dev = scores.filter(pl.col("benchmark").str.ends_with(":dev"))
+    benchmarks = {f"step-{c.steps}:dev": c.steps for c in every}
     found = deciding_values(dev, benchmarks)
     assert found is not None
     means = {step: sum(of.values()) / len(of) for step, of in found[1].items()}

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.files import InputError
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
 from lpfloop.loop.lake.derive.rederive import rederive
 from lpfloop.loop.lake.exports.export import Export, export_table
@@ -38,7 +39,10 @@ def annotations(*ratings: str) -> Row:
     }
 
 
-def completion(model: str, overall: object, *ratings: str, text: str | None = None) -> Row:
+def completion(
+    model: str, overall: object, *ratings: str, text: str | None = None, mended: bool = True
+) -> Row:
+    """A published completion; `mended` as the data set's own repair leaves it."""
     numbers = [float(rating) for rating in ratings if rating != "N/A"]
     return {
         "annotations": annotations(*ratings),
@@ -48,7 +52,7 @@ def completion(model: str, overall: object, *ratings: str, text: str | None = No
         "response": f"{model} says so." if text is None else text,
         "critique": f"What {model} says\ncould be better.",
         "overall_score": overall,
-        "fine-grained_score": sum(numbers) / len(numbers),
+        **({"fine-grained_score": sum(numbers) / len(numbers)} if mended else {}),
     }
 
 
@@ -98,8 +102,8 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return written
 
 
-def imported(lake: Path, path: Path, name: str = "uf", form: str | None = None) -> None:
-    import_files(Import(lake=lake, name=name, files=(path,), form=form, source="uf"))
+def imported(lake: Path, path: Path, name: str = "uf", **more: Any) -> None:
+    import_files(Import(lake=lake, name=name, files=(path,), source="uf", **more))
 
 
 def exported(lake: Path, target: Path, table: str, form: str, **more: Any) -> bytes:
@@ -152,19 +156,21 @@ def test_ratings_types_and_reasons_become_grades(lake, write):
 
 
 @pytest.mark.parametrize(
-    ("ratings", "rating", "status", "out"),
+    ("ratings", "mended", "rating", "status"),
     [
-        (("2", "1", "3", "2"), 1, "scored", 1),
-        (("3", "3", "3", "2"), None, "doubtful", None),
-        (("4", "4", "4", "4"), None, "doubtful", None),
-        (("5", "4", "4", "4"), 10, "scored", 10),
+        (("2", "1", "3", "2"), False, 1, "scored"),
+        (("2", "1", "3", "2"), True, 1, "scored"),
+        (("3", "3", "3", "2"), False, None, "doubtful"),
+        (("4", "4", "4", "4"), False, None, "doubtful"),
+        (("4", "4", "4", "4"), True, 10, "scored"),
+        (("5", "4", "4", "4"), False, 10, "scored"),
     ],
 )
 def test_a_ten_that_was_a_one_is_repaired_by_the_mean(
-    lake, write, tmp_path, ratings, rating, status, out
+    lake, write, tmp_path, ratings, mended, rating, status
 ):
     """The published data's bug: scores of at most 1 were multiplied by ten."""
-    imported(lake, write(published("x?", completion("m", 10, *ratings))))
+    imported(lake, write(published("x?", completion("m", 10, *ratings, mended=mended))))
     overall = stored(lake, "grades")[-1]
     assert (overall["aspect"], overall["rating"], overall["status"]) == ("overall", rating, status)
     fate = status if rating is None else "kept" if rating == 10 else "repaired"
@@ -175,7 +181,35 @@ def test_a_ten_that_was_a_one_is_repaired_by_the_mean(
     scores = {row["reward_model"]: row["score"] for row in stored(lake, "rewards")}
     assert scores.get("uf:overall_score") == rating
     row = json.loads(exported(lake, tmp_path / "out", "candidates", "ultrafeedback"))
-    assert row["completions"][0]["overall_score"] == out
+    assert row["completions"][0]["overall_score"] == rating
+
+
+def two_scores(chosen: float, rejected: float) -> Row:
+    told = {"score_chosen": chosen, "score_rejected": rejected}
+    return {"prompt": "Why?", "chosen": "So.", "rejected": "Never.", "metadata": told}
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept", "told"),
+    [
+        ((10.0, 5.0), False, [(None, "doubtful"), (5, "scored")]),
+        ((10.0, 5.0), True, [(10, "scored"), (5, "scored")]),
+        # Where 1s had become 10s there was no 1 left.
+        ((10.0, 1.0), False, [(10, "scored"), (1, "scored")]),
+    ],
+)
+def test_a_ten_of_the_binarised_form_is_kept_where_the_row_or_whoever_imports_it_says_so(
+    lake, write, scores, kept, told
+):
+    file = write(two_scores(*scores))
+    imported(lake, file, form="ultrafeedback", keep_tens=kept)
+    assert [(row["rating"], row["status"]) for row in stored(lake, "grades")] == told
+
+
+def test_tens_are_kept_of_ultrafeedback_alone(lake, write):
+    with pytest.raises(InputError, match="--keep-tens is about the overall scores of UltraF"):
+        imported(lake, write(two_scores(10.0, 5.0)), keep_tens=True)
+    assert not lake.exists()
 
 
 def test_scores_keep_their_points_and_what_can_not_be_read_has_none(lake, write):
@@ -221,7 +255,7 @@ def test_imported_grades_are_binarised_by_name(lake, write, rule, chosen, reject
 def test_a_rule_of_grades_refuses_what_it_does_not_read(lake, write, tmp_path):
     imported(lake, write(ROWS[0]))
     run = open_run(lake, "uf")
-    with pytest.raises(DerivedError, match="one pair a prompt from grades alone"):
+    with pytest.raises(DerivedError, match="makes pairs from grades alone"):
         rederive(run, DerivationRequest(rule="overall", top_k=2))
     with pytest.raises(DerivedError, match="iteration 3 of run uf has none"):
         rederive(run, DerivationRequest(rule="overall", iteration=3))

@@ -145,7 +145,14 @@ def test_a_mix_that_can_not_be_read_makes_no_run(tmp_path: Path):
 
 
 def test_best_of_n_by_a_reward_model_of_overall_scores(lake: Path):
-    overrides = ("recipe.most=4", "recipe.binarisation=overall")
+    # Begun from another model than M_0, here by its prompt form alone, with margins of the scores.
+    start = ("training.reward.model=tiny", "training.reward.template=alpaca")
+    overrides = (
+        *start,
+        "training.reward.margin=0.1",
+        "recipe.most=4",
+        "recipe.binarisation=overall",
+    )
     told = turn(lake, "ultrafeedback-bon", *overrides, fork="ultrafeedback-dpo")
     assert "grade:complete:overall" in told.begun
     assert not any(stage.startswith("complete:") for stage in told.begun)
@@ -153,6 +160,15 @@ def test_best_of_n_by_a_reward_model_of_overall_scores(lake: Path):
     run = open_run(lake, "ultrafeedback-bon")
     pairs = run.scan("pairs", iteration=1).collect()
     metrics = run.scan("evaluations", iteration=1).collect()
+    begun_as = run.scan("reward_models").collect()["parent_id"].item()
+    initial = run.scan("checkpoints", iteration=0).collect()["checkpoint_id"].item()
     run.close()
+    assert begun_as != initial
     assert set(pairs["rule"]) == {"overall"}
     assert set(metrics["benchmark"]) >= {"best-of-4"}
+
+
+def test_a_reward_model_begins_as_no_endpoint(tmp_path: Path):
+    start = "training.reward.model=http://127.0.0.1:9/v1"
+    with pytest.raises(ConfigError, match="weights of an endpoint are not here"):
+        turn(tmp_path / "lake", "ultrafeedback-bon", start)

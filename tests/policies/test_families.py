@@ -87,6 +87,23 @@ def test_an_answer_is_trained_behind_what_was_prompted(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_a_cut_answer_is_judged_without_the_end_of_a_finished_one(tmp_path, name) -> None:
+    family, _, _ = begin_family(name, tmp_path)
+    template = ALPACA if family.template is None else None
+    chat = ChatTokenizer(load_tokenizer(tmp_path, template), tmp_path)
+    end = chat.tokenizer.convert_tokens_to_ids(family.end)
+    for row in PROMPTS[::6]:
+        told = Message(role="user", content=asked(row))
+        turns = (told, Message(role="assistant", content=answers(row)[0]))
+        finished = chat.judged(turns, sees_end=True)
+        cut = chat.judged(turns, sees_end=True, ended=False)
+        assert cut == chat.judged(turns, sees_end=False)
+        assert finished[: len(cut) + 1] == [*cut, end]
+        said = chat.tokenizer.decode(cut[len(chat.prompt((told,))) :], skip_special_tokens=True)
+        assert said.strip() == answers(row)[0]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_trained_models_folder_divides_answers_as_its_trainer_did(tmp_path, name) -> None:
     """With what was named for the model before it, and without, where it was written down."""
     family, _, _ = begin_family(name, tmp_path / "old")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainings import dpo_job, make_model, make_world, sft_job
+from trainings import dpo_job, make_model, make_world, sft_job, write_pairs
 from transformers import AutoTokenizer
 
 from lpfloop.configs.methods import DPOTraining, RewardTraining
@@ -85,18 +85,30 @@ def assert_equal(trainer: Any, batch: dict[str, torch.Tensor], by_hand: Callable
     assert abs(slope) > 1e-3
 
 
-@pytest.mark.parametrize("l2_weight", [0.0, 0.3])
-def test_the_reward_models_loss_is_bradley_terry_and_the_squares_of_its_scores(
-    world: Path, tmp_path: Path, l2_weight: float
+SCORES = ((5.0, 1.0), (4.5, 4.0), (None, None), (4.0, 1.0))
+"""Of the first pairs; the others have none."""
+
+
+@pytest.mark.parametrize(("l2_weight", "margin"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.5)])
+def test_the_reward_models_loss_is_bradley_terry_with_margins_and_the_squares_of_its_scores(
+    world: Path, tmp_path: Path, l2_weight: float, margin: float
 ):
-    settings = RewardTraining(batch_size=4, micro_batch_size=4, max_length=128, l2_weight=l2_weight)
+    settings = RewardTraining(
+        batch_size=4, micro_batch_size=4, max_length=128, l2_weight=l2_weight, margin=margin
+    )
+    data = write_pairs(tmp_path / "pairs.parquet", len(SCORES), scores=SCORES)
     job = TrainJob(
-        method="reward", model=world / "model", reference=None,
-        data=(world / "pairs-1.parquet",), output=tmp_path / "work", settings=settings, seed=3,
+        method="reward", model=world / "model", reference=None, data=(data,),
+        output=tmp_path / "work", settings=settings, seed=3,
     )  # fmt: skip
     trainer: Any = make_reward_trainer(job, tokenizer_of(job))
+    asked = [0.0 if c is None or r is None else margin * (c - r) for c, r in SCORES]
+    if margin:
+        assert trainer.train_dataset["margin"] == asked
     model = trainer.model.double()
     batch = first_batch(trainer)
+    gaps = batch["margin"].tolist() if margin else [0.0] * len(SCORES)
+    assert sorted(gaps) == sorted(asked)
 
     @torch.no_grad()
     def by_hand() -> float:
@@ -105,7 +117,8 @@ def test_the_reward_models_loss_is_bradley_terry_and_the_squares_of_its_scores(
             hidden = model.model(input_ids=ids[mask.bool()][None]).last_hidden_state[0, -1]
             rewards.append(float(hidden @ model.score.weight[0]))
         half = len(rewards) // 2
-        margins = [good - bad for good, bad in zip(rewards[:half], rewards[half:], strict=True)]
+        sides = zip(rewards[:half], rewards[half:], gaps, strict=True)
+        margins = [good - bad - gap for good, bad, gap in sides]
         ranking = -sum(math.log(1 / (1 + math.exp(-margin))) for margin in margins) / half
         return ranking + l2_weight * sum(reward**2 for reward in rewards) / half
 

@@ -201,3 +201,34 @@ def test_pairs_that_are_all_too_long_are_refused(world: Path, tmp_path: Path):
     job = replace(reward_job(world, tmp_path / "work"), settings=settings)
     with pytest.raises(TrainingError, match="no pair of at most 16 tokens"):
         train(job, log=tmp_path / "log")
+
+
+def test_a_cosine_can_end_at_a_share_of_the_peak(world: Path, tmp_path: Path):
+    settings = SETTINGS.model_copy(update={"min_rate": 0.1, "warmup_ratio": 0.0, "held_out": 0})
+    job = replace(reward_job(world, tmp_path / "work"), settings=settings)
+    train(job, log=tmp_path / "log")
+    rates = [step.metrics["learning_rate"] for step in read_steps(job.output / STEPS)]
+    peak = SETTINGS.learning_rate
+    assert rates[0] == pytest.approx(peak)
+    done = len(rates) - 1
+    last = (1 + math.cos(math.pi * done / len(rates))) / 2
+    assert rates[-1] == pytest.approx(peak * (0.1 + 0.9 * last))
+
+
+def test_margins_without_scores_are_refused(world: Path, tmp_path: Path):
+    settings = SETTINGS.model_copy(update={"margin": 1.0})
+    job = replace(reward_job(world, tmp_path / "work"), settings=settings)
+    with pytest.raises(TrainingError, match="none of the 87 pairs has scores"):
+        train(job, log=tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"min_rate": 0.1, "scheduler": "linear"}, "where scheduler=cosine ends"),
+        ({"template": "alpaca"}, "set model, too"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings: dict[str, Any], told: str):
+    with pytest.raises(ValueError, match=told):
+        RewardTraining(**settings)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,35 @@ def test_scores_do_not_depend_on_what_else_is_scored(scorer: Scorer) -> None:
     assert len(among["b"].scores) == 36
 
 
+def as_cut(whole: ScoreBatch) -> ScoreBatch:
+    requests = tuple(replace(request, ended=False) for request in whole.requests)
+    return replace(whole, requests=requests)
+
+
+def test_a_cut_answer_is_scored_by_the_tokens_without_an_end(scorer, tiny_reward, tmp_path) -> None:
+    whole = score(scorer, batch("a"))["a"].scores
+    cut = score(scorer, as_cut(batch("a")))["a"].scores
+    assert all(a != b for a, b in zip(whole, cut, strict=True))
+    blind = RewardConfig(batch_size=2, max_length=MAX_LENGTH, sees_end=False)
+    other = open_scorer(tiny_reward, blind, log=tmp_path / "reward.log")
+    for asked in (batch("a"), as_cut(batch("a"))):
+        assert score(other, asked)["a"].scores == pytest.approx(cut, abs=1e-5)
+    other.close()
+
+
+def test_a_template_that_shows_no_end_is_refused_by_what_to_set(tiny_reward, tmp_path) -> None:
+    shutil.copytree(tiny_reward, tmp_path / "endless")
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        path = tmp_path / "endless" / name
+        if path.exists():
+            told = json.loads(path.read_text())
+            path.write_text(json.dumps({**told, "eos_token": None, "eos_token_id": None}))
+    refused = r"cannot see whether one has ended; set reward.sees_end=false"
+    with pytest.raises(EngineError, match=refused):
+        RewardScorer(tmp_path / "endless", RewardConfig())
+    RewardScorer(tmp_path / "endless", RewardConfig(sees_end=False)).close()
+
+
 def test_what_does_not_fit_has_no_score(scorer: Scorer) -> None:
     result = score(scorer, batch("a", (ANSWERS[0], "apples and pears " * MAX_LENGTH, ANSWERS[1])))
     first, none, last = result["a"].scores
@@ -102,13 +132,15 @@ MIXED = tuple(f"{'7 - 2 = 5. ' * (n * 5 % 7)}The answer is {n}." for n in range(
 @pytest.fixture(scope="module")
 def by_rows(tiny_reward: Path) -> dict[str, ScoreResult]:
     config = RewardConfig(batch_size=4, max_length=MAX_LENGTH)
-    return score(RewardScorer(tiny_reward, config), batch("a", MIXED), batch("b", MIXED[:3]))
+    cut = as_cut(batch("cut", MIXED[:3]))
+    return score(RewardScorer(tiny_reward, config), batch("a", MIXED), batch("b", MIXED[:3]), cut)
 
 
 def test_passes_bounded_by_tokens_give_the_same_scores(tiny_reward: Path, by_rows) -> None:
     config = RewardConfig(batch_size=4, max_length=MAX_LENGTH)
     packed = RewardScorer(tiny_reward, config, packs=True)
-    found = score(packed, batch("a", MIXED), batch("b", MIXED[:3]))
+    cut = as_cut(batch("cut", MIXED[:3]))
+    found = score(packed, batch("a", MIXED), batch("b", MIXED[:3]), cut)
     for key, result in by_rows.items():
         assert found[key].scores == pytest.approx(result.scores, abs=1e-5)
 
@@ -128,7 +160,8 @@ def test_vllms_pooling_runner_agrees(tiny_reward: Path, tmp_path: Path, by_rows)
     config = RewardConfig(max_length=MAX_LENGTH, runner="vllm")
     scorer = open_scorer(tiny_reward, config, log=tmp_path / "log")
     overlong = "apples and pears " * MAX_LENGTH
-    found = score(scorer, batch("a", MIXED), batch("b", MIXED[:3]), batch("c", (overlong,)))
+    own = (batch("a", MIXED), batch("b", MIXED[:3]), as_cut(batch("cut", MIXED[:3])))
+    found = score(scorer, *own, batch("c", (overlong,)))
     scorer.close()
     for key, result in by_rows.items():
         assert found[key].scores == pytest.approx(result.scores, abs=1e-5)

@@ -77,6 +77,17 @@ def foremost(request: Request, sampling: Sampling) -> str:
     return answered(request, lambda *_: "first")
 
 
+def pattern_following(request: Request, sampling: Sampling) -> str:
+    """Prefer what is shown first, in the form of AlpacaFarm's own prompt about some pairs."""
+    text = request.messages[-1].content
+    last = text.split("Annotation starts below")[-1].split("Now is your turn")[-1]
+    size = max(1, len(re.findall(r"### Output \(a\) for example \d+:", last)))
+    if "JSON" in request.messages[0].content:
+        return "\n".join(['"Output (a) is better than Output (b)": true'] * size)
+    word = "(a)" if len(request.messages) == 1 else "Output (a)"
+    return "\n".join([word] * size)
+
+
 def unsure(request: Request, sampling: Sampling) -> str:
     """Decide like `greater`, one time in two not at all."""
 
@@ -110,6 +121,11 @@ def wordy(request: Request, sampling: Sampling) -> str:
         return "first" if longer == bool((words(first) * words(second)) % 4) else "second"
 
     return answered(request, choose)
+
+
+def chinese_answer(request: Request, sampling: Sampling) -> str:
+    """Answer in 300 characters, which white space makes one word."""
+    return "好" * 300
 
 
 def words(text: str) -> int:

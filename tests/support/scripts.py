@@ -38,6 +38,12 @@ def clear_critic(request: Request, sampling: Sampling) -> str:
     )
 
 
+def exemplary_critic(request: Request, sampling: Sampling) -> str:
+    """Reply as the question itself shows that it could be replied to."""
+    assert request.example is not None
+    return request.example(request.seed)
+
+
 def mumbling_critic(request: Request, sampling: Sampling) -> str:
     """Say something that holds no ratings."""
     return "Well, it depends."

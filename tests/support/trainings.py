@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -60,13 +61,20 @@ def turn(role: str, content: str) -> list[dict[str, str]]:
     return [{"role": role, "content": content}]
 
 
-def write_pairs(path: Path, count: int, *, first: int = 0) -> Path:
+Scores = tuple[float | None, float | None]
+
+
+def write_pairs(
+    path: Path, count: int, *, first: int = 0, scores: Sequence[Scores] | None = None
+) -> Path:
     """Write pairs whose chosen answers count up and rejected ones down, with lineage columns."""
     numbers = range(first, first + count)
+    chosen, rejected = zip(*(scores or [(None, None)] * count), strict=True)
     columns = {
         "pair_id": pa.array([f"pair-{i}" for i in numbers]),
         "chosen_ratings": pa.array([[1, 1]] * count, pa.list_(pa.int8())),
-        "rejected_reward": pa.array([None] * count, pa.float64()),
+        "chosen_reward": pa.array(chosen, pa.float64()),
+        "rejected_reward": pa.array(rejected, pa.float64()),
         "prompt": pa.array([turn("user", f"Count from {i}.") for i in numbers], TURN),
         "chosen": pa.array([turn("assistant", f"up {i} {i + 1}") for i in numbers], TURN),
         "rejected": pa.array([turn("assistant", f"down {i} {i - 1}") for i in numbers], TURN),

@@ -1,7 +1,8 @@
 """The graded candidates of a whole iteration, block by block: completions of a pool, or imported.
 
 Like the judged ones (`judged_blocks`): what the loop completed lies in the same chunks in every
-stage, what was imported comes as one block.
+stage. What was imported is read as a whole, and comes in blocks of so many prompts: a rule may make
+several pairs of each, which hold its texts again and again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from .judged_blocks import IMPORTED, PromptBlock, columns_of, ranges, stage_read
 
 COMPLETED, GRADED = "complete:", "grade:"
 TABLES = frozenset({"candidates", "grades"})
+PROMPTS_A_BLOCK = 5_000
 
 
 def graded_iterations(run: RunReader) -> list[int]:
@@ -49,10 +51,12 @@ def graded_blocks(run: RunReader, iteration: int) -> Iterator[PromptBlock]:
     for block in _cut(_parts(run, iteration)):
         candidates = columns_of(run, "candidates", block)
         order = candidates.select("prompt_id").unique(maintain_order=True)
-        yield PromptBlock(
-            prompts=order.join(prompts, on="prompt_id", maintain_order="left"),
-            judged=graded(candidates, columns_of(run, "grades", block)),
-        )
+        judged = graded(candidates, columns_of(run, "grades", block))
+        for part in order.iter_slices(PROMPTS_A_BLOCK):
+            yield PromptBlock(
+                prompts=part.join(prompts, on="prompt_id", maintain_order="left"),
+                judged=judged.join(part, on="prompt_id", how="semi", maintain_order="left"),
+            )
 
 
 def grading_stages(run: RunReader, iteration: int) -> list[dict[str, Json]]:
@@ -67,7 +71,7 @@ def _parts(run: RunReader, iteration: int) -> list[Part]:
 
 
 def _cut(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
-    """Cut parts into blocks; an import makes one block, as its prompts are in no order."""
+    """Cut parts into what is read at once: all of an import, as its prompts are in no order."""
     if any(part.stage == IMPORTED for part in parts):
         yield parts
         return

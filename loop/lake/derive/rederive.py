@@ -193,13 +193,13 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
 def _binarisation(
     run: RunReader, wanted: DerivationRequest, rule: Binarisation, seed: int
 ) -> Rederivation:
-    """Plan pairs by grades: one a prompt, so `top_k` does not apply."""
+    """Plan pairs by grades: the rule says how many a prompt gives, so `top_k` does not apply."""
     pairs = wanted.table in (None, TABLES[Pair])
     about_critiques = (wanted.critiques, wanted.people, wanted.agreement)
     others = (wanted.top_k, wanted.distinct, *about_critiques)
     if not pairs or any(each is not None for each in others):
         raise DerivedError(
-            f"--rule {rule} makes one pair a prompt from grades alone; leave out --derived, "
+            f"--rule {rule} makes pairs from grades alone; leave out --derived, "
             "--top-k, --distinct, --people, --agreement and --table"
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)

@@ -112,9 +112,13 @@ class Reparsing:
         for parts in _batches(self.parts):
             stored = self.run.scan_parts("critiques", parts).collect(engine="in-memory")
             answers = self._answers(stored)
+            shown = {row: answers[of] for row, of in stored["critique_id", "candidate_id"].rows()}
             rows = [
                 self._read_again(
-                    critique, prompts[critique.prompt_id], answers[critique.candidate_id], changes
+                    critique,
+                    prompts[critique.prompt_id],
+                    shown[critique.same_as or critique.critique_id],
+                    changes,
                 )
                 for critique in frame_rows(Critique, stored)
             ]
@@ -138,7 +142,8 @@ class Reparsing:
             changes.kept += 1
             return critique
         finish = ENDS.get(critique.status, "stop")
-        key = BARE if self.seed is None else GuardKey.of(self.seed, critique.critique_id)
+        asked = critique.same_as or critique.critique_id
+        key = BARE if self.seed is None else GuardKey.of(self.seed, asked)
         (reading,) = self.critic.ask(prompt, answer, key).read(critique.text, finish)
         verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
         again = replace(critique, status=reading.status, aspects=reading.value + verified)

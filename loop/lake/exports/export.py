@@ -33,7 +33,7 @@ from .trainer_shapes import DATA, PLAIN, SHAPES, Shape, plain_shape
 
 BATCH = 4096
 ULTRAFEEDBACK, INSPECT = "ultrafeedback", "inspect"
-CANDIDATES, PAIRS = "candidates", "pairs"
+CANDIDATES, PAIRS, DEMONSTRATIONS = "candidates", "pairs", "demonstrations"
 FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
 
 
@@ -145,7 +145,7 @@ def _rows(run: RunReader, job: Export) -> Iterator[Record]:
 def _frame(run: RunReader, job: Export) -> pl.LazyFrame:
     if job.derived is None:
         frame = run.scan(job.table, iteration=job.iteration)
-        return in_use(frame) if job.table == PAIRS else frame
+        return in_use(frame) if job.table in (PAIRS, DEMONSTRATIONS) else frame
     frame = scan_derived(run.folder, job.derived, job.table)
     return frame if job.iteration is None else frame.filter(pl.col("iteration") == job.iteration)
 

@@ -54,7 +54,7 @@ def _has(*names: str) -> Callable[[Row], bool]:
 
 FORMATS: Mapping[str, ImportFormat] = {
     "ultrafeedback": ImportFormat(
-        detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=2
+        detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=3
     ),
     "ifeval": ImportFormat(detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval),
     "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs),

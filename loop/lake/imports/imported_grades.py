@@ -4,11 +4,16 @@ A published overall score of 10 may have been a 1: scores of at most 1 were take
 multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair uses the mean of the
 completion's four aspects: up to 2, the score is a 1; up to 4, it cannot be known, so the score is
 `doubtful` and None; above, it is a 10. Without any aspect it is `doubtful`, too.
+
+A score that is known to be sound stays a 10 where it would be `doubtful`. So it is where the data
+set's own repair went over it, which asked again about such scores and left a `fine-grained_score`;
+and where the same row has a score of 1, as no row had in which they had become 10s. Whoever imports
+may say that all of them are.
 """
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from ....critics.grading.grade_reply import NOT_APPLICABLE
@@ -32,6 +37,18 @@ WAS_ONE, UNSURE = 2, 4
 FILTER = "overall-score"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenEvidence:
+    """What says whether a score of 10 was a 1: the mean of the candidate's aspects, and the row.
+
+    `kept`: whoever imports it says that it is a 10.
+    """
+
+    mean: float | None = None
+    sound: bool = False
+    kept: bool = False
+
+
 def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterator[Grade]:
     """Yield the grade of each of the four aspects that the annotations name."""
     for aspect in FINE_GRAINED:
@@ -41,15 +58,23 @@ def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterato
 
 
 def overall_grade(
-    candidate: Known, annotator: str, given: object, mean: float | None, critique: str
+    candidate: Known, annotator: str, given: object, critique: str, evidence: TenEvidence
 ) -> Grade:
-    """Return the grade of an overall score, repaired by the mean of the candidate's aspects."""
+    """Return the grade of an overall score, repaired where the evidence says that it was a 1."""
     grade = _grade(candidate, annotator, "overall", given, given, critique)
-    if grade.rating != SUSPECT:
+    mean = evidence.mean
+    if grade.rating != SUSPECT or evidence.kept:
         return grade
-    if mean is None or WAS_ONE < mean <= UNSURE:
-        return replace(grade, rating=None, status=DOUBTFUL)
-    return replace(grade, rating=float(LOWEST)) if mean <= WAS_ONE else grade
+    if mean is not None and mean <= WAS_ONE:
+        return replace(grade, rating=float(LOWEST))
+    if evidence.sound or (mean is not None and mean > UNSURE):
+        return grade
+    return replace(grade, rating=None, status=DOUBTFUL)
+
+
+def shows_ones(scores: Iterable[object]) -> bool:
+    """Whether one of the overall scores of a row is a 1: then its 10s were never 1s."""
+    return any(number(score) == LOWEST for score in scores)
 
 
 def mean_rating(grades: Iterable[Grade]) -> float | None:

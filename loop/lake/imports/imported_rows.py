@@ -96,7 +96,8 @@ class Named:
 class Maker:
     """Makes the rows of one import; those imported by an iteration get its number.
 
-    `file` and `number` are where the row stands that is read, `number` from 0.
+    `file` and `number` are where the row stands that is read, `number` from 0. `keep_tens`: an
+    overall score of 10 is one, and no 1 that became a 10.
     """
 
     source: str
@@ -105,6 +106,7 @@ class Maker:
     iteration: int = 0
     file: Path = Path()
     number: int = 0
+    keep_tens: bool = False
     named: Named = field(default_factory=Named)
 
     def prompt(self, row: Row) -> Prompt:

@@ -24,7 +24,14 @@ from ...data.row_fields import (
     text_or_empty,
 )
 from ...data.row_texts import optional_text
-from .imported_grades import aspect_grades, last_of, mean_rating, overall_grade
+from .imported_grades import (
+    TenEvidence,
+    aspect_grades,
+    last_of,
+    mean_rating,
+    overall_grade,
+    shows_ones,
+)
 from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs, scores_of
 
@@ -45,8 +52,13 @@ def ultrafeedback(row: Row, make: Maker) -> Rows:
         return
     prompt = prompt_of(row, make)
     yield prompt
-    for place, entry in enumerate(list_of(row, "completions"), start=1):
-        yield from _completion(prompt, object_of(entry, f"completions[{place}]"), place, make)
+    items = [
+        object_of(entry, f"completions[{place}]")
+        for place, entry in enumerate(list_of(row, "completions"), start=1)
+    ]
+    sound = shows_ones(item.get(OVERALL) for item in items)
+    for place, item in enumerate(items, start=1):
+        yield from _completion(prompt, item, place, make, sound=sound or MEAN in item)
     for name in REFERENCES:
         answers = [answer for answer in list_of(row, name) if answer != NO_ANSWER]
         if name == CORRECT and answers == [prompt.reference]:
@@ -70,7 +82,7 @@ def prompt_of(row: Row, make: Maker) -> Prompt:
     return replace(prompt, source=source, prompt_id=row_id("prompt", [source, prompt.prompt_id]))
 
 
-def _completion(prompt: Prompt, item: Row, place: int, make: Maker) -> Rows:
+def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bool) -> Rows:
     """Read a completion: its text, how it was made, its annotations and its scores."""
     text = text_or_empty(item.get("response"), f"completions[{place}].response")
     candidate = make.candidate(prompt, text, optional_text(item, "model"), _principle(item))
@@ -86,7 +98,8 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker) -> Rows:
     score = item.get(OVERALL)
     if score is not None:
         known = number(item.get(MEAN)) if mean is None else mean
-        overall = overall_grade(candidate, make.source, score, known, critique)
+        evidence = TenEvidence(mean=known, sound=sound, kept=make.keep_tens)
+        overall = overall_grade(candidate, make.source, score, critique, evidence)
         yield overall
         yield from _reward(candidate, OVERALL, overall.rating, make)
     yield from _reward(candidate, MEAN, item.get(MEAN), make)
@@ -99,11 +112,13 @@ def _binarised(row: Row, make: Maker) -> Rows:
     made = list(pairs(row.having({"prompt_id": index}) if named else row, make))
     yield from made
     candidates = {one.candidate_id: one for one in made if isinstance(one, Candidate)}
+    scores = scores_of(row)
+    evidence = TenEvidence(sound=shows_ones(scores), kept=make.keep_tens)
     for pair in (one for one in made if isinstance(one, Pair)):
         sides = candidates[pair.chosen_id], candidates[pair.rejected_id]
-        for candidate, score in zip(sides, scores_of(row), strict=True):
+        for candidate, score in zip(sides, scores, strict=True):
             if score is not None:
-                yield overall_grade(candidate, make.source, score, None, "")
+                yield overall_grade(candidate, make.source, score, "", evidence)
 
 
 def _principle(item: Row) -> str | None:

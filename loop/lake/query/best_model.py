@@ -17,7 +17,7 @@ from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from ..statistics.clustered_error import mean_error
 from .figures import COUNTS
-from .policy_figures import USUAL, Figure, Values, clusters_in, metrics_of, values_of
+from .policy_figures import USUAL, Figure, Values, clusters_in, measured_on, metrics_of, values_of
 
 NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
 """Metrics of which more is not better."""
@@ -79,7 +79,7 @@ def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None
     every = run.scan("scores")
     has_dev = every.filter(pl.col("benchmark") == DEV).select(pl.len()).collect().item() > 0
     split = DEV if has_dev else HELD_OUT
-    scores = every.filter(pl.col("benchmark") == split)
+    scores = every.filter(measured_on(split))
     measured = scores.select(pl.col("metric").unique().sort()).collect()["metric"].to_list()
     figure = _figure(run, measured, by, split)
     values = values_of(scores, figure, measured)

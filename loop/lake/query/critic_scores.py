@@ -17,6 +17,7 @@ from ....stores.lake import RunReader
 from ...data.judged_candidates import VERIFIED, VERIFIER
 from ...data.splits import DEV, HELD_OUT
 from ..statistics.roc_area import area
+from .policy_figures import measured_on
 
 ALL = "all"
 RATING, AGREEMENT, REWARD = "rating:", "critic_agreement", "reward"
@@ -80,15 +81,22 @@ def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
     metric, value = pl.col("metric"), pl.col("value")
     rated = metric.str.starts_with(RATING)
     judged = rated & (metric != f"{RATING}{VERIFIED}")
+    watched = pl.any_horizontal(*map(measured_on, WATCHED))
+    of_exam = measured_on(HELD_OUT)
     scores = run.scan("scores", iteration=iteration).filter(
-        pl.col("benchmark").is_in(WATCHED), rated | metric.is_in([AGREEMENT, REWARD])
+        watched, rated | metric.is_in([AGREEMENT, REWARD])
     )
-    each = scores.group_by(*_ANSWER).agg(
-        rating=value.filter(judged).mean(),
-        passed=(value.filter(judged) == 1).all(),
-        positive=(value.filter(rated) == 1).all(),
-        agrees=value.filter(metric == AGREEMENT).first() == 1,
-        reward=value.filter(metric == REWARD).first(),
+    named = pl.when(of_exam).then(pl.lit(HELD_OUT)).otherwise("benchmark")
+    each = (
+        scores.with_columns(benchmark=named)
+        .group_by(*_ANSWER)
+        .agg(
+            rating=value.filter(judged).mean(),
+            passed=(value.filter(judged) == 1).all(),
+            positive=(value.filter(rated) == 1).all(),
+            agrees=value.filter(metric == AGREEMENT).first() == 1,
+            reward=value.filter(metric == REWARD).first(),
+        )
     )
     tasks = run.scan("prompts", columns={"prompt_id", "task"}).unique("prompt_id")
     return (

@@ -11,8 +11,8 @@ import polars as pl
 
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
-from ...data.splits import DEV, HELD_OUT
-from .policy_figures import SUCCESSES, USUAL, Figure, metrics_of, value_rows
+from ...data.splits import DEV, HELD_OUT, exam_benchmark, exam_of
+from .policy_figures import SUCCESSES, USUAL, Figure, measured_on, metrics_of, value_rows
 
 LENGTH = "mean_length"
 COUNTS = (
@@ -45,12 +45,13 @@ def measured_metrics(scores: pl.LazyFrame) -> list[str]:
 def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.DataFrame:
     """Return all figures of a run on a split: a row for each policy, prompt and figure.
 
-    A row has the prompt's `task`, `family` and `cluster`; a prompt of no cluster is one by itself.
+    A row has what its prompt is counted with: `exam`, `task`, `family`, `source` and `cluster`; a
+    prompt of no cluster is one by itself.
 
     Raises:
         NotMeasuredError: if nothing was measured there, or not `only`.
     """
-    scores = run.scan("scores").filter(pl.col("benchmark") == split)
+    scores = run.scan("scores").filter(measured_on(split))
     measured = measured_metrics(scores)
     figures = _figures(measured)
     if not figures:
@@ -62,7 +63,7 @@ def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.Dat
             f"run {run.folder.name} has no figure {only!r} on {split!r}: it has {known}"
         )
     values = pl.concat([value_rows(scores, figure, measured) for figure in wanted])
-    prompts = run.scan("prompts").select("prompt_id", "task", "family", "cluster")
+    prompts = run.scan("prompts").select("prompt_id", "exam", "task", "family", "source", "cluster")
     return (
         values.join(prompts.unique("prompt_id", keep="first"), on="prompt_id", how="left")
         .with_columns(pl.coalesce("cluster", "prompt_id"))
@@ -94,11 +95,13 @@ def deciding(measured: Sequence[str]) -> Figure | None:
 
 def deciding_of(run: RunReader, split: str) -> Figure | None:
     """Return the figure by which a run's models are compared on a split if none is asked for."""
-    return deciding(measured_metrics(run.scan("scores").filter(pl.col("benchmark") == split)))
+    return deciding(measured_metrics(run.scan("scores").filter(measured_on(split))))
 
 
 def shown_split(run: RunReader, wanted: str | None = None) -> str | None:
     """Return the split whose figures are shown: the one asked for, else held-out, else dev.
+
+    A set of held-out prompts can be asked for by its name.
 
     None if nothing was measured.
 
@@ -106,9 +109,14 @@ def shown_split(run: RunReader, wanted: str | None = None) -> str | None:
         NotMeasuredError: if nothing was measured on the one asked for.
     """
     numbers = run.scan("evaluations").select(pl.col("benchmark").unique()).collect()
-    found = set(numbers["benchmark"].to_list())
+    measured = numbers["benchmark"].to_list()
+    found = {*measured, *(HELD_OUT for name in measured if exam_of(name) is not None)}
+    if wanted is not None and exam_benchmark(wanted) in found:
+        return exam_benchmark(wanted)
     if wanted is not None and wanted not in found:
-        known = ", ".join(split for split in (HELD_OUT, DEV) if split in found) or "nothing"
+        sets = sorted(exam for name in measured if (exam := exam_of(name)) is not None)
+        splits = [split for split in (HELD_OUT, DEV) if split in found]
+        known = ", ".join([*splits, *sets]) or "nothing"
         raise NotMeasuredError(
             f"run {run.folder.name} has nothing measured on the split {wanted!r}: it has {known}"
         )

@@ -23,17 +23,18 @@ class By(StrEnum):
 
 
 class Grouping(StrEnum):
-    """The values of `--by` for results."""
+    """The values of `--by` for what changed."""
 
     TASK = "task"
     FAMILY = "family"
 
 
-class MeasuredSplit(StrEnum):
-    """The values of `--split`."""
+class ResultsGrouping(StrEnum):
+    """The values of `--by` for the results of a status, which also know where prompts are from."""
 
-    DEV = "dev"
-    HELD_OUT = "held-out"
+    TASK = "task"
+    FAMILY = "family"
+    SOURCE = "source"
 
 
 class FormError(ValueError):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ....configs.annotation import INITIAL
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
@@ -45,7 +46,11 @@ def judges_of(run: RunReader) -> dict[str, str]:
     }
     reference = fingerprint.get("reference")
     compared = {name: fingerprint.get(name) for name in ("annotators", "pool")}
-    against = fingerprint.get("policy") if reference == "initial" else reference
+    against: Json = fingerprint.get("policy") if reference == INITIAL else reference
+    if isinstance(reference, dict):
+        places = cast("dict[str, Json]", reference)
+        first = fingerprint.get("policy")
+        against = {exam: first if place == INITIAL else place for exam, place in places.items()}
     judges: dict[str, Json] = {
         VERIFIER: own,
         CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), asked, own],

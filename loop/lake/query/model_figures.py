@@ -6,6 +6,9 @@ The two are compared on the prompts that both answered, each with itself; interv
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Scope
+from ...data.splits import exam_of
 from ..statistics.bootstrap import Estimate, Ratio, estimates, numbered
 from ..statistics.paired import DRAWS, SEED
 from ..statistics.share_interval import NORMAL, same_change_interval, share_interval
@@ -26,6 +30,7 @@ from .figures import (
     place_of,
     shown_split,
 )
+from .policy_figures import measured_on
 
 ALL: Scope = "all"
 Column = NDArray[np.float64]
@@ -35,7 +40,7 @@ _Of = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFigure:
-    """A figure of M_t over `n` prompts: all, or those of the task or family called `name`.
+    """A figure of M_t over `n` prompts: all, or those of the exam, task or so called `name`.
 
     `change` is against M_`against`, over `paired` prompts in `clusters` clusters, of which `better`
     have more of the figure and `worse` have less. Intervals are None where a single cluster, or no
@@ -126,7 +131,7 @@ def run_results(
     run: RunReader,
     *,
     split: str | None = None,
-    by: Sequence[Scope] = (ALL, "task"),
+    by: Sequence[Scope] = (ALL, "exam", "task"),
     figure: str | None = None,
 ) -> RunResults:
     """Return the figures of a run's models over each scope; all figures, or only `figure`.
@@ -163,9 +168,10 @@ def results_by(run: RunReader, group: Scope, split: str | None = None) -> RunRes
         NotMeasuredError: as `run_results`.
     """
     shown = shown_split(run, split)
+    exams: tuple[Scope, ...] = ("exam",) if group == "task" else ()
     figure = deciding_of(run, shown) if shown is not None and group == "family" else None
     return run_results(
-        run, split=shown, by=(ALL, group), figure=None if figure is None else figure.name
+        run, split=shown, by=(ALL, *exams, group), figure=None if figure is None else figure.name
     )
 
 
@@ -271,11 +277,20 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
     """
     numbers = (
         run.scan("evaluations")
-        .filter(pl.col("benchmark") == split, pl.col("metric") == CONTROLLED)
-        .sort("iteration")
+        .filter(measured_on(split), pl.col("metric") == CONTROLLED)
+        .sort("benchmark", "iteration")
         .collect()
         .to_dicts()
     )
+    for benchmark, group in groupby(numbers, key=itemgetter("benchmark")):
+        exam = exam_of(benchmark) if benchmark != split else None
+        yield from _controlled_of(list(group), split, exam, made)
+
+
+def _controlled_of(
+    numbers: Sequence[dict[str, Any]], split: str, exam: str | None, made: Mapping[int, str]
+) -> Iterator[ModelFigure]:
+    """Give the win-rates at equal lengths on one benchmark: a split, or a set of its prompts."""
     for number in numbers:
         value, first = number["value"], numbers[0]["value"]
         within = share_interval(value, number["stderr"], number["n"])
@@ -283,8 +298,8 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
         sure = None if numbers[0]["stderr"] or number is numbers[0] else spread
         yield ModelFigure(
             split=split,
-            scope=ALL,
-            name="",
+            scope=ALL if exam is None else "exam",
+            name=exam or "",
             figure=CONTROLLED,
             iteration=number["iteration"],
             checkpoint_id=made[number["iteration"]],
@@ -304,7 +319,9 @@ def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator
 
 
 def _beside_raw(rows: list[ModelFigure], controlled: list[ModelFigure]) -> list[ModelFigure]:
-    """Put the win-rates at equal lengths behind the raw ones of all prompts."""
-    raw = [n for n, r in enumerate(rows) if (r.scope, r.figure) == (ALL, "win_rate")]
-    place = raw[-1] + 1 if raw else 0
-    return [*rows[:place], *controlled, *rows[place:]]
+    """Put the win-rates at equal lengths behind the raw ones of the same prompts."""
+    for of, group in groupby(controlled, key=lambda row: (row.scope, row.name)):
+        raw = [n for n, r in enumerate(rows) if (r.scope, r.name, r.figure) == (*of, "win_rate")]
+        place = raw[-1] + 1 if raw else 0
+        rows = [*rows[:place], *group, *rows[place:]]
+    return rows

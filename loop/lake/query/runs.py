@@ -18,7 +18,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.records import SCORED, Evaluation, Receipt
 from ...data.receipts import accounts
-from ...data.splits import HELD_OUT
+from ...data.splits import HELD_OUT, exam_of
 from ...run.run_events import END, STAGE
 from ..imports import UNUSED
 from ..search.duplicates import reported
@@ -28,6 +28,7 @@ from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
 from .figures import SHARES
 from .forgetting import PASSED, PREFIX, alarming, is_probe
+from .policy_figures import measured_on
 
 COUNTED = ("candidates", "critiques", "pairs", "demonstrations")
 
@@ -79,7 +80,7 @@ def require_iteration(run: RunReader, iteration: int | None) -> None:
 
 def evaluations(run: RunReader) -> list[Evaluation]:
     """Return the run's numbers on its held-out prompts and on its capability probes."""
-    wanted = (pl.col("benchmark") == HELD_OUT) | pl.col("benchmark").str.starts_with(PREFIX)
+    wanted = measured_on(HELD_OUT) | pl.col("benchmark").str.starts_with(PREFIX)
     frame = run.scan("evaluations").filter(wanted).collect()
     return [Evaluation(**row) for row in frame.to_dicts()]
 
@@ -115,6 +116,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                     for e in numbers
                     if e.iteration == number and e.benchmark == HELD_OUT and e.metric != AGREEMENT
                 },
+                "exams": _exams([e for e in numbers if e.iteration == number]),
                 "critic": watched.get(number, []),
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
@@ -151,6 +153,16 @@ def figure_json(number: Evaluation) -> dict[str, Json]:
     share = number.metric in (*SHARES, PASSED)
     within = share_interval(number.value, number.stderr, number.n) if share else None
     return found if within is None else {**found, "low": within[0], "high": within[1]}
+
+
+def _exams(numbers: Sequence[Evaluation]) -> dict[str, Json]:
+    """Return the metrics on each named set of held-out prompts."""
+    found: dict[str, dict[str, Json]] = {}
+    for e in numbers:
+        exam = exam_of(e.benchmark)
+        if exam is not None and e.metric != AGREEMENT:
+            found.setdefault(exam, {})[e.metric] = figure_json(e)
+    return dict(found)
 
 
 def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:

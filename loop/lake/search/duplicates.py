@@ -131,22 +131,35 @@ _COUNTS = {
 
 
 def _row(iteration: int | None, what: str, counts: Mapping[str, Json]) -> dict[str, Json]:
-    return {**dict.fromkeys(_COUNTS), "iteration": iteration, "what": what, **counts}
+    told = {name: count for name, count in counts.items() if name in _COUNTS}
+    return {**dict.fromkeys(_COUNTS), "iteration": iteration, "what": what, **told}
 
 
 def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
     found = counted(_alike(prompts))
     sizes = {split: prompts.filter(split=split).height for split in (HELD_OUT, DEV)}
+    tested = _overlaps(prompts, HELD_OUT, TRAIN)
     return {
         "rows": found["rows"],
         "copies_across": found["copies_across"],
         "near_across": found["near_across"],
         "held_out": sizes[HELD_OUT],
-        "overlapping": _overlaps(prompts, HELD_OUT, TRAIN).height,
+        "overlapping": tested.height,
         "dev": sizes[DEV],
         "dev_overlapping": _overlaps(prompts, DEV, TRAIN).height,
         "dev_in_held_out": _overlaps(prompts, DEV, HELD_OUT).height,
+        **_by_exam(prompts.filter(split=HELD_OUT), tested),
     }
+
+
+def _by_exam(held_out: pl.DataFrame, overlapping: pl.DataFrame) -> dict[str, Json]:
+    """Count the prompts of each named set, and those that overlap; nothing where none is named."""
+    named = held_out.filter(pl.col("exam").is_not_null())
+    if named.is_empty():
+        return {}
+    shared = pl.col("id").is_in(overlapping["id"].implode())
+    counts = named.group_by("exam").agg(held_out=pl.len(), overlapping=shared.sum()).sort("exam")
+    return {"exams": {row.pop("exam"): row for row in counts.to_dicts()}}
 
 
 def _alike(prompts: pl.DataFrame) -> Alike:
@@ -160,11 +173,12 @@ def _overlaps(prompts: pl.DataFrame, tested: Split, known: Split) -> pl.DataFram
 
 def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
     rows = [
-        (p.prompt_id, p.split, p.family, said)
+        (p.prompt_id, p.split, p.family, p.exam, said)
         for p in prompts
         for said in ("\n".join(m.content for m in p.messages if m.role != SYSTEM),)
     ]
-    schema = {"id": pl.String, "split": pl.String, "family": pl.String, "text": pl.String}
+    names = ["id", "split", "family", "exam", "text"]
+    schema = dict.fromkeys(names, pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -174,7 +188,7 @@ def _stored_prompts(run: RunReader) -> pl.DataFrame:
     texts = asked.list.join("\n").alias("text")
     return (
         run.scan("prompts")
-        .select(pl.col("prompt_id").alias("id"), "split", "family", texts)
+        .select(pl.col("prompt_id").alias("id"), "split", "family", "exam", texts)
         .collect()
     )
 

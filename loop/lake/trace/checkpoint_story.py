@@ -80,7 +80,7 @@ def _counts(run: RunReader, table: str, shown: str, iteration: int) -> pl.DataFr
         pl.col("candidate_id").alias(shown), "kind"
     )
     made = run.scan(table, iteration=iteration)
-    rows = (in_use(made) if table == "pairs" else made).select("prompt_id", shown, "rule")
+    rows = in_use(made).select("prompt_id", shown, "rule")
     groups = ("rule", "task", "kind")
     return (
         rows.join(tasks, on="prompt_id", how="left")

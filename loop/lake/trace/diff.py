@@ -13,7 +13,7 @@ from ....configs.likely_names import listed, meant
 from ....stores.lake import RunReader
 from ...data.splits import HELD_OUT
 from ..query.figures import LENGTH, deciding
-from ..query.policy_figures import APPROVAL, metrics_of, value_rows
+from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
 from ..query.runs import open_run
 from ..statistics.paired import change
 from .diff_page import Diff
@@ -109,7 +109,7 @@ def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side,
 
 def _measured(run: RunReader, benchmark: str) -> list[int]:
     """Return the iterations that were measured, in order."""
-    rows = run.scan("evaluations").filter(pl.col("benchmark") == benchmark)
+    rows = run.scan("evaluations").filter(measured_on(benchmark))
     found = rows.select("iteration").unique().sort("iteration").collect()["iteration"].to_list()
     if not found:
         raise DiffError(f"run {run.folder.name} has nothing measured on {benchmark!r}")
@@ -138,9 +138,7 @@ def _paired(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFrame:
 
 def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     """Return the prompt-level scores of one side, with whether the critic approves as a whole."""
-    scores = side.run.scan("scores", iteration=side.iteration).filter(
-        pl.col("benchmark") == wanted.benchmark
-    )
+    scores = side.run.scan("scores", iteration=side.iteration).filter(measured_on(wanted.benchmark))
     columns = ("prompt_id", "metric", "value", "candidate_id")
     rows = scores.select(columns).collect()
     ratings = rows["metric"].unique().to_list()

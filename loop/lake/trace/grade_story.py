@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from ....critics.grading.graded_aspects import FINE_GRAINED, SCALES
 from ....critics.judge import Status
 from ....stores.records import SCORED, Grade, Pair
-from ...data.binarize import BINARISATIONS, OVERALL
+from ...data.binarize import ALL_PAIRS, BINARISATIONS, OVERALL
 from ...data.training_rows import made_by
 from .story import Story
 
@@ -15,6 +15,12 @@ UNGRADED: Mapping[str, str] = {
     "tied": "all candidates with a score have the same score",
 }
 """Why a prompt's graded candidates gave no pair, by outcome."""
+
+_REASONS = {
+    "best-vs-worst": ("the best", "as the worst"),
+    ALL_PAIRS: ("the higher", "for the lower one"),
+}
+"""Why a rule chose one completion and rejected another."""
 
 
 def by_grades(rule: str) -> bool:
@@ -41,9 +47,9 @@ def said_of(story: Story, candidate_id: str) -> Iterator[str]:
 def why_binarised(story: Story, pair: Pair) -> str:
     """Return the rule and the margin of a pair, and the ratings behind it."""
     rule = made_by(pair.rule)
-    lesser = "as the worst" if rule == "best-vs-worst" else "at random from those with a lower one"
+    better, lesser = _REASONS.get(rule, ("the best", "at random from those with a lower one"))
     return (
-        f"rule {pair.rule}; chosen for the best score, {_deciding(story, pair.chosen_id, rule)}, "
+        f"rule {pair.rule}; chosen for {better} score, {_deciding(story, pair.chosen_id, rule)}, "
         f"{_score(pair.chosen_reward)}; rejected {lesser}, "
         f"{_deciding(story, pair.rejected_id, rule)}, {_score(pair.rejected_reward)}"
     )

@@ -155,6 +155,7 @@ def _critique(row: Critique) -> Iterator[Node | Edge]:
     ratings = ", ".join(f"{a.name} {a.rating}" for a in row.aspects) or row.status
     yield Node(id=row.critique_id, kind="critique", label=ratings)
     yield Edge(source=row.candidate_id, target=row.critique_id, relation="criticised")
+    yield from _shared(row.same_as, row.critique_id)
 
 
 def _preference(row: Preference) -> Iterator[Node | Edge]:
@@ -168,6 +169,13 @@ def _grade(row: Grade) -> Iterator[Node | Edge]:
     said = row.status if row.rating is None else f"{row.rating:g}"
     yield Node(id=row.grade_id, kind="grade", label=f"{row.aspect} {said}")
     yield Edge(source=row.candidate_id, target=row.grade_id, relation="graded")
+    yield from _shared(row.same_as, row.grade_id)
+
+
+def _shared(asked: str | None, identity: str) -> Iterator[Edge]:
+    """Yield how a judgement comes from the reply about an equal answer, if it does."""
+    if asked is not None:
+        yield Edge(source=asked, target=identity, relation="says the same")
 
 
 def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:

@@ -22,8 +22,8 @@ from ....stores.records import Checkpoint, Evaluation
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
-from ...data.splits import DEV, HELD_OUT
-from ...data.step_names import step_benchmark
+from ...data.splits import DEV, HELD_OUT, exam_of, is_measured_on
+from ...data.step_names import step_of
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, located
 from ..query.model_names import checkpoints
@@ -96,7 +96,7 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
     """Return what there is on a checkpoint of a run; its files are looked at, not verified."""
     place, state = place_of(run, checkpoint)
     made, numbers = checkpoints(run), evaluated(run)
-    split = _examined_on(numbers, checkpoint)
+    split = _split_shown(numbers, checkpoint)
     names = {c.checkpoint_id: c.name for c in reversed(made)}
     return PublishedModel(
         run=run.folder.name,
@@ -218,31 +218,41 @@ def _adapter(folder: Path, state: State) -> str | None:
     return str(found) if state == "here" and found.is_dir() else None
 
 
-def _examined_on(numbers: Sequence[Evaluation], own: Checkpoint) -> str:
+def _split_shown(numbers: Sequence[Evaluation], own: Checkpoint) -> str:
     """Return the split whose figures are shown: dev prompts if held-out ones measured nothing."""
-    if own.at_step is None:
+    if own.at_step is None or any(_of_step(e, HELD_OUT, own.at_step) for e in numbers):
         return HELD_OUT
-    benchmark = step_benchmark(HELD_OUT, own.at_step)
-    return HELD_OUT if any(e.benchmark == benchmark for e in numbers) else DEV
+    return DEV
+
+
+def _of_step(number: Evaluation, split: str, step: int) -> bool:
+    """Whether a number is that of the policy of a step, on prompts of a split."""
+    named = step_of(number.benchmark)
+    return named is not None and named[0] == step and is_measured_on(named[1], split)
 
 
 def _figures(
     numbers: Sequence[Evaluation], own: Checkpoint, first: Checkpoint, split: str
 ) -> list[FigureBeside]:
     """Return a model's figures on the prompts of a split, beside those of the run's first model."""
-    benchmark = split if own.at_step is None else step_benchmark(split, own.at_step)
-    start = {
-        e.metric: e
-        for e in numbers
-        if (e.benchmark, e.checkpoint_id) == (split, first.checkpoint_id)
-    }
-    found = [e for e in numbers if (e.benchmark, e.checkpoint_id) == (benchmark, own.checkpoint_id)]
-    return [_beside(e, start.get(e.metric)) for e in sorted(found, key=lambda e: e.metric)]
+    whole = [e for e in numbers if is_measured_on(e.benchmark, split)]
+    start = {_figure_name(e): e for e in whole if e.checkpoint_id == first.checkpoint_id}
+    step = own.at_step
+    shown = whole if step is None else [e for e in numbers if _of_step(e, split, step)]
+    found = [e for e in shown if e.checkpoint_id == own.checkpoint_id]
+    return [_beside(e, start.get(_figure_name(e))) for e in sorted(found, key=_figure_name)]
+
+
+def _figure_name(number: Evaluation) -> str:
+    """Return a metric's name, behind that of the set of held-out prompts if it has one."""
+    named = step_of(number.benchmark)
+    exam = exam_of(number.benchmark if named is None else named[1])
+    return number.metric if exam is None else f"{exam}: {number.metric}"
 
 
 def _beside(own: Evaluation, first: Evaluation | None) -> FigureBeside:
     return FigureBeside(
-        metric=own.metric,
+        metric=_figure_name(own),
         n=own.n,
         value=own.value,
         stderr=own.stderr,

@@ -70,17 +70,6 @@ def test_a_reward_stands_at_the_last_token_and_the_penalty_at_each() -> None:
     close(rewards, [-0.05, 2.9, 0.0], [-1.2, 0.0, 0.0], [0.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [("none", [2.0, 0.5]), ("replace", [2.0, -1.5]), ("subtract", [2.0, -1.0])],
-)
-def test_an_answer_without_an_end_is_rewarded_by_the_rule(rule, expected) -> None:
-    scores = torch.tensor([2.0, 0.5], dtype=torch.float64)
-    ended = torch.tensor([True, False])
-    found = numerics.without_end(scores, ended, rule, 1.5)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), **CLOSE)
-
-
 # whitening
 
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from trainings import sha256, starts
 
 from lpfloop.policies.engines.canary import read_canary
+from lpfloop.policies.online.missing_end import ruled
 from lpfloop.policies.trainers.step_files import (
     drawn,
     read_prompts,
@@ -54,15 +55,19 @@ def test_a_steps_rows_tell_of_the_same_rollouts(whole) -> None:
         assert [c.candidate_id for c in candidates] == expected
         assert [r.candidate_id for r in rewards] == expected
         assert [r.candidate_id for r in rollouts] == expected
-        for candidate, reward, rollout in zip(candidates, rewards, rollouts, strict=True):
+        for candidate, rollout in zip(candidates, rollouts, strict=True):
             assert candidate.kind == "rollout"
             assert rollout.tokens == candidate.completion_tokens
             assert rollout.logprob == pytest.approx(candidate.logprob, abs=1e-3)
             assert rollout.kl == pytest.approx(
                 rollout.logprob - rollout.reference_logprob, abs=1e-4
             )
-            ended = candidate.finish_reason == "stop"
-            assert rollout.reward == (reward.score if ended else -PPO.missing_eos_penalty)
+        ended = [candidate.finish_reason == "stop" for candidate in candidates]
+        scores = [reward.score for reward in rewards if reward.score is not None]
+        expected = ruled(scores, ended, "below", PPO.missing_eos_penalty)
+        assert [rollout.reward for rollout in rollouts] == pytest.approx(expected, abs=1e-6)
+        told = {s.metric: s.value for s in from_table(Statistic, tables[Statistic])}
+        assert told["missing_eos/count"] == len(ended) - sum(ended)
 
 
 def test_the_first_step_begins_at_the_reference_and_with_values_of_zero(whole) -> None:

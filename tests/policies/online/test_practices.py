@@ -9,6 +9,7 @@ from online_jobs import make_online_world, quark_job
 from rollouts import PPO, ppo_job, referenced, told_steps, write_prompts
 from trainings import sha256, starts, write_demonstrations
 
+from lpfloop.policies.online.missing_end import ruled
 from lpfloop.policies.trainers.next_token import METRIC
 from lpfloop.policies.trainers.step_files import (
     ReferenceReward,
@@ -18,14 +19,16 @@ from lpfloop.policies.trainers.step_files import (
 )
 from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
 from lpfloop.policies.trainers.trainer_job import SupervisedSet, TrainJob
-from lpfloop.stores.records import Reward, Rollout
+from lpfloop.stores.records import Candidate, Reward, Rollout
 from lpfloop.stores.schemas import from_table
 
 pytestmark = pytest.mark.model
 
 STEPS, WEIGHT = 4, 0.3
 PENALTY = PPO.missing_eos_penalty
-RELATIVE = PPO.model_copy(update={"reference_reward": True, "whiten_advantages": "none"})
+RELATIVE = PPO.model_copy(
+    update={"reference_reward": True, "whiten_advantages": "none", "missing_eos": "replace"}
+)
 Make = Callable[[Path], TrainJob]
 
 
@@ -109,9 +112,13 @@ def test_the_numbers_of_a_step_tell_raw_and_reference_rewards_apart(ppo, quark) 
 def test_quark_sorts_by_the_difference(quark) -> None:
     job, _ = quark
     known = references(job)
-    for reward, rollout in zip(*rows(job, 1), strict=True):
-        assert reward.score is not None
-        assert rollout.reward == pytest.approx(reward.score - known[rollout.prompt_id].score)
+    scored, rollouts = rows(job, 1)
+    both = zip(scored, rollouts, strict=True)
+    differences = [(r.score or 0.0) - known[rollout.prompt_id].score for r, rollout in both]
+    candidates = from_table(Candidate, read_step(job.output, 1)[Candidate])
+    ended = [candidate.finish_reason == "stop" for candidate in candidates]
+    expected = ruled(differences, ended, "below")
+    assert [rollout.reward for rollout in rollouts] == pytest.approx(expected)
     ordered = [r.reward for r in sorted(rows(job, 1)[1], key=lambda r: r.quantile or 0)]
     assert min(ordered[:2]) >= max(ordered[2:])
 

@@ -1,0 +1,32 @@
+"""The names of sets of held-out prompts, and settings that may differ from set to set."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, TypeVar, cast
+
+from pydantic import AfterValidator, Field
+
+V = TypeVar("V")
+
+_BESIDE = re.compile(r"-[0-9a-f]{8}$")
+"""How the name of a file that is measured beside a run ends: with the hash of its prompts."""
+
+
+def _unlike_a_file_beside(name: str) -> str:
+    if _BESIDE.search(name):
+        raise ValueError(f"{name!r} ends as what is measured beside a run does: leave the hash out")
+    return name
+
+
+ExamName = Annotated[
+    str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"), AfterValidator(_unlike_a_file_beside)
+]
+"""The name of a set of held-out prompts."""
+
+
+def of_exam(setting: V | Mapping[str, V] | None, exam: str | None) -> V | None:
+    """Return what a setting says of a set: the same of all of them, unless it names them."""
+    if isinstance(setting, Mapping):
+        named = cast("Mapping[str, V]", setting)
+        return None if exam is None else named.get(exam)
+    return setting

@@ -1,0 +1,142 @@
+# pyright: basic
+"""What people said of two answers each, over a whole run: the comparisons that others learn from.
+
+Of an imported run all votes count, as they were imported to be used; of a run with a loop those of
+people alone, as its annotators' and judges' are its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import TypeVar
+
+import polars as pl
+
+from ....stores.derived import DerivedError, open_derived
+from ....stores.frames import frame_rows
+from ....stores.keys import digest
+from ....stores.lake import RunReader
+from ....stores.records import Candidate, Pair, Preference, Prompt
+from ....stores.schemas import Row
+from ...data.row_fields import TRUSTED
+from ..imports import IMPORTED
+from ..imports.imported_rows import IMPORTED as AS_PAIR
+
+R = TypeVar("R", Prompt, Candidate, Preference, Pair)
+AT_ONCE = 1000
+SIDES = ["_one", "_other"]
+
+
+def compared_digest(run: RunReader, table: str | None = None) -> str:
+    """Return a hash of the comparisons of a run: it changes with every vote that comes in.
+
+    With `table`, it is that of a derived table.
+    """
+    if table is not None:
+        return open_derived(run.folder, table).identity
+    votes, pairs = _votes(run), _pairs(run)
+    return digest([sorted(votes["preference_id"]), sorted(pairs["pair_id"])])
+
+
+def compared_answers(run: RunReader, iteration: int) -> Iterator[list[Row]]:
+    """Give each comparison as rows of an iteration: prompt, answers, votes, and an imported pair.
+
+    The answers and votes keep their ids, by which they are found in the run that they are from. All
+    about a prompt comes together.
+    """
+    votes, pairs = _votes(run), _pairs(run)
+    every = votes.select("prompt_id", *SIDES).unique(maintain_order=True)
+    prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()
+    candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
+    for keys in every.iter_slices(AT_ONCE):
+        ids = pl.concat([keys["_one"], keys["_other"]])
+        asked = _by_id(Prompt, prompts.join(keys, on="prompt_id", how="semi"), "prompt_id")
+        said = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
+        answers = _by_id(Candidate, said, "candidate_id")
+        given = {
+            (p.prompt_id, *sorted((p.chosen_id, p.rejected_id))): p
+            for p in _rows(Pair, pairs.join(keys, on=["prompt_id", *SIDES], how="semi"))
+        }
+        told = votes.join(keys, on=["prompt_id", *SIDES], how="semi", maintain_order="left")
+        for key, group in groupby(_rows(Preference, told), _key):
+            prompt_id, one, other = key
+            pair = given.get(key)
+            yield [
+                asked[prompt_id],
+                *(_from_elsewhere(answers[name], iteration) for name in (one, other)),
+                *(replace(vote, iteration=iteration) for vote in group),
+                *(() if pair is None else (replace(pair, iteration=iteration),)),
+            ]
+
+
+def paired_answers(
+    run: RunReader, table: str, iteration: int
+) -> Iterator[tuple[Prompt, Candidate, Candidate, str]]:
+    """Give each pair of a derived table: prompt, chosen and rejected answer, and the rule.
+
+    Raises:
+        DerivedError: if there is no such table, or it holds no pairs.
+    """
+    derived = open_derived(run.folder, table)
+    derived.check()
+    if "pairs" not in derived.tables:
+        raise DerivedError(
+            f"derived table {table} of run {run.folder.name} holds no pairs; `lpfloop rederive "
+            f"{run.folder.name} --rule RULE` makes some"
+        )
+    pairs = derived.scan("pairs").collect().sort("prompt_id", "rank", maintain_order=True)
+    prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()
+    candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
+    for some in pairs.iter_slices(AT_ONCE):
+        ids = pl.concat([some["chosen_id"], some["rejected_id"]])
+        asked = _by_id(Prompt, prompts.join(some, on="prompt_id", how="semi"), "prompt_id")
+        said = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
+        answers = _by_id(Candidate, said, "candidate_id")
+        for pair in frame_rows(Pair, some):
+            sides = (answers[name] for name in (pair.chosen_id, pair.rejected_id))
+            chosen, rejected = (_from_elsewhere(side, iteration) for side in sides)
+            yield asked[pair.prompt_id], chosen, rejected, pair.rule
+
+
+def _votes(run: RunReader) -> pl.DataFrame:
+    """Return the votes that count, those on the same two answers together, the last one last."""
+    rows = run.scan("preferences")
+    if run.journal.meta(IMPORTED) is None:
+        people = [pl.col("annotator").str.starts_with(name) for name in TRUSTED]
+        rows = rows.filter(pl.any_horizontal(people))
+    found = rows.unique("preference_id", maintain_order=True).collect()
+    sided = _sided(found, "first_id", "second_id")
+    return sided.sort("prompt_id", *SIDES, "judged_at", "preference_id", nulls_last=False)
+
+
+def _pairs(run: RunReader) -> pl.DataFrame:
+    """Return the pairs that were imported as pairs: their scores say whether they are tied."""
+    rows = run.scan("pairs").filter(pl.col("rule") == AS_PAIR)
+    return _sided(rows.unique("pair_id", maintain_order=True).collect(), "chosen_id", "rejected_id")
+
+
+def _sided(rows: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
+    """Add the ids of the two answers in a fixed order, whoever is first."""
+    turned = pl.col(first) > pl.col(second)
+    return rows.with_columns(
+        _one=pl.when(turned).then(second).otherwise(first),
+        _other=pl.when(turned).then(first).otherwise(second),
+    )
+
+
+def _key(vote: Preference) -> tuple[str, str, str]:
+    one, other = sorted((vote.first_id, vote.second_id))
+    return vote.prompt_id, one, other
+
+
+def _by_id(row_type: type[R], rows: pl.DataFrame, name: str) -> dict[str, R]:
+    return {getattr(row, name): row for row in _rows(row_type, rows)}
+
+
+def _rows(row_type: type[R], rows: pl.DataFrame) -> list[R]:
+    return frame_rows(row_type, rows.drop(SIDES, strict=False))
+
+
+def _from_elsewhere(answer: Candidate, iteration: int) -> Candidate:
+    """Return an answer as one from outside: what it was made of is not in the new run."""
+    return replace(answer, iteration=iteration, kind="external", parent_id=None, critique_id=None)

@@ -1,0 +1,57 @@
+"""Settings that a person gave and that would change nothing: each is refused before a run begins.
+
+They are those of `--set`, or of `settings` in Python: a file may have settings for several recipes,
+and so may the options of a suite.
+"""
+
+from collections.abc import Iterable
+
+from ...configs.schema import ConfigError, RunConfig
+from ..run.completers import grades
+from ..run.models import is_rewarded
+from ..run.panel import Panels, annotates
+
+TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
+"""Settings of annotators that evaluation has no use for."""
+
+
+def require_useful(config: RunConfig, given: Iterable[str]) -> None:
+    """Refuse settings, by their dotted paths, that the run would not look at.
+
+    Raises:
+        ConfigError: naming the setting, and why it would change nothing.
+    """
+    for path in given:
+        section, _, name = path.partition(".")
+        if reason := _idle(config, section, name):
+            raise ConfigError(f"{path} would change nothing: {reason}; leave it out")
+
+
+def _idle(config: RunConfig, section: str, name: str) -> str | None:
+    """Return why a setting would change nothing, if it would."""
+    match section:
+        case "completion" if is_rewarded(config):
+            return f"with reward.model {config.reward.model} no answers are compared or graded"
+        case "grading" if is_rewarded(config):
+            return f"with reward.model {config.reward.model} nothing is graded"
+        case "grading" if not grades(config):
+            return f"the recipe {config.recipe.name} has nothing graded"
+        case "annotation":
+            return _idle_annotation(config, name)
+        case _:
+            return None
+
+
+def _idle_annotation(config: RunConfig, name: str) -> str | None:
+    panels, recipe = Panels.of(config), config.recipe.name
+    compares = f"the recipe {recipe} compares no answers"
+    if not annotates(config) and is_rewarded(config):
+        compares = f"with reward.model {config.reward.model} {compares}"
+    if not panels.roles:
+        return f"{compares}, and assessment.reference names none to evaluate against"
+    if name in TRAINING_ALONE and panels.training is None:
+        return f"{compares}, and evaluation has no use for it"
+    role = name.partition(".")[0]
+    if role in ("strong", "medium", "weak") and role not in panels.roles:
+        return f"no annotator of the pool {config.annotation.pool} is made of the {role} model"
+    return None

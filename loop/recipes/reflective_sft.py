@@ -1,0 +1,39 @@
+"""M_0 and the critic in one training: answers, reflections and critiques (RLRF, Table 1)."""
+
+from ...configs.recipes import ReflectiveSFT
+from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.critique import critique
+from ..stages.critique_sft import CRITIQUED, CRITIQUED_WITH_REFERENCE, demonstrate_critiques
+from ..stages.human_sft import PEOPLE, demonstrations
+from ..stages.refine import revise
+from ..stages.reflection_lessons import REFLECTED, demonstrate_reflections
+from ..stages.sample import sample
+from ..stages.train import train
+from ..stages.verify_candidates import critique_unverifiable, verify
+from ..stages.weigh import weigh
+
+PAPER = "RLRF (Lee et al., 2024)"
+SUMMARY = "one fine-tuning on answers, reflections and critiques: M_0, and a critic for --critic"
+
+
+def reflective_sft(it: Iteration, cfg: ReflectiveSFT) -> Checkpoint:
+    """SFT on demonstrations, and on what a teacher says of the base model's answers (App. C)."""
+    drafts = sample(it, it.first(cfg.drafted), n=cfg.n)
+    feedback = critique(it, drafts)  # f(x, y), f(x, y, reference)
+    lessons = [
+        demonstrations(it, it.prompts()),  # x -> y
+        demonstrate_critiques(it, drafts, feedback, by_reference=True),
+    ]
+    if cfg.weights.reflection:
+        shown = it.first(cfg.revised)
+        revised = revise(it, drafts, feedback, of=shown, which=cfg.refine)  # (x, y, f) -> y~
+        verdicts = verify(it, revised) + critique_unverifiable(it, revised)
+        lessons.append(demonstrate_reflections(it, drafts, feedback, revised, verdicts))
+    weights = {
+        PEOPLE: cfg.weights.answer,
+        REFLECTED: cfg.weights.reflection,
+        CRITIQUED: cfg.weights.critique,
+        CRITIQUED_WITH_REFERENCE: cfg.weights.critique_with_reference,
+    }
+    return train(it, weigh(it, lessons, weights))

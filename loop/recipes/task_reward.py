@@ -1,0 +1,37 @@
+"""The task-augmented reward model: preferences, and right answers against wrong (RLRF, Table 1)."""
+
+from ...configs.recipes import TaskReward
+from ...stores.records import Checkpoint, Pair
+from ..run.handles import JudgedRows, Rows
+from ..run.iteration import Iteration
+from ..stages.pair import pair
+from ..stages.reward import reward
+from ..stages.sample import sample
+from ..stages.train import unchanged
+from ..stages.train_reward import train_reward
+from ..stages.verify_candidates import verify
+from ..stages.weigh import weigh
+from .annotated_pairs import annotated
+
+PAPER = "RLRF (Lee et al., 2024)"
+SUMMARY = "train a reward model on preferences and on right answers against wrong ones"
+RIGHT = "success_vs_failure"
+
+
+def task_reward(it: Iteration, cfg: TaskReward) -> Checkpoint:
+    """Fit Bradley-Terry to compared answers, and to answers that the verifier tells apart."""
+    pairs: list[Rows[Pair]] = []
+    if cfg.weights.preferred:
+        pairs.append(annotated(it, cfg))
+    if cfg.weights.verified:
+        pairs.append(verified(it, cfg))
+    train_reward(it, weigh(it, pairs, {RIGHT: cfg.weights.verified}, others=cfg.weights.preferred))
+    return unchanged(it)
+
+
+def verified(it: Iteration, cfg: TaskReward) -> Rows[Pair]:
+    """(x, y+, y-): answers of the policy that are right, each against a wrong one."""
+    prompts = it.verifiable(it.prompts())
+    drafts = sample(it, prompts, n=cfg.best_of, label="sample:verifiable", purpose="verifiable")
+    judged = JudgedRows(candidates=drafts, critiques=verify(it, drafts), rewards=reward(it, drafts))
+    return pair(it, judged, rule=RIGHT, top_k=cfg.top_k)

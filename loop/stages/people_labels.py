@@ -1,0 +1,248 @@
+"""People's labels in the place of simulated annotators': what `annotation.source` names.
+
+Files in the formats that a mix takes, or runs of the same lake: imported ones, or those whose
+answers people compared (`lpfloop annotate`). Answers and votes become rows of the iteration, those
+of a prompt together, and of several votes on the same two answers the majority decides. What is
+left out, and counted, is as for a mix.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from ...configs.recipes import Annotated
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.keys import Json
+from ...stores.records import Candidate, Pair, Preference, Prompt
+from ..data.cycles import MOST
+from ..data.files import InputError
+from ..data.prompt_ids import PromptIds
+from ..data.prompts import LABELLED
+from ..data.rating_scale import SCALES, THREE_LEVEL
+from ..lake.annotations.compared_answers import (
+    compared_answers,
+    compared_digest,
+    paired_answers,
+)
+from ..lake.imports.import_files import detected
+from ..lake.imports.import_formats import FORMATS
+from ..lake.imports.imported_rows import Maker
+from ..lake.query.runs import open_run
+from ..run.handles import Rows
+from ..run.iteration import Iteration
+from ..run.labels import OF_RUN, Comparison, Labels
+from ..run.needs import Needs
+from ..run.panel import compares
+from ..run.reporter import Advance
+from ..run.run import Verb, Work
+from ..run.stage import Stage
+from .mix import FORMS, Taking, beside_params, comparisons, decided, mix_digests
+
+TAKE_LABELS = Verb("labels")
+LABELS = "labels"
+"""The stage of people's labels, what their receipts are called, and a fact of the fingerprint."""
+COMPARING = (*FORMS, "mt-bench-votes")
+"""The formats that compare two answers, with all that a row says of them."""
+
+
+def labels_of(config: RunConfig, lake: Path) -> Labels | None:
+    """Return the comparisons that a run learns from in place of its annotators', if it does.
+
+    Raises:
+        ConfigError: if the recipe learns from no comparisons.
+        InputError: for a file that cannot be read.
+        NoSuchRunError: for a run that is not in the lake.
+    """
+    sources = config.annotation.source
+    if not sources:
+        return None
+    _require_use(config)
+    identity: list[Json] = [_identity(source, lake) for source in sources]
+    return Labels(identity=identity, read=partial(_read, sources, lake))
+
+
+def labels_fingerprint(labels: Labels | None) -> dict[str, Json]:
+    """Return what of people's labels must not change while a run goes on."""
+    return {} if labels is None else {LABELS: labels.identity}
+
+
+def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
+    """Return the prompts that people's labels are about, all of which are read to the end.
+
+    Raises:
+        InputError: for anything that cannot be read as meant, or labels that decide nothing.
+    """
+    _require_use(config)
+    sources, ids = config.annotation.source, PromptIds()
+    asked, answers = dict[str, Prompt](), dict[str, set[str]]()
+    some = False
+    for made in _read(sources, lake, 0, ids):
+        prompt = prompt_of(made)
+        asked.setdefault(prompt.prompt_id, prompt)
+        compared = (row.candidate_id for row in made if isinstance(row, Candidate))
+        answers.setdefault(prompt.prompt_id, set()).update(compared)
+        some = some or any(isinstance(row, Pair) for row in made)
+    if not some:
+        raise InputError(
+            f"{LABELLED}: {', '.join(sources)} holds no decided comparison to train on; of ratings "
+            "or grades `lpfloop rederive RUN --rule RULE` makes pairs, which run:RUN/TABLE names"
+        )
+    most = max(map(len, answers.values()))
+    if config.annotation.drop_cycles and most > MOST:
+        raise InputError(
+            f"{LABELLED}: {most} answers to a prompt are compared, and annotation.drop_cycles "
+            f"finds the fewest comparisons to drop among at most {MOST}; leave it off"
+        )
+    return list(asked.values())
+
+
+def require_same_prompts(labelled: Sequence[Prompt], own: Sequence[Prompt]) -> None:
+    """Refuse labels on another prompt than the run has under the same id.
+
+    Raises:
+        InputError: naming the id.
+    """
+    known = {prompt.prompt_id: prompt.messages for prompt in own}
+    for prompt in labelled:
+        if known.get(prompt.prompt_id, prompt.messages) != prompt.messages:
+            raise InputError(
+                f"{LABELLED}: the id {prompt.prompt_id!r} is that of another prompt of the run; "
+                "give each prompt its own id, or none"
+            )
+
+
+def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
+    """Commit the answers that people compared, and what they said of them, prompt by prompt.
+
+    Raises:
+        ConfigError: if `annotation.source` names nothing.
+    """
+    labels = it.run.labels
+    if labels is None:
+        raise ConfigError(f"{LABELLED} names no comparisons by people")
+    rows = partial(labels.read, it.number)
+    layout = cache(lambda: Layout.of(rows(), it.run.config.prompts.chunk))
+    owed = Work(
+        verb=TAKE_LABELS,
+        params={
+            "source": labels.identity,
+            "chunk": it.run.config.prompts.chunk,
+            **beside_params(it),
+        },
+        upstream=(),
+        reads=lambda: [(f"{n}/{len(layout().last)}",) for n in range(len(layout().last))],
+    )
+
+    def pay(stage: Stage) -> None:
+        # Not `Run.make`: the rows of all chunks are read in one go.
+        units = {unit.chunk: unit for unit in stage.owed}
+        taking = Taking.beside(it, votes=True, called=LABELS)
+        for chunk, made in enumerate(layout().chunks(rows())):
+            stage.flow.admit()
+            tables = {Prompt: [], Candidate: [], Preference: [], **taking.take(made)}
+            del tables[Pair]
+            if chunk in units:
+                advance = Advance(rows=len(tables[Preference]))
+                stage.commit(units[chunk], tables, advance)
+
+    planned = it.run.pay(it.number, LABELS, owed, pay)
+    return Rows(row_type=Candidate, stages=(planned,)), Rows(row_type=Preference, stages=(planned,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which chunk each prompt's comparisons are in, and the place of each chunk's last one.
+
+    So all about a prompt lies in one chunk, wherever in the files it stands.
+    """
+
+    chunk_of: dict[str, int]
+    last: list[int]
+
+    @classmethod
+    def of(cls, rows: Iterator[Comparison], size: int) -> "Layout":
+        """Return the layout of comparisons, with so many prompts in a chunk."""
+        chunk_of, last = dict[str, int](), list[int]()
+        for place, made in enumerate(rows):
+            chunk = chunk_of.setdefault(prompt_of(made).prompt_id, len(chunk_of) // size)
+            if chunk == len(last):
+                last.append(place)
+            last[chunk] = place
+        return cls(chunk_of=chunk_of, last=last)
+
+    def chunks(self, rows: Iterator[Comparison]) -> Iterator[list[Comparison]]:
+        """Give the comparisons chunk by chunk; what comes early waits for its turn."""
+        waiting: list[list[Comparison]] = [[] for _ in self.last]
+        done = 0
+        for place, made in enumerate(rows):
+            waiting[self.chunk_of[prompt_of(made).prompt_id]].append(made)
+            while done < len(self.last) and self.last[done] <= place:
+                yield waiting[done]
+                waiting[done] = []
+                done += 1
+
+
+def _require_use(config: RunConfig) -> None:
+    """Refuse labels for a recipe that learns from no comparisons."""
+    if not compares(config):
+        rewarded = isinstance(config.recipe, Annotated)
+        why = "a reward model is configured" if rewarded else "its method needs none"
+        raise ConfigError(
+            f"{LABELLED} is set, and the recipe {config.recipe.name} learns from no comparisons: "
+            f"{why}; leave it out"
+        )
+
+
+def prompt_of(made: Comparison) -> Prompt:
+    """Return the prompt of a comparison."""
+    return next(row for row in made if isinstance(row, Prompt))
+
+
+def _identity(source: str, lake: Path) -> Json:
+    """Return the hash of what a source holds, and how it is read."""
+    if source.startswith(OF_RUN):
+        name, _, table = source.removeprefix(OF_RUN).partition("/")
+        with closing(open_run(lake, name)) as run:
+            return [source, compared_digest(run, table or None)]
+    path = Path(source)
+    return [*mix_digests([path]), FORMATS[_form(path)].semantics]
+
+
+def _form(path: Path) -> str:
+    form = detected(path)
+    if form not in COMPARING:
+        raise InputError(
+            f"{path}: holds rows of {form}, which do not say which of two answers is better; "
+            f"{LABELLED} takes rows of {', '.join(COMPARING)}, or run:NAME, an imported run"
+        )
+    return form
+
+
+def _read(
+    sources: Sequence[str], lake: Path, iteration: int, ids: PromptIds | None = None
+) -> Iterator[Comparison]:
+    """Give the comparisons of all sources as rows of an iteration."""
+    for source in sources:
+        if source.startswith(OF_RUN):
+            yield from _of_run(lake, source.removeprefix(OF_RUN), iteration)
+        else:
+            yield from comparisons(Path(source), iteration, ids=ids, forms=COMPARING)
+
+
+def _of_run(lake: Path, named: str, iteration: int) -> Iterator[Comparison]:
+    name, _, table = named.partition("/")
+    make = Maker(source=name, scale=SCALES[THREE_LEVEL], task=None, iteration=iteration)
+    with closing(open_run(lake, name)) as run:
+        if table:
+            for prompt, chosen, rejected, rule in paired_answers(run, table, iteration):
+                vote = make.preference(chosen, rejected, f"rule:{rule}", "first")
+                pair = make.pair(prompt, chosen, rejected, (None, None))
+                yield [prompt, chosen, rejected, vote, pair]
+            return
+        for made in compared_answers(run, iteration):
+            yield [*made, *decided(made, make)]
+
+
+NEEDS: Needs = {labelled: (Annotated,)}

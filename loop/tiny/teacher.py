@@ -1,0 +1,39 @@
+"""The teacher of the tiny world: a script in place of the strong model that makes M_0's lessons.
+
+It knows the world's prompts by heart: it criticises an answer without an error, with the reference
+or without, and mends what is wrong in it. It reads the questions of the templates `tiny` and
+answers in their form, so everything around it works as with real models.
+"""
+
+import random
+import re
+
+from ...policies.engines.engine import Request, Sampling
+from ...stores.chat_markers import WORD_JOINER
+from .human import exercise_of
+from .lessons import critique_text
+from .nouns import opened
+
+SHOWN = re.compile(
+    r"\[Instruction\] (?P<instruction>.*?)\n\[Answer\] (?P<answer>.*?)\n"
+    r"(?:\[Reference\] .*?\n)?(?P<task>Rate |Choose |\[Feedback\] )",
+    re.DOTALL,
+)
+
+
+def teacher(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no chance in it)
+    """Criticise the answer that a question shows, or give a better one.
+
+    Raises:
+        ValueError: if it is no question of the templates `tiny`.
+        UnknownExerciseError: if it is about no prompt of the tiny world.
+    """
+    found = SHOWN.search(request.messages[-1].content.replace(WORD_JOINER, ""))
+    if found is None:
+        raise ValueError("the prompt is no question of the templates tiny, which the teacher reads")
+    exercise, answer = exercise_of(found["instruction"]), found["answer"]
+    verdict = exercise.judge(answer)
+    if not found["task"].startswith("["):
+        return critique_text(verdict)
+    rng = random.Random(f"tiny teacher {request.seed}")
+    return answer if verdict.good else opened(exercise, exercise.mend(answer), rng)

@@ -31,6 +31,7 @@ from ..recipes.smoke_needs import trainings
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
+    benchmarks_fingerprint,
     completers_fingerprint,
     facts_fingerprint,
     grader_fingerprint,
@@ -141,6 +142,7 @@ def parts_of(job: Job) -> RunParts:
         annotators_fingerprint(models, panels),
         completers_fingerprint(models, completers),
         reviewer_fingerprint(models, filters),
+        benchmarks_fingerprint(filters),
         grader_fingerprint(models, grader),
         facts_fingerprint(fact_judge),
         scores_fingerprint(models, forms),

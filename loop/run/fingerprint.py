@@ -38,6 +38,12 @@ def reviewer_fingerprint(models: Models, filters: Filters) -> Mapping[str, Json]
     return {"reviewer": {"served": models.reviewer.params, "asked": filters.reviewer.digest}}
 
 
+def benchmarks_fingerprint(filters: Filters) -> Mapping[str, Json]:
+    """Return the part of the files whose prompts are not trained on."""
+    held = filters.rules.benchmarks
+    return {"benchmarks": [[file.name, file.digest] for file in held]} if held else {}
+
+
 def grader_fingerprint(models: Models, grader: Grader | None) -> Mapping[str, Json]:
     """Return the part of who grades completions."""
     if grader is None:

@@ -58,6 +58,15 @@ class AnnotationConfig(Section):
     comparisons: Literal["one", "all"] = semantic(
         "one", "compare one pair of each prompt's answers, or all pairs"
     )
+    cut_answers: Literal["left_out", "compared"] = neutral(
+        "left_out", "answers that were cut off: in no pair, or compared and learned like others"
+    )
+    top_p: float = neutral(
+        1.0,
+        "below 1: nucleus mass of the answers that are compared, in place of policy.sampling's",
+        gt=0,
+        le=1,
+    )
     drop_cycles: bool = semantic(
         default=False,
         description="drop ties, and the fewest comparisons so that no two contradict each other",

@@ -179,6 +179,9 @@ class ExpertIteration(Annotated, Rewarded, Varied):
 
     name: str = semantic("expert-iteration", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(16, "samples a prompt, of which the best is learned", ge=2)
+    top_p: float = neutral(
+        1.0, "below 1: nucleus mass of these samples, in place of policy.sampling's", gt=0, le=1
+    )
     start: Literal["initial", "previous"] = semantic(
         "initial", "what each round fine-tunes: M_0, or the policy before it"
     )

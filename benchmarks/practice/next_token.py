@@ -45,6 +45,11 @@ SHARED = (
     "training.ppo.learning_rate=1e-3",
     "training.next_token.batch_size=16",
 )
+TINY_JUDGES = (
+    "facts.judge=sentence_match",
+    *(f"annotation.{role}.model=tiny" for role in ("strong", "medium", "weak")),
+)
+"""The tiny world's, whose prompts these are: a run on a file takes them only by name."""
 SUPERVISED = (
     "prompts.parts={sft: 3000, preference: 0}",
     "prompts.per_iteration=3000",
@@ -64,7 +69,12 @@ Lost = Mapping[str, Sequence[float]]
 def study(options: Options) -> Report:
     """Optimise for the same reward model from the same M_0 both ways; probe before and after."""
     arms = {OFF: ("training.next_token.weight=0",), ON: (f"training.next_token.weight={WEIGHT}",)}
-    made = Arms(study="next-token", variant="ppo", shared=(*_begun(options), *SHARED), arms=arms)
+    made = Arms(
+        study="next-token",
+        variant="ppo",
+        shared=(*_begun(options), *TINY_JUDGES, *SHARED),
+        arms=arms,
+    )
     made.make(options)
     found = {arm: _together([_lost(run) for run in made.opened(options, arm)]) for arm in arms}
     rows = [

@@ -76,7 +76,7 @@ def _require_teacher(recipe: Callable[..., Any], config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting.
     """
-    if revise in asking(recipe) and config.critic.kind == "verifier":
+    if revise in asking(recipe, config) and config.critic.kind == "verifier":
         raise ConfigError(
             f"critic.kind is verifier, which writes no better answers, and the recipe "
             f"{config.recipe.name} learns those of a teacher: leave critic.kind out, and name one "

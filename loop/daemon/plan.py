@@ -7,7 +7,7 @@ be. Nothing here reads a model or a file but the headers of the policy's weights
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ...configs.methods import PPOTraining, QuarkTraining
@@ -95,7 +95,10 @@ class PlannedDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen."""
+    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen.
+
+    `left_out` counts the `dropped` prompts by the rule that refuses them.
+    """
 
     recipe: str
     iterations: int
@@ -109,6 +112,7 @@ class Plan:
     exact: bool
     ends: str | None
     sections: tuple[PlanSection, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def measured(self) -> bool:
@@ -166,6 +170,7 @@ def plan_of(
         exact=all(group.total == len(group.sample) for group in sample.groups.values()),
         ends=rehearsal.ends,
         sections=tuple(sections),
+        left_out=sample.left_out,
     )
 
 

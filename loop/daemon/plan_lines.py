@@ -100,6 +100,9 @@ def _prompts(plan: Plan) -> Iterator[str]:
     apart = f" ({_counted(named)})" if named else ""
     told = f"{shared:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
     yield _cut(f"  an iteration takes {told}")
+    trained = sum(plan.prompts.get(TRAIN, {}).values())
+    for rule, count in sorted(plan.left_out.items()):
+        yield _cut(f"  left out: {count:,} of {trained:,} ({count / trained:.2%}): {rule}")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

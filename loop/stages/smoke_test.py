@@ -147,8 +147,9 @@ def _judged(
     if needs.critiques:
         yield f"critique:{name}", it.chunk(critique(it, answers, samples=1), 0)
     if needs.grades:
-        graded = grade_overall(it, answers) if needs.overall else grade(it, answers)
-        yield f"grade:{name}", it.chunk(graded, 0)
+        yield f"grade:{name}", it.chunk(grade(it, answers), 0)
+    if needs.overall:
+        yield f"grade:{name}:overall", it.chunk(grade_overall(it, answers), 0)
     if needs.annotates:
         yield f"annotate:{name}", it.chunk(annotate(it, answers), 0)
     if needs.facts and (judge := it.run.fact_judge) is not None:

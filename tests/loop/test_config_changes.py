@@ -57,6 +57,10 @@ ANSWERS = "training.next_token.source=tiny"
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
     "training.reward.template": ("training.reward.model=tiny",),
+    "assessment.scores": (
+        *(f"assessment.judge.{setting}" for setting in JUDGE),
+        "assessment.judge.engine.script=answer_judges:fair",
+    ),
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -134,7 +138,7 @@ def fitting(folder: Path) -> dict[str, Any]:
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
-    engines += ["prompts.quality.engine", "grading.engine"]
+    engines += ["prompts.quality.engine", "grading.engine", "assessment.judge.engine"]
     outputs = folder / "outputs.jsonl"
     asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
     rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
@@ -152,6 +156,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "prompts.input": "headed",
         "prompts.fields": {"prompt": "prompt"},
         "prompts.rules.scripts": ["latin"],
+        "prompts.rules.benchmarks": [str(held_out / "prompts.jsonl")],
         "prompts.quality.judge": "model",
         "prompts.quality.model": "tiny",
         "prompts.quality.intentions": "general",
@@ -181,6 +186,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "completion.pool": "tiny",
         "completion.principles": "none",
         "grading.model": "tiny",
+        "assessment.judge.model": "tiny",
+        "assessment.scores": ["just-eval"],
         "grading.templates": "tiny",
         "facts.judge": "none",
         "facts.nli.model": "nli",
@@ -203,6 +210,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.ppo.scheduler": "constant",
         "training.ppo.schedule_by": "step",
         "training.quark.scheduler": "constant",
+        "training.quark.quantiles_over": "group",
+        "training.quark.missing_eos": "none",
+        "annotation.cut_answers": "compared",
         "training.quark.schedule_by": "step",
         "training.lora.quantise": "nf4",
         "training.weights": "bfloat16",

@@ -123,7 +123,7 @@ def test_chatglms_presets_compare_by_its_own_criteria_and_sample_in_several_ways
     config = load_config(world, "chatglm-ppo", [], {})
     assert (config.annotation.pool, config.completion.pool) == ("chatglm", "chatglm")
     assert config.training.ppo.scheduler == "constant"
-    assert config.training.ppo.missing_eos == "subtract"
+    assert config.training.ppo.missing_eos == "below"
 
 
 def test_no_default_of_alpacafarm_stands_unsaid_in_what_the_papers_presets_do_by_ppo() -> None:

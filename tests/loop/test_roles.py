@@ -115,7 +115,7 @@ def test_each_recipe_asks_its_own_roles(variant: str, expected: set[str]) -> Non
 def test_outside_the_tiny_world_only_what_a_recipe_asks_must_be_named(variant: str) -> None:
     asked = roles(load_config("own", variant, ("prompts.quality.judge=none",), {}))
     critiques = variant in ("rlrf", "critique-model")
-    grades = variant.startswith("ultrafeedback-")
+    grades = variant.startswith("ultra")
     assert ("critic" in asked) == critiques
     assert ("grading" in asked) == grades
     compares = not (critiques or grades) and variant not in ("reward-only", "sft")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
 from .exam_names import ExamName
-from .section import Place, Section, neutral, optional, semantic
+from .section import Place, Section, neutral, semantic
 
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
@@ -57,6 +57,15 @@ class AnnotationConfig(Section):
     )
     comparisons: Literal["one", "all"] = semantic(
         "one", "compare one pair of each prompt's answers, or all pairs"
+    )
+    cut_answers: Literal["left_out", "compared"] = neutral(
+        "left_out", "answers that were cut off: in no pair, or compared and learned like others"
+    )
+    top_p: float = neutral(
+        1.0,
+        "below 1: nucleus mass of the answers that are compared, in place of policy.sampling's",
+        gt=0,
+        le=1,
     )
     drop_cycles: bool = semantic(
         default=False,
@@ -120,7 +129,7 @@ class AssessmentConfig(Section):
         "forms by which assessment.judge scores each answer: just-eval, alignbench, alignbench-zh "
         "or a YAML file; for each named set of held-out prompts its own if need be",
     )
-    judge: AnswerJudge = optional(AnswerJudge())
+    judge: AnswerJudge = AnswerJudge()
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score: the true score, if known"
     )

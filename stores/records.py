@@ -114,6 +114,11 @@ class Candidate:
         """Whether the text is a whole answer: neither truncated nor empty."""
         return self.finish_reason == "stop" and bool(self.text.strip())
 
+    @property
+    def cut(self) -> bool:
+        """Whether the text is the beginning of an answer that was cut off."""
+        return self.finish_reason == "length" and bool(self.text.strip())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectRating:
@@ -307,7 +312,10 @@ class Preference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns."""
+    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns.
+
+    `chosen_cut` and `rejected_cut` are true of an answer that was cut off, and else null.
+    """
 
     pair_id: str
     prompt_id: str
@@ -323,6 +331,8 @@ class Pair:
     prompt: tuple[Message, ...]
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
+    chosen_cut: bool | None = None
+    rejected_cut: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +364,10 @@ class Yield:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """M_t: published weights, named by the hash of their manifest."""
+    """M_t: published weights, named by the hash of their manifest.
+
+    With an `at_step` it is no M_t: a policy that a training published after that step, on its way.
+    """
 
     checkpoint_id: str
     parent_id: str | None
@@ -364,6 +377,12 @@ class Checkpoint:
     path: str
     steps: int
     metrics: str
+    at_step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in its run: `M_2`; after step 20 of the training of M_2 `M_2@20`."""
+        return f"M_{self.iteration}" + ("" if self.at_step is None else f"@{self.at_step}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,6 +205,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "prompt": _MESSAGES,
         "chosen": _MESSAGES,
         "rejected": _MESSAGES,
+        "chosen_cut": _BOOL,
+        "rejected_cut": _BOOL,
     },
     "demonstrations": {
         "demonstration_id": _TEXT,
@@ -234,6 +236,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "path": _TEXT,
         "steps": _INT,
         "metrics": _TEXT,
+        "at_step": _INT,
     },
     "reward_models": {
         "reward_model_id": _TEXT,
@@ -415,8 +418,10 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
+    "checkpoints": ("at_step",),
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
+    "pairs": ("chosen_cut", "rejected_cut"),
     "preferences": tuple(_JUDGED),
     "prompts": ("family", "cluster", "exam", "part"),
 }

@@ -78,8 +78,8 @@ class RunMeasures(RunTables):
     ) -> pl.DataFrame:
         """Compare the run with others of its lake: a row each, after those they began with.
 
-        With `rank_with`, the rows are methods, ranked by a metric in these runs and in those; in
-        each stands Spearman's correlation of the two rankings.
+        With `rank_with`, the rows are methods, ranked by a metric in these runs and in those; each
+        has Spearman's correlation of the two rankings.
 
         Raises:
             NoSuchRunError: if one does not exist, or has measured nothing.

@@ -15,7 +15,7 @@ TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
 """Settings of annotators that evaluation has no use for."""
 
 
-LABELLED = "annotation.source names people's comparisons, and no annotators are asked in training"
+BY_PEOPLE = "annotation.source names people's comparisons, and no annotators are asked in training"
 
 
 def require_useful(config: RunConfig, given: Iterable[str]) -> None:
@@ -43,7 +43,7 @@ def _idle(config: RunConfig, section: str, name: str) -> str | None:
         case "annotation" if name != "source":
             return _idle_annotation(config, name)
         case "recipe" if config.annotation.source and name == "n":
-            return LABELLED
+            return BY_PEOPLE
         case _:
             return None
 
@@ -54,7 +54,7 @@ def _idle_annotation(config: RunConfig, name: str) -> str | None:
     if config.annotation.source:
         if name == "drop_cycles":
             return None
-        compares = LABELLED
+        compares = BY_PEOPLE
     elif is_rewarded(config):
         compares = f"with reward.model {config.reward.model} {compares}"
     if not panels.roles:

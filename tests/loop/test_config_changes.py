@@ -102,6 +102,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 SAMPLINGS = (
     *("policy.sampling", "critic.sampling", "grading.sampling", "prompts.quality.sampling"),
+    "assessment.judge.sampling",
     "evaluation",
 )
 NEUTRAL_OF_ENGINES = {
@@ -210,6 +211,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.ppo.scheduler": "constant",
         "training.ppo.schedule_by": "step",
         "training.quark.scheduler": "constant",
+        "training.quark.quantiles_over": "group",
+        "training.quark.missing_eos": "none",
+        "annotation.cut_answers": "compared",
         "training.quark.schedule_by": "step",
         "training.lora.quantise": "nf4",
         "training.weights": "bfloat16",

@@ -25,7 +25,7 @@ from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
 from ..evaluation.step_exams import require_choosable
-from ..evaluation.watch_policy import AlarmStopError, stop_at_alarms
+from ..evaluation.watch_policy import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
@@ -33,7 +33,7 @@ from ..recipes.smoke_needs import smoke_needs
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
-from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.served_checkpoint import served_checkpoint

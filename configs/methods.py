@@ -122,7 +122,36 @@ class RewardTraining(Section):
         return self
 
 
-class PPOTraining(Section):
+class SteppedTraining(Section):
+    """What methods have that sample while they train: policies published on the way."""
+
+    publish_every: int = neutral(
+        0,
+        "so many steps apart a policy is published on the way, and takes the exam on dev prompts; "
+        "0: only the last is",
+        ge=0,
+    )
+    choose: Literal["last", "best"] = neutral(
+        "last", "which policy is M_t: the last, or the best of all published by the dev prompts"
+    )
+    held_out_each: bool = neutral(
+        default=False,
+        description="those on the way take the exam on held-out prompts, too; it never chooses",
+    )
+
+    @model_validator(mode="after")
+    def _published(self) -> "SteppedTraining":
+        """Refuse settings about policies on the way where there are none."""
+        asked = "choose=best" if self.choose == "best" else "held_out_each=true"
+        if not self.publish_every and (self.choose == "best" or self.held_out_each):
+            raise ValueError(
+                f"{asked} is about policies that are published on the way, and publish_every is "
+                "0: set it to a number of steps, such as 20"
+            )
+        return self
+
+
+class PPOTraining(SteppedTraining):
     """Proximal policy optimisation (AlpacaFarm, Section 2.2 and Appendix B)."""
 
     rollouts: int = semantic(512, "rollouts a PPO step", ge=1)
@@ -216,7 +245,7 @@ class PPOTraining(Section):
         return self
 
 
-class QuarkTraining(Section):
+class QuarkTraining(SteppedTraining):
     """Quark: SFT on the best quantile of its own samples, with a KL term (Lu et al., 2022)."""
 
     rollouts: int = semantic(512, "samples a step", ge=1)

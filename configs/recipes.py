@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, cast, get_args
 
 from pydantic import field_validator, model_validator
 
-from .section import Place, Section, neutral, semantic
+from .section import PairCount, Place, Section, neutral, semantic
 
 # The bases
 
@@ -57,6 +57,18 @@ class Graded(Pooled):
         "and a critique with an overall score",
     )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+    mix_pairs: PairCount = neutral(
+        "all",
+        "pairs of each file of `mix`, drawn at random: all, equal (as many as the run's own), or "
+        "so many",
+    )
+
+    @model_validator(mode="after")
+    def _with_a_mix(self) -> "Graded":
+        """Refuse to draw pairs of no file."""
+        if self.mix_pairs != "all" and not self.mix:
+            raise ValueError("mix_pairs would change nothing without files: set mix, too")
+        return self
 
 
 class Rewarded(Recipe):

@@ -364,7 +364,10 @@ class Yield:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """M_t: published weights, named by the hash of their manifest."""
+    """M_t: published weights, named by the hash of their manifest.
+
+    With an `at_step` it is no M_t: a policy that a training published after that step, on its way.
+    """
 
     checkpoint_id: str
     parent_id: str | None
@@ -374,6 +377,12 @@ class Checkpoint:
     path: str
     steps: int
     metrics: str
+    at_step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in its run: `M_2`; after step 20 of the training of M_2 `M_2@20`."""
+        return f"M_{self.iteration}" + ("" if self.at_step is None else f"@{self.at_step}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,6 +236,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "path": _TEXT,
         "steps": _INT,
         "metrics": _TEXT,
+        "at_step": _INT,
     },
     "reward_models": {
         "reward_model_id": _TEXT,
@@ -417,6 +418,7 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
+    "checkpoints": ("at_step",),
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
     "pairs": ("chosen_cut", "rejected_cut"),

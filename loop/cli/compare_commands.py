@@ -23,7 +23,12 @@ EDGES = 3
 
 def compare(
     names: Annotated[
-        list[str], typer.Argument(help="Names of runs.", metavar="RUN...", autocompletion=run_names)
+        list[str],
+        typer.Argument(
+            help="Names of runs; RUN:M_1@20 or RUN:best-of-4 is what one has measured besides.",
+            metavar="RUN...",
+            autocompletion=run_names,
+        ),
     ],
     *,
     lake: Lake = DEFAULT_LAKE,
@@ -143,7 +148,8 @@ def _write_report(
     check_places(path, None, force=force)
     found = results(lake, names, task=task)
     with ExitStack() as opened:
-        runs = [opened.enter_context(closing(open_run(lake, n))) for n in dict.fromkeys(names)]
+        own = dict.fromkeys(name.partition(":")[0] for name in names)
+        runs = [opened.enter_context(closing(open_run(lake, name))) for name in own]
         made = comparison_report(runs, by_method(found) if together else found, together=together)
     output_report(made, path, force=force)
 

@@ -119,7 +119,8 @@ def given_by(
 def _policy(run: RunReader, iteration: int) -> str:
     """Return the checkpoint with which the next iteration began."""
     chosen = run.scan("standings", iteration=iteration).select("next_id").collect()
-    made = run.scan("checkpoints", iteration=iteration).select("checkpoint_id").collect()
+    every = run.scan("checkpoints", iteration=iteration).filter(pl.col("at_step").is_null())
+    made = every.select("checkpoint_id").collect()
     if made.is_empty():
         raise DerivedError(f"run {run.folder.name} has no policy of iteration {iteration}")
     return str((made if chosen.is_empty() else chosen).item(-1, 0))
@@ -139,8 +140,8 @@ def begin(run: Run, given: Given) -> Checkpoint:
 
 def _adopted(run: Run, given: Given) -> list[Checkpoint]:
     parent = _parent(run)
-    rows = parent.parent.scan("checkpoints").sort("iteration").collect()
-    same = rows.filter(pl.col("checkpoint_id") == given.policy).tail(1)
+    rows = parent.parent.scan("checkpoints").filter(pl.col("at_step").is_null())
+    same = rows.sort("iteration").collect().filter(pl.col("checkpoint_id") == given.policy).tail(1)
     # After a policy that was not built upon, it is one of an earlier iteration.
     row = same.with_columns(iteration=pl.lit(given.iteration - 1, pl.Int64))
     parent.adopt_models(run.store, row)

@@ -16,11 +16,11 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
-from ...stores.lake import run_folder
-from ..evaluation.watch_policy import AlarmStopError
+from ...stores.lake import CHECKPOINTS, run_folder
+from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, variant_of
-from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_at
 from .job import Job
 
@@ -167,9 +167,13 @@ def _measured_alike(config: RunConfig) -> list[Override]:
 def made_model(lake: Path, name: str, table: str) -> str:
     """Return the folder of the model that a run has made last; `table` is that of its kind."""
     run = open_run(lake, name)
-    paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
+    if table == CHECKPOINTS:
+        path = checkpoints(run)[-1].path
+    else:
+        paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
+        path = str(paths["path"][-1])
     run.close()
-    return str((run.folder / str(paths["path"][-1])).resolve())
+    return str((run.folder / path).resolve())
 
 
 def _override(path: str, value: object) -> Override:

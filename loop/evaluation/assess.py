@@ -22,6 +22,7 @@ from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.files import file_digest
 from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
+from ..data.step_names import step_benchmark, step_params
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -42,7 +43,7 @@ from .metrics import (
     prompt_scores,
     summarise,
 )
-from .reference_outputs import reference_outputs
+from .reference_outputs import has_outputs, reference_outputs
 
 MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=3)
 REWARD, TRUE_SCORE = "reward", "true_score"
@@ -55,11 +56,15 @@ Oracle = Callable[[str, str], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
-    """The prompts, the label of their set, and the benchmark of the results."""
+    """The prompts, the label of their set, and the benchmark of the results.
+
+    `step` is that of the training after which a policy takes it that was published on the way.
+    """
 
     prompts: Prompts
     name: str
     benchmark: str
+    step: int | None = None
 
     @property
     def held_out(self) -> bool:
@@ -109,27 +114,32 @@ def load_oracle(path: str) -> Oracle:
     return cast("Oracle", found)
 
 
-def evaluate(it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
+def evaluate(
+    it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT, step: int | None = None
+) -> None:
     """Draw the policy's answer to each prompt; measure verified scores, length and ratings.
 
-    `assessment` configures what else is measured.
+    `assessment` configures what else is measured. A policy that was published on the way to M_t is
+    told apart by its `step`.
     """
-    exam = Exam(prompts=prompts, name=benchmark, benchmark=benchmark)
+    own = step_benchmark(benchmark, step)
+    exam = Exam(prompts=prompts, name=benchmark, benchmark=own, step=step)
     drawn = _drawn(it, exam)
-    moved = divergence(it, prompts, benchmark) if it.run.config.assessment.kl else None
+    moved = divergence(it, prompts, own, step) if it.run.config.assessment.kl else None
     assess(it, drawn, exam, moved)
 
 
 def _drawn(it: Iteration, exam: Exam) -> Rows[Candidate]:
     """Draw the policy's answer to each prompt of an exam."""
     sampling = it.run.config.evaluation
-    params: Json = {"policy": it.policy.params, "sampling": semantic(sampling)}
-    return answers_of(it, exam.prompts, f"evaluate:{exam.name}", "greedy", sampling, params)
+    params = {"policy": it.policy.params, "sampling": semantic(sampling), **step_params(exam.step)}
+    return answers_of(it, exam.prompts, f"evaluate:{exam.benchmark}", "greedy", sampling, params)
 
 
 def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
     """Return M_0's answers: those of iteration 0, drawn now if the run did not begin there."""
-    return _drawn(replace(it, number=0, policy=it.run.models.initial), exam)
+    whole = replace(exam, benchmark=exam.name, step=None)
+    return _drawn(replace(it, number=0, policy=it.run.models.initial), whole)
 
 
 def assess(
@@ -208,7 +218,9 @@ def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
     reference = _reference(it, exam)
     if reference == INITIAL:
         return _answers_of_initial(it, exam)
-    if reference is not None and exam.held_out:
+    if reference is not None and (
+        exam.held_out or (exam.step is not None and has_outputs(reference, exam.prompts))
+    ):
         return reference_outputs(it.run, reference, exam.prompts, exam.name)
     return None
 

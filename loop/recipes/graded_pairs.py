@@ -24,7 +24,7 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
         kinds.reverse()
     grades, *_ = [ask(it, completions) for ask in kinds[: 2 if cfg.grades == "both" else 1]]
     pairs = binarise(it, completions, grades, rule=cfg.binarisation)
-    return mixed(it, pairs, cfg.mix)
+    return mixed(it, pairs, cfg.mix, count=cfg.mix_pairs)
 
 
 def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:

@@ -61,6 +61,11 @@ BESIDE = {
         *(f"assessment.judge.{setting}" for setting in JUDGE),
         "assessment.judge.engine.script=answer_judges:fair",
     ),
+    **{
+        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+        for method in ("ppo", "quark")
+        for name in ("choose", "held_out_each")
+    },
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -102,6 +107,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 SAMPLINGS = (
     *("policy.sampling", "critic.sampling", "grading.sampling", "prompts.quality.sampling"),
+    "assessment.judge.sampling",
     "evaluation",
 )
 NEUTRAL_OF_ENGINES = {
@@ -197,6 +203,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
@@ -322,7 +330,8 @@ def test_all_these_changes_left_every_byte_as_it_was(made):
 
 @pytest.mark.parametrize("path", sorted(ALL.keys() - FIELDS.keys()))
 def test_a_setting_of_another_recipe_is_refused_by_name(made, path):
-    with pytest.raises(ConfigError, match=f"unknown key '{path}'"):
+    whole, _, _ = path.rpartition(".")
+    with pytest.raises(ConfigError, match=f"unknown key '({path}|{whole})'"):
         made.config(Override(source="test", path=path, value=ALL[path].default))
 
 

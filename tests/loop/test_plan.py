@@ -376,7 +376,7 @@ def test_each_policy_on_the_way_takes_its_exam_and_its_room() -> None:
     plans = {}
     for every in (0, 10):
         config = load_config("tiny", "ppo", (*more, f"training.ppo.publish_every={every}"), {})
-        asked = load_prompts(config.prompts, seed=config.seed)
+        asked = required_prompts(config)
         plans[every] = plan_of(rehearse(config, asked), asked)
     plain, planned = plans.values()
     calls = {stage.stage: stage.calls for stage in planned.stages}

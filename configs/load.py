@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
 from .explain import GONE, explain
-from .idle_settings import require_effect
 from .merged_layers import TINY, MergedLayers, Override
 from .mode import FIELD, mode_layer
 from .own_function import names_function
@@ -220,9 +219,7 @@ def load_with_sources(
         merged.put(override)
     merged.forget_toys()
     config = _validated(merged, env)
-    sources = {".".join(path): source for path, source in merged.sources.items()}
-    require_effect(config, sources)
-    return config, sources
+    return config, {".".join(path): source for path, source in merged.sources.items()}
 
 
 def defaults_of(config: RunConfig) -> RunConfig:

@@ -259,7 +259,14 @@ class QuarkTraining(SteppedTraining):
     max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    gradient_steps: int = neutral(
+        0,
+        "optimizer steps a step, round and round its best samples (the papers' code: 1); 0: what "
+        "`inner_epochs` gives",
+        ge=0,
+    )
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
+    adam_eps: float = neutral(1e-8, "AdamW's epsilon", gt=0)
     warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
     scheduler: Literal["linear", "constant"] = neutral(
         "linear", "learning rate after the warm-up: falling to 0, or as it is"
@@ -271,6 +278,10 @@ class QuarkTraining(SteppedTraining):
     )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
+    quantiles_over: Literal["batch", "group"] = neutral(
+        "batch", "samples that are sorted together: all, or `group` by `group`"
+    )
+    group: int = neutral(128, "samples of a `group`: a device's in the papers' code", ge=2)
     train_on: Literal["best", "all"] = semantic(
         "best", "best: the best quantile, without a token; all: each after its quantile's token"
     )
@@ -287,6 +298,13 @@ class QuarkTraining(SteppedTraining):
     mask_padding: bool = semantic(
         default=True, description="exclude positions after the end from every mean"
     )
+
+    @model_validator(mode="after")
+    def _of_one_step(self) -> "QuarkTraining":
+        """Refuse to cut a pool into the devices' parts of a step, if it holds more than one."""
+        if self.quantiles_over == "group" and self.pool == "growing":
+            raise ValueError("quantiles_over=group sorts the samples of one step: set pool=reset")
+        return self
 
 
 class NextToken(Section):

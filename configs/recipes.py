@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, cast, get_args
 
 from pydantic import field_validator, model_validator
 
-from .section import Place, Section, neutral, semantic
+from .section import PairCount, Place, Section, neutral, semantic
 
 # The bases
 
@@ -39,14 +39,36 @@ class Annotated(Completed):
 Binarisation = Literal["mean-vs-random", "best-vs-worst", "all-pairs", "overall"]
 
 
-class Graded(Completed):
-    """It learns from graded completions of a pool of models, binarised."""
+class Pooled(Completed):
+    """A pool of models completes each prompt, and a grader grades the completions."""
 
     preset: ClassVar[str] = "ultrafeedback"
 
     n: int = semantic(4, "completions a prompt, of as many models where the pool has them", ge=2)
+
+
+class Graded(Pooled):
+    """It learns from graded completions of a pool of models, binarised."""
+
     binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
+    grades: Literal["by_rule", "both"] = neutral(
+        "by_rule",
+        "what is asked of each completion: what the rule reads, or both, ratings in four aspects "
+        "and a critique with an overall score",
+    )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
+    mix_pairs: PairCount = neutral(
+        "all",
+        "pairs of each file of `mix`, drawn at random: all, equal (as many as the run's own), or "
+        "so many",
+    )
+
+    @model_validator(mode="after")
+    def _with_a_mix(self) -> "Graded":
+        """Refuse to draw pairs of no file."""
+        if self.mix_pairs != "all" and not self.mix:
+            raise ValueError("mix_pairs would change nothing without files: set mix, too")
+        return self
 
 
 class Rewarded(Recipe):
@@ -169,6 +191,9 @@ class ExpertIteration(Annotated, Rewarded, Varied):
 
     name: str = semantic("expert-iteration", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(16, "samples a prompt, of which the best is learned", ge=2)
+    top_p: float = neutral(
+        1.0, "below 1: nucleus mass of these samples, in place of policy.sampling's", gt=0, le=1
+    )
     start: Literal["initial", "previous"] = semantic(
         "initial", "what each round fine-tunes: M_0, or the policy before it"
     )
@@ -204,6 +229,12 @@ class UltraFeedbackPPO(Graded, Rewarded, Varied):
     """PPO against a reward model of graded completions (Section 3.3)."""
 
     name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop config variants`")
+
+
+class UltraCM(Pooled):
+    """The grader's critiques, learned with their scores (UltraFeedback, Section 2.6)."""
+
+    name: str = semantic("ultracm", "the variant; see `lpfloop config variants`")
 
 
 class CritiqueModel(Recipe):

@@ -117,11 +117,21 @@ def _auto_count(value: object) -> object:
     return value
 
 
+def _pair_count(value: object) -> object:
+    if value not in ("all", "equal") and not _is_count(value, 1):
+        raise ValueError("must be a number from 1 on, all, or equal")
+    return value
+
+
 Devices = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_devices)]
 """GPUs by their numbers, or all that are visible."""
 
 AutoCount = Annotated[int | Literal["auto"], BeforeValidator(_auto_count)]
 """How many copies of a model, or processes, share its work; `auto`: as many as its devices hold."""
+
+
+PairCount = Annotated[int | Literal["all", "equal"], BeforeValidator(_pair_count)]
+"""How many pairs of a file are trained on: so many, all, or as many as a run has of its own."""
 
 
 class Section(BaseModel):

@@ -114,6 +114,11 @@ class Candidate:
         """Whether the text is a whole answer: neither truncated nor empty."""
         return self.finish_reason == "stop" and bool(self.text.strip())
 
+    @property
+    def cut(self) -> bool:
+        """Whether the text is the beginning of an answer that was cut off."""
+        return self.finish_reason == "length" and bool(self.text.strip())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectRating:
@@ -166,10 +171,11 @@ class Grade:
     """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
 
     `rating` goes from 1 to 5; for the aspect `overall`, whose `rationale` is a critique in words,
-    it goes from 1 to 10. It is None with `status` as the reason: the reply could not be read, or
-    `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
-    mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
-    reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    it goes from 1 to 10; for one such as `just-eval:depth`, by which a form scores an answer that
+    is evaluated, as that form says. It is None with `status` as the reason: the reply could not be
+    read, or `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds
+    of mistakes found, or of help given. Grades that were requested in one prompt share `text`, the
+    raw reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
     `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
@@ -178,7 +184,7 @@ class Grade:
     prompt_id: str
     iteration: int
     annotator: str
-    aspect: GradedAspect
+    aspect: str
     rating: float | None
     rationale: str
     types: tuple[str, ...]
@@ -306,7 +312,10 @@ class Preference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns."""
+    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns.
+
+    `chosen_cut` and `rejected_cut` are true of an answer that was cut off, and else null.
+    """
 
     pair_id: str
     prompt_id: str
@@ -322,6 +331,8 @@ class Pair:
     prompt: tuple[Message, ...]
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
+    chosen_cut: bool | None = None
+    rejected_cut: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

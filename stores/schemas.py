@@ -205,6 +205,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "prompt": _MESSAGES,
         "chosen": _MESSAGES,
         "rejected": _MESSAGES,
+        "chosen_cut": _BOOL,
+        "rejected_cut": _BOOL,
     },
     "demonstrations": {
         "demonstration_id": _TEXT,
@@ -419,6 +421,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "checkpoints": ("at_step",),
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
+    "pairs": ("chosen_cut", "rejected_cut"),
     "preferences": tuple(_JUDGED),
     "prompts": ("family", "cluster", "exam", "part"),
 }

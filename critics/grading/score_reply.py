@@ -194,15 +194,16 @@ def _at(value: object, path: tuple[str, ...]) -> object:
 
 def written_score(
     form: ScoreForm,
-    score: int,
+    score: float,
     scale: GradeScale,
     critique: str,
     path: tuple[str, ...] = SCORE_PATH,
 ) -> ExampleReply:
     """Write a critique and its score in the form that is asked for."""
+    number = int(score) if score == int(score) else score
     if form != "json":
-        return ExampleReply(critique, WORDED[form].format(score=score, best=scale.best))
-    value: object = score
+        return ExampleReply(critique, WORDED[form].format(score=number, best=scale.best))
+    value: object = number
     for name in reversed(path[1:]):
         value = {name: value}
     said = {"critique": critique, path[0]: value}

@@ -42,6 +42,17 @@ def compare(
         str | None,
         typer.Option(help="Also show the lead over this: a run or a method, prompt by prompt."),
     ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--rank-with",
+            metavar="RUN,RUN",
+            help="Instead rank methods here and in these runs, with Spearman's correlation.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="Metric to rank by with --rank-with, such as verified.")
+    ] = "win_rate",
     task: OneTask = None,
     report: Annotated[
         Path | None,
@@ -53,11 +64,68 @@ def compare(
 ) -> None:
     """Compare the results and costs of runs."""
     with exit_codes():
+        if beside is not None:
+            _refuse_beside(by_method=by_method, against=against, report=report)
+            _write_rankings(lake, names, beside, metric, task=task, form=form, as_json=as_json)
+            return
         if report is not None:
             _write_report(lake, names, report, together=by_method, task=task, force=force)
         write_comparison(
             lake, names, together=by_method, against=against, task=task, form=form, as_json=as_json
         )
+
+
+def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None) -> None:
+    """Refuse what a comparison of rankings has no use for.
+
+    Raises:
+        FormError: naming the option.
+    """
+    from ..lake.query.forms import FormError
+
+    said = {"--by-method": by_method, "--against": against, "--report": report}
+    for option, value in said.items():
+        if value:
+            raise FormError(
+                f"{option} says nothing of rankings, which are of methods; leave it out beside "
+                "--rank-with"
+            )
+
+
+def _write_rankings(
+    lake: Path,
+    names: Sequence[str],
+    beside: str,
+    metric: str,
+    *,
+    task: str | None,
+    form: Form,
+    as_json: bool,
+) -> None:
+    """Write the methods of two groups of runs with their ranks, and how alike these are.
+
+    Raises:
+        NoSuchRunError: if a run does not exist, or has measured nothing.
+        FormError: if there are too few methods to rank.
+    """
+    from rich.console import Console
+
+    from ..data.telling import tell
+    from ..evaluation.ranking_agreement import ranking_agreement
+    from ..lake.query.row_output import is_table, write_frame
+
+    others = [name.strip() for name in beside.split(",") if name.strip()]
+    found = ranking_agreement(lake, names, others, metric=metric, task=task)
+    rows = found.frame if not is_table(form, as_json=as_json) else found.frame.drop("spearman")
+    write_frame(rows, form, as_json=as_json)
+    if is_table(form, as_json=as_json):
+        console = Console()
+        tell(
+            console,
+            f"Spearman's rank correlation by {metric}: {found.rho:.2f} ({len(rows)} methods)",
+        )
+        for remark in found.remarks:
+            tell(console, remark)
 
 
 def _write_report(

@@ -136,7 +136,7 @@ def train(
         typer.Option("--derived", help="Read this derived table: it holds the rows to train on."),
     ] = None,
     reward: Annotated[
-        bool, typer.Option("--reward", help="Train a reward model on pairs, and no policy.")
+        bool, typer.Option("--reward", help="Reward model: train one on the pairs, and no policy.")
     ] = False,
     child: Annotated[
         str | None, typer.Option("--run", help="Name of the run that is made; default: RUN-TABLE.")

@@ -19,7 +19,8 @@ from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.splits import HELD_OUT
 from ..data.step_names import step_benchmark
-from ..evaluation.assess import evaluate, require_matchable
+from ..evaluation.assess import evaluate
+from ..evaluation.assessable import require_matchable
 from ..lake.imports import require_loop
 from ..lake.query.model_names import LATEST, model_of, policy_of
 from ..lake.query.policy_figures import measured_on

@@ -20,7 +20,7 @@ from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts, notes_of
 from ..data.row_notes import RowNotes
 from ..data.splits import HELD_OUT
-from ..evaluation.assess import require_assessable, require_matchable
+from ..evaluation.assessable import require_assessable, require_matchable
 from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes

@@ -8,7 +8,7 @@ be. Nothing here reads a model or a file but the headers of the policy's weights
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ...configs.methods import PPOTraining, QuarkTraining
@@ -100,7 +100,11 @@ class PlannedDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen."""
+    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen.
+
+    `left_out` counts the `dropped` prompts by the rule that refuses them. `unpriced` are the models
+    elsewhere of which nobody said what they cost, `money_limit` is what the run may spend.
+    """
 
     recipe: str
     iterations: int
@@ -114,6 +118,20 @@ class Plan:
     exact: bool
     ends: str | None
     sections: tuple[PlanSection, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    unpriced: tuple[str, ...] = ()
+    money_limit: float | None = None
+
+    @property
+    def bills(self) -> dict[str, dict[str, float]]:
+        """What each model costs, by the verb that asks it; only what costs something."""
+        found: dict[str, dict[str, float]] = {}
+        for stage in self.stages:
+            if stage.money:
+                verbs = found.setdefault(stage.model, {})
+                verb = stage.stage.partition(":")[0]
+                verbs[verb] = verbs.get(verb, 0.0) + stage.money
+        return found
 
     @property
     def measured(self) -> bool:
@@ -139,7 +157,8 @@ class Plan:
 
     def as_json(self) -> dict[str, Json]:
         """Return the plan, for a JSON document and the journal."""
-        return {**asdict(self), "totals": self.totals, "measured": self.measured}
+        more = {"totals": self.totals, "measured": self.measured, "bills": self.bills}
+        return {**asdict(self), **more}
 
 
 def plan_of(
@@ -171,6 +190,9 @@ def plan_of(
         exact=all(group.total == len(group.sample) for group in sample.groups.values()),
         ends=rehearsal.ends,
         sections=tuple(sections),
+        left_out=sample.left_out,
+        unpriced=tuple(_unpriced(rehearsal)),
+        money_limit=config.budget.money,
     )
 
 
@@ -261,6 +283,13 @@ def _online(config: RunConfig, notes: StageNotes) -> PPOTraining | QuarkTraining
         return None
     methods = {"ppo": config.training.ppo, "quark": config.training.quark}
     return methods.get(notes.stage)
+
+
+def _unpriced(rehearsal: Rehearsal) -> list[str]:
+    """Return the models elsewhere that are asked and have no price."""
+    prices = Prices.of(rehearsal.config)
+    asked = [a.served for stage in rehearsal.stages for a in stage.notes.asked.values()]
+    return sorted({served.name for served in asked if prices.is_missing(served)})
 
 
 def _roles(config: RunConfig) -> list[PlannedRole]:

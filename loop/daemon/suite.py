@@ -141,10 +141,10 @@ def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
         if not shared:
             shared = _measured_alike(config)
         if arm.recipe == SUPERVISED:
-            shared.append(_override("policy.model", _made(suite.lake, name, "checkpoints")))
+            shared.append(_override("policy.model", made_model(suite.lake, name, "checkpoints")))
             continue
         if arm.recipe == REWARD:
-            shared.append(_override("reward.model", _made(suite.lake, name, "reward_models")))
+            shared.append(_override("reward.model", made_model(suite.lake, name, "reward_models")))
         first = first or name
 
 
@@ -164,8 +164,8 @@ def _measured_alike(config: RunConfig) -> list[Override]:
     return [_override(path, resolved_at(config, path)) for path in paths]
 
 
-def _made(lake: Path, name: str, table: str) -> str:
-    """Return the folder of the model that a run has made last."""
+def made_model(lake: Path, name: str, table: str) -> str:
+    """Return the folder of the model that a run has made last; `table` is that of its kind."""
     run = open_run(lake, name)
     if table == CHECKPOINTS:
         path = checkpoints(run)[-1].path

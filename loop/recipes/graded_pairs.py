@@ -15,15 +15,16 @@ from ..stages.train_reward import train_reward
 def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
     """(x, y+, y-): completions of a pool of models, graded and binarised, and what is mixed in.
 
-    The rule says which grades are asked for: those of the four aspects, or an overall score.
+    The rule says which grades are asked for: those of the four aspects, or an overall score; as
+    the published data has both, the others can be asked for besides.
     """
     completions = complete(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
+    kinds = [grade, grade_overall]
     if cfg.binarisation == "overall":
-        grades = grade_overall(it, completions)
-    else:
-        grades = grade(it, completions)
+        kinds.reverse()
+    grades, *_ = [ask(it, completions) for ask in kinds[: 2 if cfg.grades == "both" else 1]]
     pairs = binarise(it, completions, grades, rule=cfg.binarisation)
-    return mixed(it, pairs, cfg.mix)
+    return mixed(it, pairs, cfg.mix, count=cfg.mix_pairs)
 
 
 def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:

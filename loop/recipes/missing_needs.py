@@ -11,7 +11,7 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ...configs.recipes import Annotated, Completed, Graded, Ranked, Rewarded, Varied
+from ...configs.recipes import Annotated, Completed, Graded, Pooled, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
 from ..data.prompts import LABELLED
 from ..data.splits import PARTS
@@ -20,6 +20,7 @@ from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 from ..stages.complete import complete
 from ..stages.people_labels import labelled
+from ..stages.refine import revise
 from .annotated_pairs import simulated, surrogate
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                     f"{base.__name__} among the bases of {type(settings).__name__}, the class of "
                     "its settings"
                 )
-        learned = {Annotated, Completed, Graded} & {*needed}
+        learned = {Annotated, Completed, Pooled, Graded} & {*needed}
         if is_rewarded(config) and Rewarded not in needed and learned:
             raise ConfigError(
                 f"the recipe {settings.name} calls {verb.__name__}, which a recipe with Rewarded "
@@ -53,6 +54,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     _require_pool_asked(recipe, config)
+    _require_teacher(recipe, config)
     learns = isinstance(settings, Completed)
     if learns or config.reward.model != NO_MODEL:
         return
@@ -68,14 +70,28 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         )
 
 
+def _require_teacher(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse the verifier in the place of a teacher, whose texts are learned.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if revise in asking(recipe, config) and config.critic.kind == "verifier":
+        raise ConfigError(
+            f"critic.kind is verifier, which writes no better answers, and the recipe "
+            f"{config.recipe.name} learns those of a teacher: leave critic.kind out, and name one "
+            "by --critic FOLDER or URL"
+        )
+
+
 def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
     """Refuse a pool of models where the recipe does not ask it.
 
     Raises:
         ConfigError: if it is so.
     """
-    compares = not isinstance(config.recipe, Graded)
-    if compares and completes(config) and complete not in asking(recipe):
+    compares = not isinstance(config.recipe, Pooled)
+    if compares and completes(config) and complete not in asking(recipe, config):
         raise ConfigError(
             f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
             "complete; leave it out"

@@ -11,6 +11,8 @@ from ...configs.schema import RunConfig
 from ..run.models import is_rewarded
 from ..run.run import Run
 from ..stages.critique_sft import demonstrate_critiques
+from ..stages.grade import grade, grade_overall
+from ..stages.grade_sft import demonstrate_grades
 from ..stages.human_sft import demonstrations
 from ..stages.online_rl import train_ppo, train_quark
 from ..stages.pair import binarise, demonstrate, pair
@@ -36,6 +38,7 @@ TRAINS: Mapping[Callable[..., Any], Trained | str] = {
     demonstrate: "sft",
     demonstrate_preferred: "sft",
     demonstrate_critiques: "sft",
+    demonstrate_grades: "sft",
     demonstrate_reflections: "sft",
     demonstrations: "sft",
     condition: "sft",
@@ -49,17 +52,26 @@ TRAINS: Mapping[Callable[..., Any], Trained | str] = {
 
 def smoke_needs(run: Run) -> SmokeNeeds:
     """Return what the smoke test of a run is to try."""
-    settings = run.config.recipe
+    graded = set[str]() if run.grader is None else _graded(run.config)
     return SmokeNeeds(
         critiques=run.rates,
-        grades=run.grader is not None,
-        overall=isinstance(settings, Graded) and settings.binarisation == "overall",
+        grades=grade.__name__ in graded,
+        overall=grade_overall.__name__ in graded,
         annotates=run.panels.training is not None,
         reviews=run.filters.reviewer is not None,
         rewards=run.models.reward_id is not None,
         facts=run.fact_judge is not None,
         trainings=trainings(run.config),
     )
+
+
+def _graded(config: RunConfig) -> set[str]:
+    """Return the verbs that grade in a run: those that its recipe calls, or its rule reads."""
+    settings, verbs = config.recipe, (grade, grade_overall)
+    if not isinstance(settings, Graded) or settings.grades == "both":
+        names = {verb: verb.__name__ for verb in verbs}
+        return {*told_of_calls(variant_of(settings.name).recipe, names.get).values()}
+    return {verbs[settings.binarisation == "overall"].__name__}
 
 
 def trainings(config: RunConfig) -> tuple[Trained, ...]:

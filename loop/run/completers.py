@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...configs.completion import CompletionConfig
-from ...configs.recipes import Annotated, Completed, Graded
+from ...configs.recipes import Completed, Pooled
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
 from ...configs.variants import variants
@@ -12,6 +12,7 @@ from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .model_pool import ModelPool, PoolModel, load_pool
 from .models import is_rewarded
+from .panel import annotates
 
 DEFAULT = CompletionConfig()
 
@@ -48,7 +49,7 @@ class Completers:
 
 def grades(config: RunConfig) -> bool:
     """Whether a run's recipe has completions graded."""
-    return isinstance(config.recipe, Graded) and not is_rewarded(config)
+    return isinstance(config.recipe, Pooled) and not is_rewarded(config)
 
 
 def completes(config: RunConfig) -> bool:
@@ -57,8 +58,7 @@ def completes(config: RunConfig) -> bool:
     Those that are compared are the policy's own samples until a pool is named.
     """
     named = config.completion.pool != DEFAULT.pool
-    compares = isinstance(config.recipe, Annotated) and not is_rewarded(config)
-    return grades(config) or (compares and named)
+    return grades(config) or (annotates(config) and named)
 
 
 def completers_of(config: RunConfig) -> Completers | None:
@@ -88,13 +88,13 @@ def completers_of(config: RunConfig) -> Completers | None:
 def _require_use(config: RunConfig) -> None:
     """Refuse what a recipe does not look at: principles where none are given, a pool of no use."""
     changed = config.completion.model_dump(exclude_defaults=True)
-    if isinstance(config.recipe, Graded):
+    if isinstance(config.recipe, Pooled):
         return
     if isinstance(config.recipe, Completed):
         changed.pop("pool", None)
-        why, kind = "gives its models no principles", Graded
+        why, kind = "gives its models no principles", Pooled
     else:
-        why, kind = "asks the policy alone", Graded if "principles" in changed else Completed
+        why, kind = "asks the policy alone", Pooled if "principles" in changed else Completed
     if changed:
         able = ", ".join(sorted(n for n, other in variants().items() if issubclass(other, kind)))
         raise ConfigError(

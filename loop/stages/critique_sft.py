@@ -8,9 +8,6 @@ nothing. A critic that learned them is asked so, with `guard` false.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
-
-import polars as pl
 
 from ...critics.feedback import FeedbackCritic
 from ...critics.guard import without_mark
@@ -28,8 +25,9 @@ from ...stores.records import (
     Yield,
 )
 from ...stores.schemas import RowsByType
+from ..data.critique_lessons import UNREADABLE, Lessons, lesson_yields
 from ..data.receipts import KEPT, receipts
-from ..data.training_rows import Origin, Outcome, yield_rows
+from ..data.training_rows import Origin
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -39,15 +37,6 @@ CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
 CRITIQUED_WITH_REFERENCE = "critique_with_reference"
 """The rule of those whose question shows a reference, where they are told apart."""
-UNREADABLE = "unreadable"
-"""The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
-
-
-class Lessons(NamedTuple):
-    """Demonstrations, and the candidates by what became of their critique: kept, or why not."""
-
-    rows: list[Demonstration]
-    fates: dict[str, list[str]]
 
 
 def demonstrate_critiques(
@@ -61,6 +50,7 @@ def demonstrate_critiques(
 
     With `by_reference`, those whose question shows a reference have a rule of their own.
     """
+    by = Origin(rule=CRITIQUED, iteration=it.number)
 
     def make(unit: Unit) -> RowsByType:
         drafts = it.chunk(candidates, unit.chunk)
@@ -69,7 +59,7 @@ def demonstrate_critiques(
         rows = _told_apart(made.rows, said) if by_reference else made.rows
         return {
             Demonstration: rows,
-            Yield: as_arrow(_yields(drafts, made.rows, it.number)),
+            Yield: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
             Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
         }
 
@@ -130,13 +120,3 @@ def _told_apart(
         replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in shown else row
         for row in rows
     ]
-
-
-def _yields(
-    drafts: Sequence[Candidate], rows: Sequence[Demonstration], iteration: int
-) -> pl.DataFrame:
-    """Say of each prompt how many demonstrations it gave."""
-    asked = rows_frame(Candidate, drafts).unique("prompt_id", keep="first", maintain_order=True)
-    by = Origin(rule=CRITIQUED, iteration=iteration)
-    done, none = Outcome.DEMONSTRATED, Outcome.NONE_RATED
-    return yield_rows(asked, rows_frame(Demonstration, rows), by, success=done, otherwise=none)

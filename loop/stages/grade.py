@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ...configs.recipes import Graded
+from ...configs.recipes import Pooled
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
@@ -267,4 +267,4 @@ def _of(group: Group, equal: Mapping[str, Sequence[Candidate]]) -> dict[str, Seq
 
 
 ASKS: Asks = {grade: ("grading",), grade_overall: ("grading",)}
-NEEDS: Needs = {grade: (Graded,), grade_overall: (Graded,)}
+NEEDS: Needs = {grade: (Pooled,), grade_overall: (Pooled,)}

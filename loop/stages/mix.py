@@ -4,19 +4,22 @@ Files in any imported format that says which of two answers is the better one. E
 pair of external candidates; of several votes on the same two answers the majority decides. A pair
 is left out, and counted, if its prompt is held out here, if nobody decided, if a side is empty, if
 both sides say the same, or if an earlier row had it. Nobody decided where both scores are given and
-the chosen answer's is not the higher one.
+the chosen answer's is not the higher one. Where fewer are wanted, those of each file are drawn at
+random from what is not left out.
 """
 
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from ...configs.recipes import Graded
 from ...configs.schema import RunConfig
-from ...configs.section import Place
-from ...stores.keys import Json, digest
+from ...configs.section import PairCount, Place
+from ...stores.keys import Json, derive_seed, digest
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
+from ...stores.schemas import TABLES
 from ...stores.schemas import Row as StoredRow
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
@@ -79,29 +82,36 @@ def mix_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     return {MIX: mix_digests(files)} if files else {}
 
 
-def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair]:
+def mixed(
+    it: Iteration, pairs: Rows[Pair], names: Sequence[Place], *, count: PairCount = "all"
+) -> Rows[Pair]:
     """Return the pairs together with those of the files; the same if there are no files.
 
-    What the files hold is spread over as many chunks as the pairs have.
+    Of each file `count` are taken: all, so many, or as many as there are pairs (equal). What the
+    files hold is spread over as many chunks as the pairs have.
     """
     files = [Path(name) for name in names]
     if not files:
         return pairs
+    drawn: dict[str, Json] = {} if count == "all" else {"count": count}
     owed = Work(
         verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
             "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
             **beside_params(it),
+            **drawn,
         },
         upstream=(),
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
+    if count == "equal":
+        owed = _reading_all(it.work(TAKE_MIXED, owed.params, pairs))
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: what a chunk takes of the files depends on the chunks before it.
         units = {unit.chunk: unit for unit in stage.owed}
-        taking = Taking.beside(it)
+        taking = replace(Taking.beside(it), drawn=_drawn(it, files, _most(it, pairs, count)))
         for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
             stage.flow.admit()
             tables = taking.take(made)
@@ -110,6 +120,43 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
 
     planned = it.run.pay(it.number, "mixed", owed, pay)
     return pairs + balanced(it, Rows(row_type=Pair, stages=(planned,)))
+
+
+def _reading_all(work: Work) -> Work:
+    """Return work of which each unit depends on all that any of them reads."""
+
+    def reads() -> list[tuple[str, ...]]:
+        chunks = work.reads()
+        every = digest([list(keys) for keys in chunks])
+        return [(every, str(chunk)) for chunk in range(len(chunks))]
+
+    return replace(work, reads=reads)
+
+
+def _most(it: Iteration, pairs: Rows[Pair], count: PairCount) -> int | None:
+    """Return how many pairs of a file are taken at the most; None for all."""
+    if count == "equal":
+        it.run.flow.settle(*pairs.stages)
+        journal, table = it.run.store.journal, TABLES[Pair]
+        return sum(journal.count(s.iteration, s.stage, table) for s in pairs.stages)
+    return None if count == "all" else count
+
+
+def _drawn(it: Iteration, files: Sequence[Path], most: int | None) -> frozenset[str] | None:
+    """Return the ids of pairs that are drawn of the files, so many of each; None for all."""
+    if most is None:
+        return None
+    taking, found = Taking.beside(it), set[str]()
+    for number, path in enumerate(files):
+        kept = [
+            pair.pair_id
+            for made in comparisons(path, it.number)
+            for pair in taking.take([made])[Pair]
+            if isinstance(pair, Pair)
+        ]
+        seed = derive_seed(it.run.config.seed, "mix", it.number, number)
+        found.update(random.Random(seed).sample(kept, min(most, len(kept))))
+    return frozenset(found)
 
 
 def beside_params(it: Iteration) -> dict[str, Json]:
@@ -131,7 +178,8 @@ class Taking:
     `known` are the ids of the prompts that the run has already, `measuring` what becomes of rows
     about the prompts by which it is measured. With `votes`, what is taken are the votes: a row
     repeats another one only if all of its votes do, its pair is left to be decided, and a prompt
-    that its own row calls held out is not trained on either.
+    that its own row calls held out is not trained on either. `drawn` are the pairs that are taken,
+    by id, where not all are.
     """
 
     iteration: int
@@ -139,6 +187,7 @@ class Taking:
     measuring: Mapping[tuple[Message, ...], str]
     votes: bool = False
     called: str = MIX
+    drawn: frozenset[str] | None = None
     _seen: set[tuple[type[StoredRow], str]] = field(
         default_factory=set[tuple[type[StoredRow], str]], init=False
     )
@@ -183,8 +232,10 @@ class Taking:
         if pair is None or _tied(pair):
             return "undecided", prompt.prompt_id
         told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
-        again = all((type(row), identity_of(row)) in self._seen for row in told)
-        return ("repeated" if again else KEPT), pair.pair_id
+        if all((type(row), identity_of(row)) in self._seen for row in told):
+            return "repeated", pair.pair_id
+        taken = self.drawn is None or pair.pair_id in self.drawn
+        return (KEPT if taken else "not_drawn"), pair.pair_id
 
     def _is_new(self, row: StoredRow) -> bool:
         key = type(row), identity_of(row)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.daemon.loop import required_prompts
+from lpfloop.loop.daemon.run_request import RunOptions
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.votes import majority
 from lpfloop.loop.lake.imports.import_files import Import, import_files
@@ -140,9 +142,13 @@ def test_labels_that_cannot_be_used_are_refused(
     ["annotation.flip_probability=0.1", "recipe.n=3", "annotation.strong.model=x"],
 )
 def test_settings_of_annotators_that_nobody_asks_are_refused(setting: str) -> None:
-    name = setting.partition("=")[0]
-    with pytest.raises(ConfigError, match=f"--set: {name} would change nothing"):
-        config(["a.jsonl"], "dpo", setting)
+    named, name = "annotation.source=[a.jsonl]", setting.partition("=")[0]
+    useful = ("annotation.drop_cycles=true", "assessment.reference=null")
+    options = RunOptions(config="own", variant="dpo", settings=(named, *useful))
+    assert options.resolved().annotation.drop_cycles
+    said = replace(options, settings=(*options.settings, setting))
+    with pytest.raises(ConfigError, match=f"{name} would change nothing: annotation.source names"):
+        said.resolved()
 
 
 @pytest.mark.parametrize("variant", ["rlrf", "ultrafeedback-dpo"])

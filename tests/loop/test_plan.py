@@ -371,12 +371,12 @@ def test_a_preview_shows_what_an_endpoint_is_sent_and_a_reply_that_is_read(tmp_p
     assert "this run has sample" in wrong.stderr
 
 
-def test_each_policy_on_the_way_takes_its_exam_and_its_room() -> None:
+def test_each_policy_on_the_way_takes_its_exam_and_its_room(tmp_path: Path) -> None:
     more = ("prompts.dev_share=0.05", "training.ppo.max_steps=40")
     plans = {}
     for every in (0, 10):
         config = load_config("tiny", "ppo", (*more, f"training.ppo.publish_every={every}"), {})
-        asked = required_prompts(config)
+        asked = required_prompts(config, tmp_path)
         plans[every] = plan_of(rehearse(config, asked), asked)
     plain, planned = plans.values()
     calls = {stage.stage: stage.calls for stage in planned.stages}

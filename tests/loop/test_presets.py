@@ -30,9 +30,12 @@ from lpfloop.stores.lake import RunReader
 
 WORLDS = ("paper", "own")
 EVERY = [(world, variant) for world in WORLDS for variant in RECIPES]
+MODELS = ("critique-model", "reflective-sft", "task-reward")
+"""Recipes that make models for others, in one round."""
 HEADS = [
     *(("paper", variant) for variant in ("rlrf", "dpo", "chatglm-dpo", "ultrafeedback-dpo")),
     *(("own", variant) for variant in ("rlrf", "reward-only", "critique-model")),
+    *((world, variant) for world in WORLDS for variant in MODELS[1:]),
     *(("own", variant) for variant in ("expert-iteration", "chatglm-rs", "ultrafeedback-dpo")),
 ]
 """A variant of each head, and of each way of learning."""
@@ -123,7 +126,7 @@ def test_chatglms_presets_compare_by_its_own_criteria_and_sample_in_several_ways
     config = load_config(world, "chatglm-ppo", [], {})
     assert (config.annotation.pool, config.completion.pool) == ("chatglm", "chatglm")
     assert config.training.ppo.scheduler == "constant"
-    assert config.training.ppo.missing_eos == "subtract"
+    assert config.training.ppo.missing_eos == "below"
 
 
 def test_no_default_of_alpacafarm_stands_unsaid_in_what_the_papers_presets_do_by_ppo() -> None:
@@ -168,7 +171,7 @@ def test_all_prompts_are_graded(here: Path, named: dict[str, str], variant: str)
 
 def test_a_paper_preset_makes_as_many_rounds_as_its_paper() -> None:
     for path in sorted((PRESETS / "paper").glob("*.yaml")):
-        one = path.stem in ("alpacafarm", "chatglm", "ultrafeedback", "critique-model")
+        one = path.stem in ("alpacafarm", "chatglm", "ultrafeedback", *MODELS)
         assert ("\niterations: 1" in path.read_text()) == one, path
 
 

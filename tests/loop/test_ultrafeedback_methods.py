@@ -1,6 +1,7 @@
 """UltraFeedback's methods in the tiny world: graded, binarised, mixed, and trained for real."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from lpfloop.loop.data.files import InputError
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
 from lpfloop.loop.lake.derive.rederive import rederive
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.derived import scan_derived
@@ -124,6 +126,47 @@ def test_the_same_rule_derives_the_same_pairs_of_what_is_stored(lake: Path):
     run.close()
     assert again.sort("pair_id").equals(own.sort("pair_id"))
     assert told.lineage["top_k"] is None
+
+
+def test_as_many_pairs_of_a_file_are_drawn_as_the_run_has_or_so_many(lake: Path, tmp_path: Path):
+    """The other units of the run are re-used, so that its own pairs are the same ones."""
+    files = [tmp_path / "many.jsonl", tmp_path / "few.jsonl"]
+    for path, count in zip(files, (80, 5), strict=True):
+        rows = [
+            {"prompt": f"Say {n} of {path.stem}.", "chosen": f"{n}.", "rejected": "No."}
+            for n in range(count)
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ended = ("smoke.train=false", "training.min_pairs=1000")
+    mix = f"recipe.mix=[{', '.join(map(str, files))}]"
+    drawn: dict[str, set[str]] = {}
+    for name, count in (("equal", "equal"), ("again", "equal"), ("three", "3")):
+        config = load_config(
+            "tiny", "ultrafeedback-dpo", (*SMALL, *ended, mix, f"recipe.mix_pairs={count}"), {}
+        )
+        job = Job(config=config, lake=lake, name=name, fork="ultrafeedback-dpo")
+        with pytest.raises(NothingToTrainOn):
+            run_loop(job, Listener(), StopSignal())
+        run = open_run(lake, name)
+        pairs = run.scan("pairs", iteration=1).collect()
+        told = run.scan("receipts", iteration=1).filter(pl.col("filter") == "mix").collect()
+        run.close()
+        taken = pairs.filter(pl.col("rule") == "imported")
+        own = pairs.height - taken.height
+        most = own if count == "equal" else 3
+        by_file = Counter(p[0]["content"].split()[-1] for p in taken["prompt"].to_list())
+        assert by_file == {"many.": most, "few.": min(most, 5)}
+        left = dict(told.group_by("outcome").agg(pl.col("count").sum()).iter_rows())
+        assert left == {"kept": taken.height, "not_drawn": 85 - taken.height}
+        drawn[name] = set(taken["pair_id"])
+    assert drawn["equal"] == drawn["again"]
+
+
+def test_to_draw_pairs_of_no_file_is_refused():
+    with pytest.raises(ConfigError, match="mix_pairs would change nothing without files"):
+        load_config("tiny", "ultrafeedback-dpo", ("recipe.mix_pairs=equal",), {})
+    with pytest.raises(ConfigError, match="must be a number from 1 on, all, or equal"):
+        load_config("tiny", "ultrafeedback-dpo", ("recipe.mix_pairs=half",), {})
 
 
 def test_the_run_again_owes_nothing_and_a_changed_mix_is_refused(lake: Path, mix: Path):

@@ -11,7 +11,7 @@ from ....stores.derived import DerivedError
 from ....stores.journal_files import Part
 from ....stores.keys import Json
 from ....stores.lake import RunReader
-from ...data.binarize import Binarising, graded
+from ...data.binarize import graded
 from ...data.judged_candidates import READ
 from .judged_blocks import IMPORTED, PromptBlock, columns_of, ranges, stage_read
 
@@ -26,13 +26,13 @@ def graded_iterations(run: RunReader) -> list[int]:
     return [number for number in numbers if not _owed(run, number)]
 
 
-def require_graded(run: RunReader, how: Binarising) -> None:
-    """Refuse an iteration that has no grades of the kind that the rule reads, or not all.
+def require_grades(run: RunReader, number: int, rule: str) -> None:
+    """Refuse an iteration that has no grades for a rule to read, or not all.
 
     Raises:
         DerivedError: naming what is missing.
     """
-    name, number = run.folder.name, how.iteration
+    name = run.folder.name
     if _owed(run, number):
         raise DerivedError(
             f"iteration {number} of run {name} is not finished; `lpfloop resume {name}` continues "
@@ -40,7 +40,7 @@ def require_graded(run: RunReader, how: Binarising) -> None:
         )
     if not any(part.table == "grades" and part.rows for part in _parts(run, number)):
         raise DerivedError(
-            f"--rule {how.rule}: reads grades, and iteration {number} of run {name} has none"
+            f"--rule {rule}: reads grades, and iteration {number} of run {name} has none"
         )
 
 

@@ -29,6 +29,7 @@ from ...data.binarize import (
     binarisation_receipts,
     binarised_pairs,
 )
+from ...data.critique_lessons import GRADED_CRITIQUE
 from ...data.judged_candidates import READ, Deciding, verdicts
 from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
 from ...run.outcomes import NothingToTrainOn
@@ -38,7 +39,7 @@ from .graded_blocks import (
     graded_blocks,
     graded_iterations,
     grading_stages,
-    require_graded,
+    require_grades,
 )
 from .judged_blocks import (
     blocks,
@@ -48,6 +49,7 @@ from .judged_blocks import (
     judging_stages,
     require_judged,
 )
+from .overall_critiques import overall_critiques
 
 DEFAULT_TOP_K = 3
 
@@ -137,6 +139,9 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
         DamagedError: if a row of the run was altered.
     """
     require_unaltered(run.journal)
+    if wanted.rule == GRADED_CRITIQUE:
+        told = overall_critiques(run, wanted)
+        return keep(run, wanted.name or wanted.rule, told.lineage, told.make)
     made = _planned(run, wanted)
     return keep(run, wanted.name or default_name(wanted, made.ways[0]), made.lineage, made.make)
 
@@ -206,14 +211,14 @@ def _binarisation(
     if not found:
         raise DerivedError(f"run {run.folder.name} has no iteration whose candidates are graded")
     ways = [Binarising(rule=rule, root_seed=seed, iteration=number) for number in found]
-    for how in ways:
-        require_graded(run, how)
+    for number in found:
+        require_grades(run, number, rule)
     return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
 
 
 def _rule(name: str) -> Rule:
     if name not in RULES:
-        known = (*RULES, *BINARISATIONS)
+        known = (*RULES, *BINARISATIONS, GRADED_CRITIQUE)
         raise DerivedError(
             f"--rule {name}: there is no such rule; {meant(name, known)}the rules are "
             f"{listed(known)}"

@@ -1,0 +1,109 @@
+"""Demonstrations of critiques: what a critic is asked about an answer, and what it is to reply.
+
+Of a critique with an overall score the question is the grader's own, bare (`critics.guard`), with
+the principle that the answer was written under. The reply is the judge's as it came; of a published
+critique, whose form is another, it is the critique and below it the score, in the form that is
+asked for. What the grader's reader does not read back as that score is no lesson.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from ...critics.grading.grade_reply import Appraisal
+from ...critics.grading.graded_aspects import SCALES
+from ...critics.grading.grader import Grader
+from ...critics.grading.score_reply import written_score
+from ...critics.guard import without_mark
+from ...critics.judge import Question
+from ...stores.frames import rows_frame
+from ...stores.keys import row_id
+from ...stores.records import SCORED, Candidate, Demonstration, Grade, Message, Prompt
+from .principles import Principle
+from .receipts import KEPT
+from .training_rows import Origin, Outcome, yield_rows
+
+GRADED_CRITIQUE: Final = "overall-critique"
+"""The rule of demonstrations made of overall scores, and the name of their receipts."""
+UNREADABLE = "unreadable"
+"""The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
+
+
+class Lessons(NamedTuple):
+    """Demonstrations, and the candidates by what became of their critique: kept, or why not."""
+
+    rows: list[Demonstration]
+    fates: dict[str, list[str]]
+
+
+def graded_lessons(
+    grader: Grader,
+    prompts: Mapping[str, Prompt],
+    candidates: Sequence[Candidate],
+    grades: Sequence[Grade],
+    iteration: int,
+) -> Lessons:
+    """Return one demonstration for each overall grade that can be read; `prompts` are by id."""
+    known = {candidate.candidate_id: candidate for candidate in candidates}
+    ranks: dict[str, int] = {}
+    made = Lessons([], {})
+    for grade in grades:
+        if grade.aspect != "overall" or grade.candidate_id not in known:
+            continue
+        question = _question(grader, prompts[grade.prompt_id], known[grade.candidate_id])
+        reply = _reply(grade, grader)
+        fate = _fate(grade, question, reply)
+        made.fates.setdefault(fate, []).append(grade.candidate_id)
+        if fate == KEPT:
+            rank = ranks.get(grade.prompt_id, 0)
+            ranks[grade.prompt_id] = rank + 1
+            made.rows.append(_lesson(grade, question.messages, reply, rank, iteration))
+    return made
+
+
+def lesson_yields(
+    candidates: pl.DataFrame, rows: Sequence[Demonstration], by: Origin
+) -> pl.DataFrame:
+    """Say of each prompt of the candidates how many demonstrations it gave."""
+    asked = candidates.unique("prompt_id", keep="first", maintain_order=True)
+    made, none = Outcome.DEMONSTRATED, Outcome.NONE_RATED
+    return yield_rows(asked, rows_frame(Demonstration, rows), by, success=made, otherwise=none)
+
+
+def _question(grader: Grader, prompt: Prompt, candidate: Candidate) -> Question[Appraisal]:
+    told = candidate.principle and Principle.read(candidate.principle).text
+    return grader.ask("overall", prompt, [candidate.text], told)
+
+
+def _reply(grade: Grade, grader: Grader) -> str:
+    """Return the judge's reply; of a grade that was published, one in the form asked for."""
+    if grade.attempts or grade.rating is None:
+        return without_mark(grade.text)
+    scale, critique = SCALES["overall"], grade.rationale.strip()
+    before, below = written_score(grader.score_form, grade.rating, scale, critique)
+    return f"{before}\n\n{below}".strip()
+
+
+def _fate(grade: Grade, question: Question[Appraisal], reply: str) -> str:
+    if grade.status != SCORED:
+        return grade.status
+    (read,) = question.read(reply, "stop")
+    return KEPT if read.value.rating == grade.rating and grade.rationale.strip() else UNREADABLE
+
+
+def _lesson(
+    grade: Grade, asked: tuple[Message, ...], reply: str, rank: int, iteration: int
+) -> Demonstration:
+    return Demonstration(
+        demonstration_id=row_id("demo", [GRADED_CRITIQUE, iteration, grade.grade_id]),
+        prompt_id=grade.prompt_id,
+        iteration=iteration,
+        candidate_id=grade.candidate_id,
+        rule=GRADED_CRITIQUE,
+        rank=rank,
+        ratings=(),
+        reward=grade.rating,
+        prompt=asked,
+        completion=(Message(role="assistant", content=reply),),
+    )

@@ -1,0 +1,123 @@
+"""Deriving demonstrations from a run's overall grades: what a critique model learns of them.
+
+The questions are those of the run's own grader; of an imported run, which has none, those of the
+shipped templates, so that the model can be any run's grader by default.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from ....configs.load import stored_config
+from ....configs.schema import GradingConfig
+from ....critics.grading.grader import Grader
+from ....stores.derived import DerivedError, Draft
+from ....stores.frames import as_arrow, frame_rows
+from ....stores.keys import Json
+from ....stores.lake import RunReader
+from ....stores.records import Candidate, Demonstration, Grade, Prompt
+from ....stores.schemas import TABLES
+from ...data.critique_lessons import GRADED_CRITIQUE, Lessons, graded_lessons, lesson_yields
+from ...data.receipts import receipts
+from ...data.training_rows import Origin
+from ...run.outcomes import NothingToTrainOn
+from .derivation_request import DerivationRequest
+from .graded_blocks import graded_iterations, grading_stages, require_grades
+
+GRADES_A_BLOCK = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverallCritiques:
+    """The overall grades of some iterations, to be made into demonstrations."""
+
+    run: RunReader
+    grader: Grader
+    iterations: tuple[int, ...]
+
+    @property
+    def lineage(self) -> dict[str, Json]:
+        """The sources and the way of the derivation."""
+        return {
+            "verb": "rederive",
+            "run": self.run.folder.name,
+            "table": TABLES[Demonstration],
+            "rule": GRADED_CRITIQUE,
+            "top_k": None,
+            "seed": None,
+            "iterations": list(self.iterations),
+            "critiques": None,
+            "grader": self.grader.digest("overall"),
+            "reads": [s for n in self.iterations for s in grading_stages(self.run, n)],
+        }
+
+    def make(self, draft: Draft) -> Mapping[str, Json]:
+        """Add the rows to a draft; return how many critiques had each fate.
+
+        Raises:
+            NothingToTrainOn: if no row comes out.
+        """
+        found = dict[str, int]()
+        for number in self.iterations:
+            by = Origin(rule=GRADED_CRITIQUE, iteration=number)
+            for candidates, made in self._lessons(number):
+                draft.add(TABLES[Demonstration], made.rows)
+                draft.add("yields", as_arrow(lesson_yields(candidates, made.rows, by)))
+                draft.add("receipts", receipts(number, GRADED_CRITIQUE, "candidates", made.fates))
+                for fate, ids in made.fates.items():
+                    found[fate] = found.get(fate, 0) + len(ids)
+        if not draft.rows.get(TABLES[Demonstration]):
+            told = ", ".join(f"{count} {fate}" for fate, count in found.items()) or "none is there"
+            raise NothingToTrainOn(
+                f"rule {GRADED_CRITIQUE} makes no demonstrations of run {self.run.folder.name}; "
+                f"critiques with an overall score by outcome: {told}"
+            )
+        return {"outcomes": dict(sorted(found.items()))}
+
+    def _lessons(self, iteration: int) -> Iterator[tuple[pl.DataFrame, Lessons]]:
+        """Give the lessons of an iteration, and the candidates that they are about, by blocks."""
+        told = pl.col("aspect") == "overall"
+        grades = self.run.scan("grades", iteration=iteration).filter(told).collect()
+        for block in grades.iter_slices(GRADES_A_BLOCK):
+            candidates = self._rows("candidates", "candidate_id", block)
+            prompts = self._rows("prompts", "prompt_id", block)
+            by_id = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, prompts)}
+            drafts, said = frame_rows(Candidate, candidates), frame_rows(Grade, block)
+            yield candidates, graded_lessons(self.grader, by_id, drafts, said, iteration)
+
+    def _rows(self, table: str, name: str, block: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of a table that a block of grades is about, each once."""
+        rows = self.run.scan(table).filter(pl.col(name).is_in(block[name].unique().to_list()))
+        return rows.collect().unique(name, keep="first", maintain_order=True)
+
+
+def overall_critiques(run: RunReader, wanted: DerivationRequest) -> OverallCritiques:
+    """Plan demonstrations of a run's overall grades.
+
+    Raises:
+        DerivedError: for a request that does not fit, or a run without grades.
+    """
+    others = (wanted.top_k, wanted.distinct, wanted.critiques, wanted.people, wanted.agreement)
+    asked = any(each is not None for each in (*others, wanted.seed))
+    if asked or wanted.table not in (None, TABLES[Demonstration]):
+        raise DerivedError(
+            f"--rule {GRADED_CRITIQUE} makes demonstrations of all critiques with an overall "
+            "score; leave out --derived, --top-k, --distinct, --people, --agreement, --seed and "
+            "--table"
+        )
+    found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
+    if not found:
+        raise DerivedError(f"run {run.folder.name} has no iteration whose candidates are graded")
+    for number in found:
+        require_grades(run, number, GRADED_CRITIQUE)
+    return OverallCritiques(run=run, grader=_grader(run), iterations=tuple(found))
+
+
+def _grader(run: RunReader) -> Grader:
+    """Return the grader of a run, as it was configured; an imported one has the shipped one."""
+    stored = run.journal.meta("config")
+    if stored is None:
+        return Grader.from_config(GradingConfig())
+    return Grader.from_config(stored_config(json.loads(stored), (), {}, to_run=False).grading)

@@ -29,7 +29,7 @@ from ..evaluation.watch_policy import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
-from ..recipes.smoke_needs import smoke_needs
+from ..recipes.smoke_needs import smoke_needs, trainings
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
@@ -143,7 +143,7 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
     prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
     require_same_prompts(labels, prompts)
     require_assessable(config, examined(config, prompts))
-    require_choosable(config, deciding(config, prompts))
+    require_choosable(config, trainings(config), deciding(config, prompts))
     require_matchable(config, prompts)
     require_probes(config.assessment.probes, prompts)
     require_mix(mix_of(config), prompts)

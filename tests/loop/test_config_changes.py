@@ -56,6 +56,11 @@ ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
+    **{
+        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+        for method in ("ppo", "quark")
+        for name in ("choose", "held_out_each")
+    },
     "training.reward.template": ("training.reward.model=tiny",),
     "assessment.scores": (
         *(f"assessment.judge.{setting}" for setting in JUDGE),
@@ -209,6 +214,11 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
         "training.reward.model": str(tiny / "policy"),
+        **{
+            f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+            for method in ("ppo", "quark")
+            for name in ("choose", "held_out_each")
+        },
         "training.reward.template": "alpaca",
         "training.ppo.kl_estimator": "k3",
         "training.ppo.whiten_rewards": "scale",
@@ -228,6 +238,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.recompute": "always",
         "training.attention": "sdpa",
         "training.next_token.source": str(more / "prompts.jsonl"),
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
         "training.thought": "own",

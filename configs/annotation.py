@@ -4,7 +4,7 @@ from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
 from .exam_names import ExamName
-from .section import Place, Section, neutral, optional, semantic
+from .section import Place, Section, neutral, semantic
 
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
@@ -129,7 +129,7 @@ class AssessmentConfig(Section):
         "forms by which assessment.judge scores each answer: just-eval, alignbench, alignbench-zh "
         "or a YAML file; for each named set of held-out prompts its own if need be",
     )
-    judge: AnswerJudge = optional(AnswerJudge())
+    judge: AnswerJudge = AnswerJudge()
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score: the true score, if known"
     )

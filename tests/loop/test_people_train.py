@@ -4,7 +4,6 @@ What learns is the tiny policy, whose context is short: of long answers it sees 
 """
 
 import json
-import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -163,36 +162,23 @@ def test_published_preferences_train_a_reward_model_dpo_and_ppo(
     """Of 300 rows of UltraFeedback, some hundred pairs: a few steps of each method."""
     file = shared_data / "ultrafeedback_binarized_300.jsonl"
     import_files(Import(lake=tmp_path, name="uf", files=(file,)))
-    few = {
-        "LPFLOOP_POLICY__SAMPLING__MAX_TOKENS": "16",
-        "LPFLOOP_EVALUATION__MAX_TOKENS": "16",
-        "LPFLOOP_PROMPTS__EVALUATED": "4",
-        "LPFLOOP_PROMPTS__DECIDING": "4",
-        "LPFLOOP_POLICY__ENGINE__KIND": "transformers",
-        "LPFLOOP_ASSESSMENT__KL": "false",
-        "LPFLOOP_SMOKE__PROMPTS": "0",
-    }
-    batches = "{epochs: 1, batch_size: 16, micro_batch_size: 16, max_length: 256}"
-    train = ("train", "uf", "--policy", tiny_policy, "--set")
-    before = dict(os.environ)
-    os.environ.update(few)
-    try:
-        for more in (
-            (*train, f"training.reward={batches}", "--reward", "--run", "rm"),
-            (*train, f"training.dpo={batches}", "--run", "dpo"),
-        ):
-            code, _, told = call(tmp_path, *more)
-            assert code == 0, told
-        rollouts = "{rollouts: 16, batch_size: 16, micro_batch_size: 8, max_steps: 3}"
-        code, _, told = call(
-            *(tmp_path, "run", "--variant", "ppo", "--run", "ppo", "--policy", tiny_policy),
-            *("--set", "annotation.source=[run:uf]", "--set", f"training.reward={batches}"),
-            *("--set", f"training.ppo={rollouts}", "--set", "assessment.reference=null"),
-        )
+    few = (
+        *("policy.sampling.max_tokens=16", "evaluation.max_tokens=16", "assessment.kl=false"),
+        *("prompts.evaluated=2", "prompts.deciding=2", "prompts.per_iteration=16"),
+        *("policy.engine.kind=transformers", "smoke.prompts=0", "assessment.reference=null"),
+        "training.reward={epochs: 1, batch_size: 16, micro_batch_size: 8, max_length: 1024}",
+        "training.dpo={epochs: 1, batch_size: 16, micro_batch_size: 8, max_length: 256}",
+        "training.ppo={rollouts: 16, batch_size: 16, micro_batch_size: 8, max_steps: 3}",
+    )
+    settings = ("--policy", tiny_policy, *(word for one in few for word in ("--set", one)))
+    of_people = ("--set", "annotation.source=[run:uf]")
+    for words in (
+        ("train", "uf", "--reward", "--run", "rm"),
+        ("train", "uf", "--run", "dpo"),
+        ("run", "--variant", "ppo", "--run", "ppo", *of_people),
+    ):
+        code, _, told = call(tmp_path, *words, *settings)
         assert code == 0, told
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
     for name in ("rm", "dpo", "ppo"):
         run = open_run(tmp_path, name)
         pairs = run.scan("pairs").select("pair_id").collect()

@@ -1,10 +1,13 @@
 """A real child run: pairs derived anew, and a policy trained from them."""
 
 import json
+from contextlib import closing
 
 import pytest
 from commands import call
 from crashing import copied
+
+from lpfloop.loop.lake.query.runs import open_run
 
 pytestmark = pytest.mark.model
 
@@ -31,6 +34,12 @@ def test_a_policy_is_trained_from_pairs_derived_anew(real_lake, tmp_path):
     code, _, stderr = call(lake, "resume", CHILD)
     assert code == 0, stderr
     assert status(lake, CHILD)["iterations"] == told[CHILD]["iterations"]
+    few = ("--set", "training.reward.epochs=1", "--run", "rewarded")
+    code, _, stderr = call(lake, "train", "tiny-rlrf", *given[:4], "--reward", *few)
+    assert code == 0, stderr
+    with closing(open_run(lake, "rewarded")) as run:
+        assert run.scan("reward_models").collect().height == 1
+        assert run.scan("checkpoints").collect()["checkpoint_id"].n_unique() == 1
 
 
 def status(lake, name):

@@ -18,6 +18,7 @@ from lpfloop.loop.daemon.opening import required_roles
 from lpfloop.loop.daemon.preparing import Preparation, prepare
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.recipes.task_reward import UNVERIFIABLE
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.loop.stages.weigh import copies
@@ -44,6 +45,7 @@ class Silent:
 
     def __init__(self, stop: StopSignal | None = None, after: int = -1) -> None:
         self.commits, self._stop, self._after = 0, stop, after
+        self.notes: list[str] = []
 
     def begin(self, iteration, stage, *, planned, done):
         pass
@@ -57,15 +59,15 @@ class Silent:
         pass
 
     def note(self, text):
-        pass
+        self.notes.append(text)
 
 
-def made(lake: Path, variant: str, *overrides: str, name: str = "a") -> RunReader:
+def made(lake: Path, variant: str, *overrides: str, listener: Silent | None = None) -> RunReader:
     """Run a recipe up to where it would train."""
     config = load_config("tiny", variant, (*SCRIPTED, *overrides), {})
     with pytest.raises(NothingToTrainOn):
-        run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
-    return open_run(lake, name)
+        run_loop(Job(config=config, lake=lake, name="a"), listener or Silent(), StopSignal())
+    return open_run(lake, "a")
 
 
 def rows(run: RunReader, table: str) -> pl.DataFrame:
@@ -213,10 +215,21 @@ def test_files_of_preferences_feed_the_reward_model(tmp_path):
     pairs = [{"prompt": f"Say {n}.", "chosen": f"{n}", "rejected": f"No {n}."} for n in range(12)]
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
-    run = made(tmp_path / "lake", "task-reward", f"annotation.source=[{file}]")
+    bare = tmp_path / "prompts.jsonl"
+    bare.write_text("".join(f'{{"prompt": "Say {n} again."}}\n' for n in range(30)))
+    own = (
+        f"annotation.source=[{file}]",
+        f"prompts.source={bare}",
+        "policy.model=tiny",
+        "policy.engine.script=scripts:policy",
+        "assessment.oracle=null",
+    )
+    listener = Silent()
+    run = made(tmp_path / "lake", "task-reward", *own, listener=listener)
     counts = dict(rows(run, "pairs")["rule"].value_counts().iter_rows())
     run.close()
-    assert counts["preferred"] == counts["preferred/weighed"] == 12
+    assert counts == {"preferred": 12, "preferred/weighed": 12}
+    assert UNVERIFIABLE in listener.notes
 
 
 def test_the_teacher_of_the_tiny_world_finds_and_mends_every_slip():

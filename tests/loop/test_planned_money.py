@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import graders
@@ -16,6 +17,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts, run_loop
 from lpfloop.loop.daemon.plan_lines import plan_lines
 from lpfloop.loop.daemon.planning import planned
+from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Reader
@@ -30,7 +32,6 @@ SETTINGS = (
     "critic.kind=verifier",
     "reward.model=none",
     "completion.pool=policy",
-    "recipe.binarisation=overall",
     "recipe.n=4",
     "training.min_pairs=1000000",
     "prompts.evaluated=4",
@@ -61,20 +62,20 @@ def config_of(url: str, prompts: int, *more: str) -> RunConfig:
 
 
 def spent(config: RunConfig, lake: Path, name: str) -> float:
-    """Run to the end; return what was paid."""
-    run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
+    """Run until there is too little to train on; return what was paid."""
+    with pytest.raises(NothingToTrainOn):
+        run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
     with closing(Reader(run_folder(lake, name))) as journal:
         return journal.spent().money
 
 
-@pytest.mark.parametrize("rule", ["mean-vs-random", "overall"])
-def test_a_plan_by_an_earlier_run_costs_about_what_the_run_then_does(tmp_path, grader, rule):
-    small, large = (config_of(grader, n, f"recipe.binarisation={rule}") for n in (10, 60))
+def test_a_plan_by_an_earlier_run_costs_about_what_the_run_then_does(tmp_path, grader):
+    small, large = (config_of(grader, n) for n in (6, 30))
     unknown = planned(large, required_prompts(large, tmp_path), tmp_path)
     paid_before = spent(small, tmp_path, "small")
     plan = planned(large, required_prompts(large, tmp_path), tmp_path)
     paid = spent(large, tmp_path, "large")
-    assert paid > 4 * paid_before > 0
+    assert paid > 3 * paid_before > 0
     assert 1 / WITHIN < plan.total("money") / paid < WITHIN
     assert unknown.total("money") > paid, "the most that it may cost"
     assert set(plan.bills) == {"m"}
@@ -84,15 +85,23 @@ def test_a_plan_by_an_earlier_run_costs_about_what_the_run_then_does(tmp_path, g
     assert json.loads(json.dumps(plan.as_json()))["bills"] == plan.bills
 
 
-def test_a_plan_says_what_has_no_price_and_what_the_budget_does_not_hold(tmp_path, grader):
+def test_a_plan_says_what_has_no_price(tmp_path, grader):
     bare = config_of(grader, 10, "prices.models={}")
     assert "  money: no price is known of m (prices.models)" in plan_lines(
         planned(bare, required_prompts(bare, tmp_path), tmp_path)
     )
+
+
+def test_a_plan_says_what_the_budget_does_not_hold(tmp_path, grader):
     tight = config_of(grader, 10, "budget.money=0.5")
-    told = plan_lines(planned(tight, required_prompts(tight, tmp_path), tmp_path))
-    assert any(line.startswith("  budget.money: 0.50 is less than it may cost") for line in told)
-    wide = config_of(grader, 10, "budget.money=1000000")
-    assert "budget.money" not in "\n".join(
-        plan_lines(planned(wide, required_prompts(wide, tmp_path), tmp_path))
+    plan = planned(tight, required_prompts(tight, tmp_path), tmp_path)
+    known = replace(plan, stages=tuple(replace(s, measured=True) for s in plan.stages))
+    share = f"{0.5 / plan.total('money'):.0%}"
+    said = (
+        (plan, "  budget.money: 0.50 is less than it may cost: the run stops there, and"),
+        (known, f"  budget.money: 0.50 is {share} of it: the run stops there, and can be resumed"),
+        (replace(plan, money_limit=1e6), None),
     )
+    for told, line in said:
+        found = [text for text in plan_lines(told) if "budget.money" in text]
+        assert [text[: len(line or text)] for text in found] == ([] if line is None else [line])

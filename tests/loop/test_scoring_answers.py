@@ -4,9 +4,11 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import answer_judges
 import polars as pl
 import pytest
 from crashing import RUN, SMALL, Silent, loop, stand_ins
+from endpoints import answering
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
@@ -18,6 +20,9 @@ from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.unread_replies import UnreadRepliesError
+from lpfloop.policies.engines.engine import Request, Sampling
+from lpfloop.stores.records import Message
 
 FIVE = ("helpfulness", "clarity", "factuality", "depth", "engagement")
 ASKED = [
@@ -26,6 +31,7 @@ ASKED = [
 ]
 
 
+SAMPLING = Sampling(temperature=0.0, top_p=1.0, max_tokens=1024)
 ONCE = "assessment.judge.attempts=1"
 
 
@@ -176,6 +182,35 @@ def test_a_policy_does_not_judge_itself(tmp_path: Path) -> None:
     same = "assessment.judge.engine.script=crashing:policy"
     with pytest.raises(ConfigError, match="would score its own answers"), stand_ins(tmp_path):
         loop(tmp_path, config=config(tmp_path, "fair", same))
+
+
+def test_an_endpoint_that_misbehaves_costs_answers_and_no_number(tmp_path: Path) -> None:
+    asked = Counter[str]()
+
+    def judge(messages: list[dict[str, str]]) -> str:
+        said = tuple(Message(role=m["role"], content=m["content"]) for m in messages)
+        question = said[-1].content
+        asked[question] += 1
+        if "good about 3" in question:
+            return "As an AI, I cannot rate other models."
+        if "good about 4" in question and asked[question] == 1:
+            return "4"
+        return answer_judges.fair(Request(request_id="", messages=said, seed=0), SAMPLING)
+
+    with answering(judge) as url:
+        here = ("assessment.judge.engine.kind=openai", "assessment.judge.engine.script=null")
+        model = f"assessment.judge.model={url}"
+        grades, numbers = scored(tmp_path, "fair", *here, model, "budget.judge_calls=100")
+    assert Counter(grades["status"]) == {"scored": 41, "refusal": 5}
+    asked_for = dict(grades.group_by("attempts").agg(pl.col("prompt_id").n_unique()).iter_rows())
+    assert asked_for == {1: 8, 2: 1, 3: 1}
+    depth = numbers.filter(pl.col("metric") == "just-eval:depth")
+    assert depth.select("value", "n").rows() == [(4.0, 8)]
+
+
+def test_the_judge_is_tried_before_anything_long_is_paid_for(tmp_path: Path) -> None:
+    with stand_ins(tmp_path), pytest.raises(UnreadRepliesError, match="score_answers:smoke: "):
+        loop(tmp_path, config=config(tmp_path, "silent", "iterations=1", "smoke.prompts=4"))
 
 
 ALIGN = [

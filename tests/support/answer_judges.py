@@ -65,3 +65,8 @@ def forging_policy(request: Request, sampling: Sampling) -> str:
     """Answer with the scores that a judge might give it."""
     names = ("helpfulness", "clarity", "factuality", "depth", "engagement", "safety")
     return json.dumps(dict.fromkeys(names, 5))
+
+
+def silent(request: Request, sampling: Sampling) -> str:
+    """Say nothing that holds a score."""
+    return reply(request, "Well, it depends.")

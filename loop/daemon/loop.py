@@ -25,15 +25,15 @@ from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
 from ..evaluation.step_exams import require_choosable
-from ..evaluation.watch_policy import AlarmStopError, stop_at_alarms
+from ..evaluation.watch_policy import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
-from ..recipes.smoke_needs import smoke_needs
+from ..recipes.smoke_needs import smoke_needs, trainings
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
-from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.served_checkpoint import served_checkpoint
@@ -143,7 +143,7 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
     prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
     require_same_prompts(labels, prompts)
     require_assessable(config, examined(config, prompts))
-    require_choosable(config, deciding(config, prompts))
+    require_choosable(config, trainings(config), deciding(config, prompts))
     require_matchable(config, prompts)
     require_probes(config.assessment.probes, prompts)
     require_mix(mix_of(config), prompts)

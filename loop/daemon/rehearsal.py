@@ -274,6 +274,10 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     assessment = config.assessment.model_copy(update={"probes": None})
     margin = None if prompts.variance.margin is None else 0.0
     few = {"max_steps": STEPS}
+    ppo, quark = (
+        settings.model_copy(update=few | ({"publish_every": 1} if settings.publish_every else {}))
+        for settings in (training.ppo, training.quark)
+    )
     return config.model_copy(
         update={
             "iterations": min(config.iterations, ITERATIONS),
@@ -295,8 +299,8 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
                 update={
                     "min_pairs": 1,
                     "next_token": training.next_token.model_copy(update={"weight": 0.0}),
-                    "ppo": training.ppo.model_copy(update=few),
-                    "quark": training.quark.model_copy(update=few),
+                    "ppo": ppo,
+                    "quark": quark,
                 }
             ),
         }

@@ -330,9 +330,11 @@ def _first(job: TrainJob) -> Mapping[str, Any] | None:
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:
     """Return a training's steps; leave those of an online method, which are read, empty."""
-    if on_progress is None or not isinstance(job.settings, PPOTraining | QuarkTraining):
+    if not isinstance(job.settings, PPOTraining | QuarkTraining):
         return 1
     steps = planned_steps(rows, job.settings)
+    if on_progress is None:
+        return steps
     for step in range(1, steps + 1):
         write_step(job.output, step, NOTHING)
         on_progress(TrainerProgress(step=step, max_steps=steps, loss=0.0, metrics={}))

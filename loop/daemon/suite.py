@@ -17,11 +17,10 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import CHECKPOINTS, run_folder
-from ..evaluation.watch_policy import AlarmStopError
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, variant_of
-from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_at
 from .job import Job
 

@@ -265,7 +265,7 @@ def _named(
     if benchmark not in measured:
         raise NoSuchRunError(
             f"{run.folder.name}:{which} was measured on no held-out prompts: begin the run with "
-            "held_out_each=true for them, or ask `lpfloop eval curve` for its dev prompts"
+            "held_out_each=true for them; `lpfloop report` draws its dev prompts"
         )
     own = pl.col("iteration").is_in([0, policy.iteration])
     return f"{method}@{policy.at_step}", benchmark, numbers.filter(own)

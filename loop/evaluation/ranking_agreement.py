@@ -1,4 +1,4 @@
-"""Whether two ways of measuring rank methods alike (AlpacaFarm, Section 4.3 and Figure 3).
+"""Whether two ways of measuring rank methods alike (AlpacaFarm, Figure 3).
 
 Methods are ranked in one group of runs, such as those that simulated annotators trained and judged,
 and in another, such as those of people's labels. Spearman's correlation is that of the two lists of

@@ -32,14 +32,15 @@ from .probe import probe
 CHOOSE = Verb("choose")
 
 
-def require_choosable(config: RunConfig, dev: Sequence[Prompt]) -> None:
-    """Refuse to choose among policies without prompts to choose by.
+def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[Prompt]) -> None:
+    """Refuse to choose among policies without prompts to choose by; `methods` train in the run.
 
     Raises:
         ConfigError: naming the setting.
     """
     training = {"ppo": config.training.ppo, "quark": config.training.quark}
-    asked = next((name for name, settings in training.items() if settings.choose == "best"), None)
+    online = ((name, settings) for name, settings in training.items() if name in methods)
+    asked = next((name for name, settings in online if settings.choose == "best"), None)
     if asked is not None and not dev:
         raise ConfigError(
             f"training.{asked}.choose is best, and the run has no dev prompts to choose by: set "

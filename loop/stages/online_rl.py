@@ -25,7 +25,7 @@ from ...policies.trainers.training_fit import fit_params
 from ...stores.failpoints import reach
 from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
-from ...stores.records import Checkpoint, Prompt, RewardModel, Statistic
+from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Planned, Prompts
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint, located
@@ -39,6 +39,7 @@ from .publish import Publishing, training_fit, training_processes
 from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
+from .step_alarms import StepWatch, keep_alarms, numbers_of
 from .supervised_set import Supervision, supervision
 from .thoughts import turn_form
 from .train import TRAIN
@@ -281,6 +282,7 @@ def _trained(training: OnlineTraining) -> Checkpoint:
         places=places,
     )
 
+    keep_alarms(it, training.method, steps)
     if training.published:
         run.pay(
             it.number,
@@ -307,6 +309,23 @@ def _trained(training: OnlineTraining) -> Checkpoint:
     return checkpoint
 
 
+def _watch(training: OnlineTraining, stage: Stage) -> StepWatch | None:
+    """Return what looks at each step, and knows those that were committed before.
+
+    Raises:
+        AlarmStopError: if one of them raised an alarm that stops the run.
+    """
+    it, planned = training.it, stage.planned
+    if not it.run.config.alarms.watch:
+        return None
+    watch = StepWatch(it=it, method=training.method, steps=planned.chunks)
+    journal, owed = it.run.store.journal, {unit.chunk for unit in stage.owed}
+    for chunk in range(min(owed, default=planned.chunks)):
+        watch.raised_by(numbers_of(it, planned.key(journal, chunk)))
+    watch.require_going_on()
+    return watch
+
+
 def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> None:
     """Commit the policies that the training published on its way, each with its step's numbers."""
     run = training.it.run
@@ -314,8 +333,7 @@ def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> No
         run.models.make_room()
         step = training.published[unit.chunk]
         identity = Publishing(run=run).publish_step(training.job(steps.identity), step)
-        told = run.store.rows(Statistic, steps.key(run.store.journal, step - 1))
-        metrics = {row.metric: row.value for row in told}
+        metrics = numbers_of(training.it, steps.key(run.store.journal, step - 1))
         row = training.checkpoint(identity, step, metrics, step)
         stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
 
@@ -332,7 +350,8 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
     run.models.make_room()
     job = training.job(stage.planned.identity)
     most = step_cost(run, training.settings)
-    steps = Steps(run=run, stage=stage, work=job.output, most=most)
+    watch = _watch(training, stage)
+    steps = Steps(run=run, stage=stage, work=job.output, most=most, watch=watch)
     steps.admit()
     publishing = Publishing(run=run, on_progress=steps.told)
     run.store.when_there_is_room(lambda: publishing.train(job))

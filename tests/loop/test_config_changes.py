@@ -56,11 +56,21 @@ ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
+    **{
+        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+        for method in ("ppo", "quark")
+        for name in ("choose", "held_out_each")
+    },
     "training.reward.template": ("training.reward.model=tiny",),
     "assessment.scores": (
         *(f"assessment.judge.{setting}" for setting in JUDGE),
         "assessment.judge.engine.script=answer_judges:fair",
     ),
+    **{
+        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+        for method in ("ppo", "quark")
+        for name in ("choose", "held_out_each")
+    },
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -198,10 +208,17 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
         "training.reward.model": str(tiny / "policy"),
+        **{
+            f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+            for method in ("ppo", "quark")
+            for name in ("choose", "held_out_each")
+        },
         "training.reward.template": "alpaca",
         "training.ppo.kl_estimator": "k3",
         "training.ppo.whiten_rewards": "scale",
@@ -221,6 +238,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.recompute": "always",
         "training.attention": "sdpa",
         "training.next_token.source": str(more / "prompts.jsonl"),
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
         "training.thought": "own",
@@ -323,7 +342,8 @@ def test_all_these_changes_left_every_byte_as_it_was(made):
 
 @pytest.mark.parametrize("path", sorted(ALL.keys() - FIELDS.keys()))
 def test_a_setting_of_another_recipe_is_refused_by_name(made, path):
-    with pytest.raises(ConfigError, match=f"unknown key '{path}'"):
+    whole, _, _ = path.rpartition(".")
+    with pytest.raises(ConfigError, match=f"unknown key '({path}|{whole})'"):
         made.config(Override(source="test", path=path, value=ALL[path].default))
 
 

@@ -143,7 +143,7 @@ def test_an_imported_run_trains_a_reward_model(lake: Path, tiny_policy: Path) ->
     run = open_run(lake, "votes-reward-model")
     (model,) = run.scan("reward_models").collect().to_dicts()
     run.close()
-    assert json.loads(model["metrics"])["held_out/pairs"] >= 1
+    assert 0 <= json.loads(model["metrics"])["accuracy"] <= 1
     assert worked(job).begun == []
 
 

@@ -6,8 +6,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.papers import PAPERS, arms_of
 from lpfloop.loop.daemon.suite import Arm, Suite, run_suite
-from lpfloop.loop.evaluation.watch_policy import AlarmStopError
-from lpfloop.loop.run.outcomes import Regressed
+from lpfloop.loop.run.outcomes import AlarmStopError, Regressed
 
 
 @pytest.mark.parametrize("end", [AlarmStopError("it pleases its judge"), Regressed("it is worse")])

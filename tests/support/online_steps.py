@@ -42,6 +42,9 @@ from lpfloop.policies.trainers.trainer_job import OnlineJob
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED, Candidate, Reward, Rollout
 
+NUMBERS = {"loss": 0.5, "kl": 0.1, "length": 5.0}
+"""What each step tells of itself."""
+
 INTERVAL = 3
 """Steps between two checkpoints of the stand-in."""
 
@@ -169,7 +172,9 @@ def rows(online: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> StepR
             )
             for r in rollouts
         ],
-        statistics=statistics(online.iteration, "ppo", step, {"loss": 0.5, "kl": 0.1}),
+        statistics=statistics(
+            online.iteration, "ppo", step, {"loss": 0.5, "kl": 0.1, "length": 5.0}
+        ),
     )
 
 

@@ -132,6 +132,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "family": _TEXT,
         "cluster": _TEXT,
         "exam": _TEXT,
+        "correct_answers": _TEXTS,
+        "incorrect_answers": _TEXTS,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -417,7 +419,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster", "exam"),
+    "prompts": ("family", "cluster", "exam", "correct_answers", "incorrect_answers"),
 }
 """Columns that a table has gained, null in most rows.
 

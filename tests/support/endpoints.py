@@ -2,26 +2,28 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
 @contextmanager
-def answering(script: Callable[[list[dict[str, str]]], str]) -> Iterator[str]:
-    """Serve the model `m`; give its URL."""
+def answering(
+    script: Callable[[list[dict[str, str]]], str], names: Sequence[str] = ("m",)
+) -> Iterator[str]:
+    """Serve the model `m`, or those of these names; give their URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._say({"object": "list", "data": [{"id": "m"}]})
+            self._say({"object": "list", "data": [{"id": name} for name in names]})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             message = {"role": "assistant", "content": script(body["messages"])}
             choice = {"index": 0, "finish_reason": "stop", "message": message}
             usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-            rest = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+            rest = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
             self._say({**rest, "choices": [choice], "usage": usage})
 
         def _say(self, value: Any) -> None:

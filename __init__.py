@@ -208,21 +208,42 @@ def reparse(
 def train(
     run: "Place | ReadOnlyRun",
     *,
-    derived: str,
+    derived: str | None = None,
+    reward: bool = False,
     name: str | None = None,
     iteration: int | None = None,
+    config: "Configuration | None" = None,
+    prompts: "Place | None" = None,
+    policy: "Place | None" = None,
+    seed: int | None = None,
+    set: Mapping[str, object] | None = None,  # noqa: A002 -- as the option is called
     lake: "Place | None" = None,
     display: "Display" = "auto",
 ) -> "ReadOnlyRun":
-    """Train a new run's policy from the table `derived`, evaluate it, return the new run.
+    """Train a policy from the table `derived`, or a reward model, as a new run; return that.
+
+    Of an imported run name the `policy`; without a table, its own comparisons train. The other
+    arguments are those of `run`; a run with a loop has its own, and takes `set` alone.
 
     Raises:
         ValueError: if there is no such run or table, or nothing can be trained from it.
         Exception: as `run`.
     """
+    from .loop.daemon.run_request import RunOptions
+    from .loop.daemon.training_job import TrainingRequest
     from .loop.library.making import trained
+    from .loop.library.working import run_options
 
-    return trained(run, lake, derived, name, iteration, display)
+    said = RunOptions(
+        prompts=None if prompts is None else str(prompts),
+        policy=None if policy is None else str(policy),
+        seed=seed,
+    )
+    options = run_options(config, set, said)
+    wanted = TrainingRequest(
+        derived=derived, iteration=iteration, reward=reward, name=name, options=options
+    )
+    return trained(run, lake, wanted, display)
 
 
 def evaluate(

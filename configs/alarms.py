@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from .section import Section, live, semantic
+from .section import Section, live, neutral, semantic
 
 
 class AlarmsConfig(Section):
@@ -50,6 +50,29 @@ class AlarmsConfig(Section):
         le=1,
     )
     kl: float = semantic(0.5, "KL to M_0 where it is measured, in nats a token", gt=0)
+    step_window: int = neutral(
+        5, "steps of PPO or Quark whose mean is looked at while they train", ge=1
+    )
+    step_cut: float = neutral(
+        0.5,
+        "share of a step's answers that may be cut off, where it was half of that in the beginning",
+        gt=0,
+        le=1,
+    )
+    step_entropy: float = neutral(
+        0.2, "share of the first steps' entropy below which answers have become alike", ge=0, lt=1
+    )
+    step_length: float = neutral(
+        2.0, "times the first steps' length beyond which answers have grown", gt=1
+    )
+    step_reward: float = neutral(
+        1.0,
+        "what the reward may fall by below its best so far, as a share of its rise until there",
+        gt=0,
+    )
+    step_stops: bool = neutral(
+        default=False, description="whether an alarm by step stops the run after that step"
+    )
     fewest: int = semantic(
         10, "prompts of a family, a task or a figure, below which nothing is said of it", ge=2
     )

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from .engines import EngineConfig
+from .engines import EngineConfig, SamplingConfig
 from .exam_names import ExamName
 from .section import Place, Section, neutral, semantic
 
@@ -58,6 +58,15 @@ class AnnotationConfig(Section):
     comparisons: Literal["one", "all"] = semantic(
         "one", "compare one pair of each prompt's answers, or all pairs"
     )
+    cut_answers: Literal["left_out", "compared"] = neutral(
+        "left_out", "answers that were cut off: in no pair, or compared and learned like others"
+    )
+    top_p: float = neutral(
+        1.0,
+        "below 1: nucleus mass of the answers that are compared, in place of policy.sampling's",
+        gt=0,
+        le=1,
+    )
     drop_cycles: bool = semantic(
         default=False,
         description="drop ties, and the fewest comparisons so that no two contradict each other",
@@ -70,6 +79,20 @@ class AnnotationConfig(Section):
 
 INITIAL = "initial"
 """The reference that is no file: what M_0 itself answered."""
+
+
+class AnswerJudge(Section):
+    """The strong model that scores answers by forms; nobody but who is named here plays it."""
+
+    model: Place | None = semantic(
+        None, "folder or OpenAI-compatible URL; not the policy, and needed for assessment.scores"
+    )
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=1024)
+    attempts: int = semantic(
+        3, "attempts to read a reply before an answer stays unscored", ge=1, le=10
+    )
+    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
 
 
 class AssessmentConfig(Section):
@@ -101,6 +124,12 @@ class AssessmentConfig(Section):
         "a file of how hard each held-out instruction is to win on, for the length-controlled "
         "win-rate; for each named set of them its own if need be",
     )
+    scores: tuple[Place, ...] | dict[ExamName, tuple[Place, ...]] = neutral(
+        (),
+        "forms by which assessment.judge scores each answer: just-eval, alignbench, alignbench-zh "
+        "or a YAML file; for each named set of held-out prompts its own if need be",
+    )
+    judge: AnswerJudge = AnswerJudge()
     oracle: str | None = semantic(
         None, "dotted path of a function (instruction, answer) -> score: the true score, if known"
     )

@@ -124,6 +124,14 @@ class EngineConfig(Section):
     )
     api_key: SecretStr | None = cosmetic(None, "key of the endpoints; or set LPFLOOP_API_KEY")
     concurrency: int = live(64, "requests in flight at each endpoint", ge=1)
+    requests_per_minute: int | None = live(
+        None, "most requests to each endpoint in any minute; default: as many as it takes", ge=1
+    )
+    tokens_per_minute: int | None = live(
+        None,
+        "most tokens, of prompts and answers, to and from each endpoint in any minute",
+        ge=1,
+    )
     timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
     patience_s: float = live(
         86_400.0, "how long endpoints may keep one request waiting in total, in seconds", gt=0

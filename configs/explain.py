@@ -73,7 +73,9 @@ def _fault(item: "ErrorDetails", dotted: str) -> str:
 def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     """Say that a key is unknown, and which one was probably meant."""
     known = [tuple(field.path.split(".")) for field in fields()]
-    known += [("recipe", name) for name in settings]
+    # A part of a recipe's own settings is known by its fields.
+    parts = {path[:2] for path in known if path[2:]}
+    known += [("recipe", name) for name in settings if ("recipe", name) not in parts]
     if told := GONE.get(".".join(path)):
         return f"{'.'.join(path)!r}: {told}"
     *section, leaf = path

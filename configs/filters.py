@@ -17,6 +17,12 @@ class RuleFilters(Section):
     scripts: tuple[str, ...] = semantic(
         (), "scripts a prompt may be written in, such as latin, han; default: any"
     )
+    benchmarks: tuple[Place, ...] = neutral(
+        (), "files of prompts that must not be trained on: what overlaps with one is dropped"
+    )
+    own_tests: bool = neutral(
+        default=False, description="drop prompts that overlap with the run's own dev or held-out"
+    )
 
 
 class PromptQuality(Section):

@@ -122,7 +122,36 @@ class RewardTraining(Section):
         return self
 
 
-class PPOTraining(Section):
+class SteppedTraining(Section):
+    """What methods have that sample while they train: policies published on the way."""
+
+    publish_every: int = neutral(
+        0,
+        "so many steps apart a policy is published on the way, and takes the exam on dev prompts; "
+        "0: only the last is",
+        ge=0,
+    )
+    choose: Literal["last", "best"] = neutral(
+        "last", "which policy is M_t: the last, or the best of all published by the dev prompts"
+    )
+    held_out_each: bool = neutral(
+        default=False,
+        description="those on the way take the exam on held-out prompts, too; it never chooses",
+    )
+
+    @model_validator(mode="after")
+    def _published(self) -> "SteppedTraining":
+        """Refuse settings about policies on the way where there are none."""
+        asked = "choose=best" if self.choose == "best" else "held_out_each=true"
+        if not self.publish_every and (self.choose == "best" or self.held_out_each):
+            raise ValueError(
+                f"{asked} is about policies that are published on the way, and publish_every is "
+                "0: set it to a number of steps, such as 20"
+            )
+        return self
+
+
+class PPOTraining(SteppedTraining):
     """Proximal policy optimisation (AlpacaFarm, Section 2.2 and Appendix B)."""
 
     rollouts: int = semantic(512, "rollouts a PPO step", ge=1)
@@ -216,7 +245,7 @@ class PPOTraining(Section):
         return self
 
 
-class QuarkTraining(Section):
+class QuarkTraining(SteppedTraining):
     """Quark: SFT on the best quantile of its own samples, with a KL term (Lu et al., 2022)."""
 
     rollouts: int = semantic(512, "samples a step", ge=1)
@@ -230,7 +259,14 @@ class QuarkTraining(Section):
     max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    gradient_steps: int = neutral(
+        0,
+        "optimizer steps a step, round and round its best samples (the papers' code: 1); 0: what "
+        "`inner_epochs` gives",
+        ge=0,
+    )
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
+    adam_eps: float = neutral(1e-8, "AdamW's epsilon", gt=0)
     warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
     scheduler: Literal["linear", "constant"] = neutral(
         "linear", "learning rate after the warm-up: falling to 0, or as it is"
@@ -242,6 +278,10 @@ class QuarkTraining(Section):
     )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
+    quantiles_over: Literal["batch", "group"] = neutral(
+        "batch", "samples that are sorted together: all, or `group` by `group`"
+    )
+    group: int = neutral(128, "samples of a `group`: a device's in the papers' code", ge=2)
     train_on: Literal["best", "all"] = semantic(
         "best", "best: the best quantile, without a token; all: each after its quantile's token"
     )
@@ -258,6 +298,13 @@ class QuarkTraining(Section):
     mask_padding: bool = semantic(
         default=True, description="exclude positions after the end from every mean"
     )
+
+    @model_validator(mode="after")
+    def _of_one_step(self) -> "QuarkTraining":
+        """Refuse to cut a pool into the devices' parts of a step, if it holds more than one."""
+        if self.quantiles_over == "group" and self.pool == "growing":
+            raise ValueError("quantiles_over=group sorts the samples of one step: set pool=reset")
+        return self
 
 
 class NextToken(Section):

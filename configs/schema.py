@@ -86,6 +86,7 @@ PromptField = Literal[
     "checks",
     "family",
     "cluster",
+    "part",
 ]
 """What a field of a row of prompts can be."""
 

@@ -2,7 +2,7 @@
 
 Run it: `python examples/import_preferences.py`. The rows have the form of UltraFeedback: several
 completions of an instruction, each with a score. They become pairs by a rule, without any model,
-and the recipe `ultrafeedback-dpo` learns from them beside pairs of its own graded completions.
+and the policy learns from these by DPO. What it answers to the prompts held out is measured.
 """
 
 import json
@@ -12,14 +12,12 @@ from pathlib import Path
 import lpfloop
 
 SETTINGS = {
-    "prompts.per_iteration": 12,
-    "prompts.parts": {"sft": 0, "preference": 8, "unlabeled": 4},
-    "prompts.evaluated": 24,
-    "prompts.deciding": 24,
-    "recipe.n": 2,
-    "recipe.binarisation": "overall",
+    "prompts.source": "none",  # the prompts are those of the pairs; a share is held out
+    "prompts.evaluated": 12,
+    "prompts.deciding": 12,
     "policy.engine.kind": "transformers",
-    "assessment": {"reference": None, "kl": False},
+    "smoke.prompts": 0,
+    "assessment": {"kl": False, "oracle": None},
     "training.min_pairs": 8,
 }
 
@@ -33,6 +31,7 @@ def rows() -> list[dict[str, object]]:
             found.append(
                 {
                     "instruction": f"Sam has {first} coins and buys {second} more. How many coins?",
+                    "correct_answers": [str(right)],
                     "completions": [
                         {
                             "model": "a",
@@ -59,12 +58,13 @@ def main() -> None:
     made = lpfloop.rederive(coins, rule="overall")
     print(coins.pairs(derived=made.derived.name))
 
-    pairs = coins.export(
-        "pairs", format="trl-dpo", output=folder / "pairs", derived=made.derived.name, force=True
-    )
-    mix = {"recipe.mix": [str(pairs.folder / name) for name in pairs.files]}
-    run = lpfloop.run(
-        "tiny", variant="ultrafeedback-dpo", iterations=1, name="from-coins", set=SETTINGS | mix
+    run = lpfloop.train(
+        coins,
+        derived=made.derived.name,
+        config="tiny",
+        policy="tiny",
+        name="from-coins",
+        set=SETTINGS,
     )
     print(run.pairs(text="coins"))
     print(run.steps())

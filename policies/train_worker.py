@@ -45,6 +45,7 @@ from .trainers.memory_folders import discard_memory
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.sharded_training import fit_sharding, is_sharded
+from .trainers.step_policies import finished_policy, published_steps, step_job
 from .trainers.train_model import RESULT
 from .trainers.trained_model import (
     Trained,
@@ -194,11 +195,23 @@ def run(job: TrainJob, identity: str) -> None:
         return
     release_memory()
     check_weights(job, trained)
-    write_canary(job.output, [] if job.method == "reward" else measure_canary(job))
+    leave_canaries(job, trained)
     if job.method == "reward":
         trained = replace(trained, metrics=trained.metrics | measured_scores(job, trained.history))
     reach("trainer.result")
     write_result(job, identity, trained)
+
+
+def leave_canaries(job: TrainJob, trained: Trained) -> None:
+    """Write the numbers by which an engine proves to run a model, beside each that was trained."""
+    if job.method == "reward":
+        write_canary(job.output, [])
+        return
+    parts = [step_job(job, step) for step in published_steps(job.settings, trained.steps)]
+    policies = [policy for part in parts if (policy := finished_policy(part)) is not None]
+    rows = measure_canary(job, [job.folder("model"), *policies])
+    for place, told in zip((job, *parts), rows, strict=True):
+        write_canary(place.output, told)
 
 
 def train_and_save(job: TrainJob, identity: str) -> Trained:
@@ -271,6 +284,10 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
         "files": describe_files(job.folder("model"), Pulse(job.folder(PULSE))),
         "canary": file_sha256(job.folder(CANARY)),
         "history": file_sha256(write_history(job.output, trained.history)),
+        "published": {
+            str(step): file_sha256(step_job(job, step).folder(CANARY))
+            for step in published_steps(job.settings, trained.steps)
+        },
     }
     write_file(job.folder(RESULT), json.dumps(result, indent=1).encode())
     discard_prepared(job)

@@ -13,7 +13,8 @@ _STAGE = re.compile(
 )
 SMOKE = "smoke"
 _SMOKE = re.compile(
-    rf"(?:sample|critique|grade|annotate|review|reward|step):({SMOKE}(?:-[0-9]+)?)(?::.*)?",
+    rf"(?:sample|critique|grade|score_answers|annotate|review|reward|step):({SMOKE}(?:-[0-9]+)?)"
+    r"(?::.*)?",
     re.DOTALL,
 )
 

@@ -114,6 +114,7 @@ _PLACES = {
     "trainer.checkpoint.saved": "in the trainer: a checkpoint is written, not sealed",
     "trainer.checkpoint.sealed": "in the trainer: a checkpoint has its manifest",
     "trainer.step.written": "in the trainer: an online method's step is written, not yet announced",
+    "trainer.step.saved": "in the trainer: a policy on the way is saved, its step not announced",
     "trainer.model.saved": "in the trainer: the final model is written",
     "trainer.result": "in the trainer: before the result is written",
     "control.command": "when a command has come by the control socket, before it takes effect",

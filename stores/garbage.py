@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .canaries import CANARIES
 from .journal import Journal
@@ -42,6 +43,8 @@ class Garbage:
 def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
     """Return what may go; with `keep`, also the weights of all but the newest checkpoints.
 
+    With `keep` those go, too, that a training published on its way, and that no M_t is.
+
     Raises:
         ValueError: if `keep` is below 1: the newest checkpoint is the policy.
     """
@@ -70,17 +73,26 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
 
 
 def published(journal: Reader) -> list[str]:
-    """Return the ids of the checkpoints that were trained here, oldest first."""
-    return _models(journal, CHECKPOINTS)
+    """Return the ids of the policies M_t that were trained here, oldest first."""
+    return [
+        row["checkpoint_id"] for row in _models(journal, CHECKPOINTS) if row.get("at_step") is None
+    ]
 
 
-def _models(journal: Reader, table: str) -> list[str]:
-    """Return the ids of the models of a table that were trained here, oldest first."""
-    ids = list[str]()
+def on_the_way(journal: Reader) -> list[str]:
+    """Return the ids of what trainings published on their way, and no M_t is, oldest first."""
+    kept = set(published(journal))
+    ids = [row["checkpoint_id"] for row in _models(journal, CHECKPOINTS)]
+    return [name for name in dict.fromkeys(ids) if name not in kept]
+
+
+def _models(journal: Reader, table: str) -> list[dict[str, Any]]:
+    """Return the rows of the models of a table that were trained here, oldest first."""
+    rows = list[dict[str, Any]]()
     for part in journal.parts(table=table):
         with remedied(journal.folder):
-            ids += trained(journal.folder, part)[MODELS[table]].to_list()
-    return ids
+            rows += trained(journal.folder, part).to_dicts()
+    return rows
 
 
 def _unreferenced(journal: Reader) -> Iterator[Garbage]:
@@ -96,7 +108,7 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
             superseded = (path.parent.name, path.stem) in packed
             reason = "its rows lie in a pack" if superseded else UNCOMMITTED
             yield Garbage(path=path, size=size, reason=reason, rows=True)
-    known = {name for table in MODELS for name in _models(journal, table)}
+    known = {row[name] for table, name in MODELS.items() for row in _models(journal, table)}
     for place in (*MODELS, CANARIES):
         for path, size in _inside(objects, folder / place):
             if path.name not in known:
@@ -115,13 +127,14 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
     # Includes weights that a killed collection had recorded as removed, and left behind.
     needed = _needed(journal)
-    for name in published(journal)[:-keep]:
+    reasons = dict.fromkeys(published(journal)[:-keep], f"older than the newest {keep}")
+    reasons |= dict.fromkeys(on_the_way(journal), "published on the way, and not chosen")
+    for name, reason in reasons.items():
         if name in needed:
             continue
         path = journal.folder / CHECKPOINTS / name
         size = sum(objects_of(journal.folder).sizes(path).values())
         if size:
-            reason = f"older than the newest {keep}"
             yield Garbage(path=path, size=size, reason=reason, checkpoint=True)
 
 

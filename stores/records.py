@@ -10,6 +10,8 @@ from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
 """Prompts to train on; those that decide inside the loop; those that are only reported on."""
+PromptPart = Literal["sft", "preference", "unlabeled"]
+"""Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
 Scope = Literal["all", "exam", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
@@ -56,8 +58,9 @@ class Prompt:
 
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
     those whose results are not independent of its own, such as all questions about one text; `exam`
-    the set that a held-out prompt belongs to, where a run has several. `correct_answers` and
-    `incorrect_answers` are what its data set lists besides the reference, None where it lists none.
+    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
+    training, where its file says so. `correct_answers` and `incorrect_answers` are what its data
+    set lists besides the reference, None where it lists none.
     """
 
     prompt_id: str
@@ -70,6 +73,7 @@ class Prompt:
     family: str | None = None
     cluster: str | None = None
     exam: str | None = None
+    part: PromptPart | None = None
     correct_answers: tuple[str, ...] | None = None
     incorrect_answers: tuple[str, ...] | None = None
 
@@ -112,6 +116,11 @@ class Candidate:
     def usable(self) -> bool:
         """Whether the text is a whole answer: neither truncated nor empty."""
         return self.finish_reason == "stop" and bool(self.text.strip())
+
+    @property
+    def cut(self) -> bool:
+        """Whether the text is the beginning of an answer that was cut off."""
+        return self.finish_reason == "length" and bool(self.text.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +174,11 @@ class Grade:
     """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
 
     `rating` goes from 1 to 5; for the aspect `overall`, whose `rationale` is a critique in words,
-    it goes from 1 to 10. It is None with `status` as the reason: the reply could not be read, or
-    `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds of
-    mistakes found, or of help given. Grades that were requested in one prompt share `text`, the raw
-    reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
+    it goes from 1 to 10; for one such as `just-eval:depth`, by which a form scores an answer that
+    is evaluated, as that form says. It is None with `status` as the reason: the reply could not be
+    read, or `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds
+    of mistakes found, or of help given. Grades that were requested in one prompt share `text`, the
+    raw reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
     `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
     """
 
@@ -177,7 +187,7 @@ class Grade:
     prompt_id: str
     iteration: int
     annotator: str
-    aspect: GradedAspect
+    aspect: str
     rating: float | None
     rationale: str
     types: tuple[str, ...]
@@ -305,7 +315,10 @@ class Preference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns."""
+    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns.
+
+    `chosen_cut` and `rejected_cut` are true of an answer that was cut off, and else null.
+    """
 
     pair_id: str
     prompt_id: str
@@ -321,6 +334,8 @@ class Pair:
     prompt: tuple[Message, ...]
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
+    chosen_cut: bool | None = None
+    rejected_cut: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +367,10 @@ class Yield:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """M_t: published weights, named by the hash of their manifest."""
+    """M_t: published weights, named by the hash of their manifest.
+
+    With an `at_step` it is no M_t: a policy that a training published after that step, on its way.
+    """
 
     checkpoint_id: str
     parent_id: str | None
@@ -362,6 +380,12 @@ class Checkpoint:
     path: str
     steps: int
     metrics: str
+    at_step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in its run: `M_2`; after step 20 of the training of M_2 `M_2@20`."""
+        return f"M_{self.iteration}" + ("" if self.at_step is None else f"@{self.at_step}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

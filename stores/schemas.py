@@ -132,6 +132,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "family": _TEXT,
         "cluster": _TEXT,
         "exam": _TEXT,
+        "part": _TEXT,
         "correct_answers": _TEXTS,
         "incorrect_answers": _TEXTS,
     },
@@ -206,6 +207,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "prompt": _MESSAGES,
         "chosen": _MESSAGES,
         "rejected": _MESSAGES,
+        "chosen_cut": _BOOL,
+        "rejected_cut": _BOOL,
     },
     "demonstrations": {
         "demonstration_id": _TEXT,
@@ -235,6 +238,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "path": _TEXT,
         "steps": _INT,
         "metrics": _TEXT,
+        "at_step": _INT,
     },
     "reward_models": {
         "reward_model_id": _TEXT,
@@ -416,10 +420,12 @@ with them the hashes by which a recomputed unit is recognised.
 
 LATER: Mapping[str, tuple[str, ...]] = {
     "candidates": ("reasoning",),
+    "checkpoints": ("at_step",),
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
+    "pairs": ("chosen_cut", "rejected_cut"),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster", "exam", "correct_answers", "incorrect_answers"),
+    "prompts": ("family", "cluster", "exam", "part", "correct_answers", "incorrect_answers"),
 }
 """Columns that a table has gained, null in most rows.
 

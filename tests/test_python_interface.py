@@ -26,7 +26,8 @@ FUNCTIONS = {
         lpfloop.run,
         {
             "variants": "compared by `lpfloop run --variants`",
-            "seeds": "belongs to --variants",
+            "paper": "compared by `lpfloop run --paper`",
+            "seeds": "belongs to --variants and --paper",
             "dry-run": "a plan to read: `lpfloop run --dry-run`",
         },
         {"name", "display"},
@@ -138,7 +139,7 @@ FILES = "it reads files alone; its JSON is as good in Python"
 UPKEEP = "upkeep of a lake, for the shell and its exit codes"
 WITHOUT = {
     **dict.fromkeys(("watch", "pause", "stop", "ctl", "launch", "preview", "doctor"), TERMINAL),
-    **dict.fromkeys(("init", "view", "annotate"), TERMINAL),
+    **dict.fromkeys(("init", "prepare", "view", "annotate"), TERMINAL),
     **dict.fromkeys(("eval winrate", "eval reward", "config principles"), FILES),
     **dict.fromkeys(("config diff", "config schema", "critique", "tiny build"), TERMINAL),
     **dict.fromkeys(

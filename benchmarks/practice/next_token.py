@@ -2,13 +2,14 @@
 
 The policy has something to lose: it starts as M_0 fine-tuned on people's answers to all tasks, and
 is then optimised on word problems alone, at five times the usual rate, for what annotators like
-there. The reward model has seen nothing else. The next-token loss is on careful answers to prompts
-of the other tasks, because the paper's supervised set is also specific to particular tasks.
+there. The reward model has seen nothing else. The next-token loss is on careful answers to some
+families of instructions, because the paper's supervised set is also specific to particular tasks.
+No probe asks for these families, and no probed one is among them: what the probes measure is kept,
+if it is, without being taught.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from math import sqrt
 from pathlib import Path
 from random import Random
@@ -22,7 +23,7 @@ from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
 
-from .arms import Arms, Options, Report, Table
+from .arms import DIFFERENCE, Arms, Options, Report, Table, compared
 
 WEIGHT = 0.5
 ALL = "all probes"
@@ -44,6 +45,11 @@ SHARED = (
     "training.ppo.learning_rate=1e-3",
     "training.next_token.batch_size=16",
 )
+TINY_JUDGES = (
+    "facts.judge=sentence_match",
+    *(f"annotation.{role}.model=tiny" for role in ("strong", "medium", "weak")),
+)
+"""The tiny world's, whose prompts these are: a run on a file takes them only by name."""
 SUPERVISED = (
     "prompts.parts={sft: 3000, preference: 0}",
     "prompts.per_iteration=3000",
@@ -52,7 +58,8 @@ SUPERVISED = (
     "assessment.kl=false",
 )
 TASK = "math"
-DEMONSTRATIONS = 600
+TAUGHT = ("alphabet", "count", "numbers", "reverse")
+"""The families of D_S: all that no probe asks for."""
 OFF, ON = "without", "with"
 
 Lost = Mapping[str, Sequence[float]]
@@ -62,7 +69,12 @@ Lost = Mapping[str, Sequence[float]]
 def study(options: Options) -> Report:
     """Optimise for the same reward model from the same M_0 both ways; probe before and after."""
     arms = {OFF: ("training.next_token.weight=0",), ON: (f"training.next_token.weight={WEIGHT}",)}
-    made = Arms(study="next-token", variant="ppo", shared=(*_begun(options), *SHARED), arms=arms)
+    made = Arms(
+        study="next-token",
+        variant="ppo",
+        shared=(*_begun(options), *TINY_JUDGES, *SHARED),
+        arms=arms,
+    )
     made.make(options)
     found = {arm: _together([_lost(run) for run in made.opened(options, arm)]) for arm in arms}
     rows = [
@@ -70,9 +82,13 @@ def study(options: Options) -> Report:
         for probe in found[OFF]
     ]
     titles = [f"{arm}: {what}" for arm in arms for what in ("fall, points", "standard errors")]
+    scores = [[_scored(run) for run in made.opened(options, arm)] for arm in arms]
+    reward = Table(
+        titles=["PPO", *arms, DIFFERENCE], rows=[compared("mean score of the last step", scores)]
+    )
     return Report(
         claim=CLAIM,
-        tables=[Table(titles=[f"next-token loss, weight {WEIGHT}", *titles], rows=rows)],
+        tables=[Table(titles=[f"next-token loss, weight {WEIGHT}", *titles], rows=rows), reward],
         panels=[_panel(found)],
     )
 
@@ -85,7 +101,7 @@ def _begun(options: Options) -> tuple[str, ...]:
     problems = options.lake / "problems.jsonl"
     _write(problems, _problems())
     supervised = options.lake / "supervised.jsonl"
-    _write(supervised, list(islice(_careful_answers(), DEMONSTRATIONS)))
+    _write(supervised, list(_careful_answers()))
     return (
         f"policy.model={made.checkpoint(first, 'policy')}",
         f"prompts.source={problems.resolve()}",
@@ -104,9 +120,9 @@ def _problems() -> list[Mapping[str, str]]:
 
 
 def _careful_answers() -> Iterator[Mapping[str, str]]:
-    """Give prompts of the other tasks with right answers: what the policy should retain."""
+    """Give prompts of families that are not probed, with right answers."""
     for p in prompts("train"):
-        if p.task != TASK:
+        if p.kind in TAUGHT:
             rng = Random(p.text)
             output = opened(p.exercise, p.exercise.careful(rng), rng)
             yield {"prompt": p.text, "task": p.task, "output": output}
@@ -114,6 +130,13 @@ def _careful_answers() -> Iterator[Mapping[str, str]]:
 
 def _write(file: Path, rows: Sequence[Mapping[str, str]]) -> None:
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def _scored(run: ReadOnlyRun) -> float:
+    """Return the mean score of the rollouts of PPO's last step."""
+    rows = run.rollouts().join(run.rewards().select("candidate_id", "score"), on="candidate_id")
+    steps = rows.group_by("step").agg(pl.col("score").mean()).sort("step").collect()
+    return steps["score"][-1]
 
 
 def _lost(run: ReadOnlyRun) -> dict[str, list[float]]:

@@ -344,8 +344,10 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
 
 def _untold(profile: Profile) -> str | None:
     """Return what a profile asks for that is there in English alone, if anything."""
+    if profile.language == "en":
+        return None
     forms = _told("forms", profile.language)
-    if profile.examples and profile.language != "en":
+    if profile.examples:
         return f"the worked examples are in English: leave examples out in {profile.language!r}"
     if not (forms / _form_file(profile.form, several=profile.batch_size > 1)).exists():
         told = ", ".join(sorted(path.stem.removesuffix("_one") for path in forms.glob("*_one.txt")))

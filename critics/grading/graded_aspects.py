@@ -30,6 +30,9 @@ SCALES: Mapping[GradedAspect, GradeScale] = {
     "overall": GradeScale(best=10),
 }
 
+BY_NAME: Mapping[str, GradeScale] = {str(aspect): scale for aspect, scale in SCALES.items()}
+"""The scales by any name; a form of scores has aspects, and a scale, of its own."""
+
 FINE_GRAINED: tuple[GradedAspect, ...] = tuple(a for a in SCALES if a != "overall")
 """The aspects that all completions of a prompt are rated in together; their mean is the
 fine-grained score."""

@@ -33,6 +33,7 @@ from .machine_commands import build, doctor
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
+from .prepare_commands import prepare
 from .principle_commands import principles
 from .query_commands import sql
 from .report_commands import report
@@ -103,6 +104,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Run": {
         "init": init,
         "run": run,
+        "prepare": prepare,
         "preview": preview,
         "resume": resume,
         "watch": watch,

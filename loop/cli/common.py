@@ -182,7 +182,6 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
     from ..data.files import InputError
-    from ..evaluation.watch_policy import AlarmStopError
     from ..lake.query.best_model import NoSuchFigureError
     from ..lake.query.figures import NotMeasuredError
     from ..lake.query.row_lists import ListError
@@ -190,7 +189,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ..lake.query.sql import SqlError
     from ..lake.trace.diff import DiffError
     from ..lake.trace.find_row import NoSuchIdError
-    from ..run.outcomes import NothingToTrainOn, Regressed
+    from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
     from ..run.stop import Stopped
     from ..run.unread_replies import UnreadRepliesError
 

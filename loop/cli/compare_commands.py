@@ -1,6 +1,6 @@
 """`lpfloop compare`: runs side by side, in the form of AlpacaFarm's Table 2."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import accumulate
 from pathlib import Path
@@ -23,7 +23,12 @@ EDGES = 3
 
 def compare(
     names: Annotated[
-        list[str], typer.Argument(help="Names of runs.", metavar="RUN...", autocompletion=run_names)
+        list[str],
+        typer.Argument(
+            help="Names of runs; RUN:M_1@20 or RUN:best-of-4 is what one has measured besides.",
+            metavar="RUN...",
+            autocompletion=run_names,
+        ),
     ],
     *,
     lake: Lake = DEFAULT_LAKE,
@@ -37,6 +42,17 @@ def compare(
         str | None,
         typer.Option(help="Also show the lead over this: a run or a method, prompt by prompt."),
     ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--rank-with",
+            metavar="RUN,RUN",
+            help="Instead rank methods here and in these runs, with Spearman's correlation.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="Metric to rank by with --rank-with, such as verified.")
+    ] = "win_rate",
     task: OneTask = None,
     report: Annotated[
         Path | None,
@@ -48,11 +64,68 @@ def compare(
 ) -> None:
     """Compare the results and costs of runs."""
     with exit_codes():
+        if beside is not None:
+            _refuse_beside(by_method=by_method, against=against, report=report)
+            _write_rankings(lake, names, beside, metric, task=task, form=form, as_json=as_json)
+            return
         if report is not None:
             _write_report(lake, names, report, together=by_method, task=task, force=force)
         write_comparison(
             lake, names, together=by_method, against=against, task=task, form=form, as_json=as_json
         )
+
+
+def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None) -> None:
+    """Refuse what a comparison of rankings has no use for.
+
+    Raises:
+        FormError: naming the option.
+    """
+    from ..lake.query.forms import FormError
+
+    said = {"--by-method": by_method, "--against": against, "--report": report}
+    for option, value in said.items():
+        if value:
+            raise FormError(
+                f"{option} says nothing of rankings, which are of methods; leave it out beside "
+                "--rank-with"
+            )
+
+
+def _write_rankings(
+    lake: Path,
+    names: Sequence[str],
+    beside: str,
+    metric: str,
+    *,
+    task: str | None,
+    form: Form,
+    as_json: bool,
+) -> None:
+    """Write the methods of two groups of runs with their ranks, and how alike these are.
+
+    Raises:
+        NoSuchRunError: if a run does not exist, or has measured nothing.
+        FormError: if there are too few methods to rank.
+    """
+    from rich.console import Console
+
+    from ..data.telling import tell
+    from ..evaluation.ranking_agreement import ranking_agreement
+    from ..lake.query.row_output import is_table, write_frame
+
+    others = [name.strip() for name in beside.split(",") if name.strip()]
+    found = ranking_agreement(lake, names, others, metric=metric, task=task)
+    rows = found.frame if not is_table(form, as_json=as_json) else found.frame.drop("spearman")
+    write_frame(rows, form, as_json=as_json)
+    if is_table(form, as_json=as_json):
+        console = Console()
+        tell(
+            console,
+            f"Spearman's rank correlation by {metric}: {found.rho:.2f} ({len(rows)} methods)",
+        )
+        for remark in found.remarks:
+            tell(console, remark)
 
 
 def _write_report(
@@ -75,18 +148,19 @@ def _write_report(
     check_places(path, None, force=force)
     found = results(lake, names, task=task)
     with ExitStack() as opened:
-        runs = [opened.enter_context(closing(open_run(lake, n))) for n in dict.fromkeys(names)]
+        own = dict.fromkeys(name.partition(":")[0] for name in names)
+        runs = [opened.enter_context(closing(open_run(lake, name))) for name in own]
         made = comparison_report(runs, by_method(found) if together else found, together=together)
     output_report(made, path, force=force)
 
 
-def print_comparison(lake: Path, names: Sequence[str]) -> None:
-    """Print the table of a suite's runs, averaged by method.
+def print_comparison(lake: Path, names: Sequence[str], methods: Mapping[str, str]) -> None:
+    """Print the table of a suite's runs, averaged by method; `methods` says what runs are called.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.
     """
-    write_comparison(lake, names, together=True)
+    write_comparison(lake, names, together=True, methods=methods)
 
 
 def write_comparison(
@@ -96,6 +170,7 @@ def write_comparison(
     together: bool,
     against: str | None = None,
     task: str | None = None,
+    methods: Mapping[str, str] | None = None,
     form: Form = Form.TABLE,
     as_json: bool = False,
 ) -> None:
@@ -115,14 +190,17 @@ def write_comparison(
     from .compare_tables import print_by_task
 
     for_people = is_table(form, as_json=as_json)
-    compared = compared_runs(lake, names, together=together, against=against, task=task)
+    compared = compared_runs(
+        lake, names, together=together, against=against, task=task, methods=methods
+    )
     if for_people:
         console = Console()
         found = compared.found
         tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
         for table in _tables(found, compared.rival, together=together, width=console.width):
             console.print(table)
-        print_by_task(console, results_by_task(lake, names, together=together, task=task))
+        by_task = results_by_task(lake, names, together=together, task=task, methods=methods)
+        print_by_task(console, by_task)
         for remark in comparison_remarks(found):
             tell(console, remark)
     else:

@@ -140,7 +140,7 @@ def talk_to(run: RunReader, checkpoint: Checkpoint, temperature: float | None) -
     """
     config = configuration(run)
     place, engine, how = _opening(run, checkpoint, config)
-    say(f"M_{checkpoint.iteration} of run {run.folder.name}, by {how}; {COMMANDS}")
+    say(f"{checkpoint.name} of run {run.folder.name}, by {how}; {COMMANDS}")
     with tempfile.TemporaryDirectory() as folder:
         opened = open_engine(place, engine, log=Path(folder) / "engine.log")
         try:

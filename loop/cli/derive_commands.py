@@ -13,10 +13,12 @@ from .common import (
     Derived,
     Lake,
     OneIteration,
+    Settings,
     chosen_run,
     exit_codes,
     in_lake,
 )
+from .run_options import ConfigName, Policy, PromptsFile, Seed
 from .session import stop_signal, work_on
 
 if TYPE_CHECKING:
@@ -130,24 +132,41 @@ def train(
     name: AnyRun = None,
     *,
     pairs: Annotated[
-        str,
+        str | None,
         typer.Option("--derived", help="Read this derived table: it holds the rows to train on."),
-    ],
+    ] = None,
+    reward: Annotated[
+        bool, typer.Option("--reward", help="Reward model: train one on the pairs, and no policy.")
+    ] = False,
     child: Annotated[
         str | None, typer.Option("--run", help="Name of the run that is made; default: RUN-TABLE.")
     ] = None,
     iteration: OneIteration = None,
+    config: ConfigName = None,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    seed: Seed = None,
+    settings: Settings = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Train a model on a derived table, as a new run.
+    """Train a model on pairs that are stored, as a new run.
 
-    It is evaluated before and after.
+    They are those of a derived table; of an imported run its own, for the policy that is named.
     """
-    from ..daemon.training_job import training_job
+    from ..daemon.run_request import RunOptions
+    from ..daemon.training_job import TrainingRequest, training_job
+    from .run_commands import refuse_secrets
 
+    options = RunOptions(
+        config=config, prompts=prompts, policy=policy, seed=seed, settings=settings or ()
+    )
+    wanted = TrainingRequest(
+        derived=pairs, iteration=iteration, reward=reward, name=child, options=options
+    )
     with exit_codes():
+        refuse_secrets(settings or ())
         name = chosen_run(lake, name, tell=True)
-        job = training_job(lake, name, pairs, child=child, iteration=iteration)
+        job = training_job(lake, name, wanted)
         work_on(job, stop_signal(job.config), None)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..data.splits import HELD_OUT, is_measured_on
 from ..lake.query.forms import Form
 from .common import DEFAULT_LAKE, AnIteration, AnyRun, AsForm, AsJson, Lake, chosen_run, exit_codes
 from .session import reporting
@@ -65,4 +64,6 @@ def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> Non
 
 def _split(benchmark: str) -> str:
     """Return what the results on a benchmark are shown with: all sets of held-out prompts."""
+    from ..data.splits import HELD_OUT, is_measured_on
+
     return HELD_OUT if is_measured_on(benchmark, HELD_OUT) else benchmark

@@ -22,9 +22,9 @@ def model(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run (default: the latest with a model) and model: M_T, latest, best, or the "
-            "beginning of an id; default: the best that the loop keeps, else the latest.",
-            metavar="[RUN] [M_T|latest|best|ID]",
+            help="Run (default: the latest with a model) and model: M_T, M_T@STEP, latest, best, "
+            "or the beginning of an id; default: the best that the loop keeps, else the latest.",
+            metavar="[RUN] [M_T|M_T@STEP|latest|best|ID]",
             autocompletion=run_names,
         ),
     ] = None,
@@ -200,4 +200,4 @@ def _copy(run: "RunReader", checkpoint: "Checkpoint", target: Path, *, force: bo
 
     copy_model(run, checkpoint, target, force=force)
     typer.echo(str(target))
-    say(f"M_{checkpoint.iteration} of run {run.folder.name}: copied, every byte compared")
+    say(f"{checkpoint.name} of run {run.folder.name}: copied, every byte compared")

@@ -20,7 +20,7 @@ TABLE = ("task", "accuracy", "low", "high", "choices", "unscored")
 
 def reward_check(
     *,
-    reward: Annotated[str, typer.Option(help="The reward model: a folder, or tiny.")],
+    reward: Annotated[str, typer.Option(help="Reward model: a folder, or tiny.")],
     preferences: Annotated[
         list[Path], typer.Option(help="File of preferences of people; can be repeated.")
     ],

@@ -52,8 +52,16 @@ Variants = Annotated[
         help="Run several recipes from the same start, and compare them: all, or NAME,NAME."
     ),
 ]
+Paper = Annotated[
+    str | None,
+    typer.Option(
+        help="Make the main table of a paper: rlrf, alpacafarm, ultrafeedback or chatglm.",
+        metavar="PAPER",
+    ),
+]
 Seeds = Annotated[
-    int, typer.Option(min=1, help="With --variants: how many seeds, beginning with --seed.")
+    int,
+    typer.Option(min=1, help="With --variants or --paper: how many seeds, beginning with --seed."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only tell what would be done: the plan of the run.")
@@ -66,6 +74,7 @@ def run(
     config: ConfigName = None,
     variant: Variant = None,
     variants: Variants = None,
+    paper: Paper = None,
     seeds: Seeds = 1,
     iterations: Iterations = None,
     name: RunName = None,
@@ -87,6 +96,7 @@ def run(
     It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
     cleanly, 4 nothing to train on, 5 worse than before.
     """
+    from ..daemon.papers import arms_of
     from ..daemon.suite import Suite, chosen_variants
     from .plan_commands import print_plan, refuse_json
 
@@ -105,17 +115,18 @@ def run(
         refuse_secrets(settings or ())
         refuse_json(as_json=as_json, dry_run=dry_run)
         options = options.in_lake(lake)
-        if variants is not None:
+        if variants is not None or paper is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
             alone |= {"--download": download or None, "--dry-run": dry_run or None}
-            _refuse_beside_variants(alone)
+            alone |= {"--variants": paper and variants}
+            _refuse_beside("--variants" if paper is None else "--paper", alone)
             first = seed or 0
             suite = Suite(
                 config=options.preset,
-                variants=chosen_variants(variants),
+                arms=chosen_variants(variants or "") if paper is None else arms_of(paper),
                 seeds=tuple(range(first, first + seeds)),
                 lake=lake,
-                prefix=name or options.stem,
+                prefix=name or "-".join(filter(None, (options.stem, paper))),
                 overrides=tuple(options.overrides),
                 env=os.environ,
             )
@@ -135,13 +146,13 @@ def run(
             work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
 
 
-def _refuse_beside_variants(options: Mapping[str, object]) -> None:
+def _refuse_beside(several: str, options: Mapping[str, object]) -> None:
     from ...configs.schema import ConfigError
 
     for option, value in options.items():
         if value is not None:
             raise ConfigError(
-                f"--variants runs several recipes here, one by one: leave out {option}"
+                f"{several} runs several recipes here, one by one: leave out {option}"
             )
 
 

@@ -59,7 +59,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
 
 
 def compare_variants(suite: "Suite") -> None:
-    """Work on a suite's runs, one after another, then print their comparison."""
+    """Work on a suite's runs, one after another, then print their comparison by arm."""
     from ..daemon.suite import run_suite
     from ..run.terminal import say
 
@@ -69,7 +69,8 @@ def compare_variants(suite: "Suite") -> None:
     empty = run_suite(suite, work, say)
     for name, reason in empty.items():
         say(f"{name}: nothing to train on: {reason}")
-    print_comparison(suite.lake, [name for name in suite.names if name not in empty])
+    done = [name for name in suite.names if name not in empty]
+    print_comparison(suite.lake, done, suite.methods)
 
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:

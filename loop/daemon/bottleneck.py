@@ -20,6 +20,7 @@ ROLE_OF: Mapping[str, str] = {
     **dict.fromkeys(("annotate", "compare"), "annotation"),
     "complete": "completion",
     "grade": "grading",
+    "score_answers": "assessment.judge",
     **dict.fromkeys(("review", "prompts:review", "prompts:quality"), "prompts.quality"),
     **dict.fromkeys(("train", "train_reward", "ppo", "quark", "step"), TRAINING),
 }

@@ -25,7 +25,8 @@ from ..run.handles import D, Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
-from ..stages.train import train
+from ..stages.train import train, unchanged
+from ..stages.train_reward import train_reward
 
 GIVEN = "given"
 """The fact in the journal that says what a run was given, and the stage that takes it over."""
@@ -38,7 +39,8 @@ ROWS_A_UNIT = 4096
 class Given:
     """Rows of a derived table for one iteration, and the policy M_{t-1} that is trained on them.
 
-    `identity` is the hash of the whole table: every unit that is made of it depends on it.
+    `identity` is the hash of the whole table: every unit that is made of it depends on it. With
+    `reward`, the rows train a reward model, and the policy stays as it is.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Given:
     rows: int
     iteration: int
     policy: str
+    reward: bool = False
 
     @property
     def params(self) -> Json:
@@ -64,7 +67,9 @@ def stored_given(journal: Reader) -> Given | None:
     return None if stored is None else Given(**json.loads(stored))
 
 
-def given_by(run: RunReader, name: str, iteration: int | None, config: RunConfig) -> Given:
+def given_by(
+    run: RunReader, name: str, iteration: int | None, config: RunConfig, *, reward: bool = False
+) -> Given:
     """Return what a derived table of a run gives to a child, its bytes verified.
 
     Raises:
@@ -79,6 +84,11 @@ def given_by(run: RunReader, name: str, iteration: int | None, config: RunConfig
         raise DerivedError(
             f"derived table {name} holds {table}; `lpfloop rederive {run.folder.name} --rule RULE "
             f"--derived {name}` makes pairs of them"
+        )
+    if reward and TRAINABLE[table] is not Pair:
+        raise DerivedError(
+            f"derived table {name} holds {table}, and a reward model learns from pairs: name "
+            "another table, or leave --reward out"
         )
     numbers: list[int] = derived.lineage["iterations"]
     number = numbers[-1] if iteration is None else iteration
@@ -96,6 +106,7 @@ def given_by(run: RunReader, name: str, iteration: int | None, config: RunConfig
         rows=rows.collect().item(),
         iteration=number,
         policy=_policy(run, number - 1),
+        reward=reward,
     )
     if given.rows < config.training.min_pairs:
         raise NothingToTrainOn(
@@ -108,7 +119,8 @@ def given_by(run: RunReader, name: str, iteration: int | None, config: RunConfig
 def _policy(run: RunReader, iteration: int) -> str:
     """Return the checkpoint with which the next iteration began."""
     chosen = run.scan("standings", iteration=iteration).select("next_id").collect()
-    made = run.scan("checkpoints", iteration=iteration).select("checkpoint_id").collect()
+    every = run.scan("checkpoints", iteration=iteration).filter(pl.col("at_step").is_null())
+    made = every.select("checkpoint_id").collect()
     if made.is_empty():
         raise DerivedError(f"run {run.folder.name} has no policy of iteration {iteration}")
     return str((made if chosen.is_empty() else chosen).item(-1, 0))
@@ -128,8 +140,8 @@ def begin(run: Run, given: Given) -> Checkpoint:
 
 def _adopted(run: Run, given: Given) -> list[Checkpoint]:
     parent = _parent(run)
-    rows = parent.parent.scan("checkpoints").sort("iteration").collect()
-    same = rows.filter(pl.col("checkpoint_id") == given.policy).tail(1)
+    rows = parent.parent.scan("checkpoints").filter(pl.col("at_step").is_null())
+    same = rows.sort("iteration").collect().filter(pl.col("checkpoint_id") == given.policy).tail(1)
     # After a policy that was not built upon, it is one of an earlier iteration.
     row = same.with_columns(iteration=pl.lit(given.iteration - 1, pl.Int64))
     parent.adopt_models(run.store, row)
@@ -137,7 +149,10 @@ def _adopted(run: Run, given: Given) -> list[Checkpoint]:
 
 
 def train_given(it: Iteration, given: Given) -> Checkpoint:
-    """M_t: the policy trained on the given rows."""
+    """M_t: the policy trained on the given rows; with a reward model made of them, M_{t-1}."""
+    if given.reward:
+        train_reward(it, _taken(it.run, Pair, given))
+        return unchanged(it)
     if TRAINABLE[given.table] is Pair:
         return train(it, _taken(it.run, Pair, given))
     return train(it, _taken(it.run, Demonstration, given))

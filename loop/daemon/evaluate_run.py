@@ -18,11 +18,13 @@ from ...stores.records import Checkpoint, Evaluation, Prompt
 from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.splits import HELD_OUT
-from ..evaluation.assess import evaluate, require_matchable
+from ..data.step_names import step_benchmark
+from ..evaluation.assess import evaluate
+from ..evaluation.assessable import require_matchable
 from ..lake.imports import require_loop
-from ..lake.query.model_names import iteration_of
+from ..lake.query.model_names import LATEST, model_of, policy_of
 from ..lake.query.policy_figures import measured_on
-from ..lake.query.runs import NoSuchRunError, open_run
+from ..lake.query.runs import open_run
 from ..run.handles import chunked, content_key
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal
@@ -47,14 +49,15 @@ def evaluate_run(
         InputError: if a file of prompts cannot be used.
     """
     with closing(open_run(lake, name)) as run:
-        number = None if which is None else iteration_of(run, which)
-    measured = _measure(lake, name, number, files, reporter) if files else ()
-    wanted = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT)
+        policy = None if which is None else policy_of(run, which)
+    measured = _measure(lake, name, policy, files, reporter) if files else ()
+    step = None if policy is None else policy.at_step
+    wanted = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT, step)
     reader = open_run(lake, name)
     frame = reader.scan("evaluations").filter(wanted).collect()
     reader.close()
     found = [Evaluation(**row) for row in frame.to_dicts()]
-    return [e for e in found if number is None or e.iteration == number]
+    return [e for e in found if policy is None or e.iteration == policy.iteration]
 
 
 def files_of(places: Iterable[str]) -> dict[str, Path]:
@@ -76,20 +79,20 @@ def files_of(places: Iterable[str]) -> dict[str, Path]:
 
 
 def _measure(
-    lake: Path, name: str, number: int | None, files: Mapping[str, Path], reporter: Reporter
+    lake: Path,
+    name: str,
+    policy: Checkpoint | None,
+    files: Mapping[str, Path],
+    reporter: Reporter,
 ) -> list[str]:
     """Measure a checkpoint on each file, and return their benchmarks."""
     reader = open_run(lake, name)
     require_loop(reader.journal)
     require_own_files(reader.journal)
     config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
-    rows = reader.scan("checkpoints").sort("iteration").collect().to_dicts()
+    asked_of = policy or model_of(reader, LATEST)
     own = frame_rows(Prompt, reader.scan("prompts").collect())
     reader.close()
-    made = {row["iteration"]: Checkpoint(**row) for row in rows}
-    wanted = max(made, default=0) if number is None else number
-    if wanted not in made:
-        raise NoSuchRunError(f"run {name} has no checkpoint of iteration {wanted}")
     sets: dict[str, list[Prompt]] = {}
     for called, path in files.items():
         beside = [*own, *(prompt for prompts in sets.values() for prompt in prompts)]
@@ -97,11 +100,13 @@ def _measure(
         sets[benchmark_beside(called, content_key(prompts))] = prompts
     job = Job(config=config, lake=lake, name=name)
     every = [prompt for prompts in sets.values() for prompt in prompts]
+    step = asked_of.at_step
     with opened(job, every, reporter, StopSignal()) as run:
-        policy = iteration(run, wanted, made[wanted])
+        it = iteration(run, asked_of.iteration, asked_of)
         for benchmark, prompts in sets.items():
-            evaluate(policy, chunked(prompts, config.prompts.chunk), benchmark=benchmark)
-    return list(sets)
+            asked = chunked(prompts, config.prompts.chunk)
+            evaluate(it, asked, benchmark=benchmark, step=step)
+    return [step_benchmark(benchmark, step) for benchmark in sets]
 
 
 def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Prompt]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from ...configs.schema import RunConfig
 from ...stores.keys import derive_seed
-from ...stores.records import Prompt, Split
+from ...stores.records import Checkpoint, Prompt, Split
 from ..data.splits import DEV, HELD_OUT, exam_benchmark
 from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
+from ..evaluation.step_exams import chosen_policy
 from ..evaluation.watch_policy import watch
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
@@ -47,6 +48,12 @@ class Exams:
         for prompt in self.prompts[HELD_OUT]:
             found.setdefault(exam_benchmark(prompt.exam), []).append(prompt)
         return found or {HELD_OUT: []}
+
+
+def examine_steps(it: Iteration, last: Checkpoint, exams: Exams) -> Checkpoint:
+    """Evaluate the policies that a training published on the way to its last; return M_t."""
+    held_out = {name: chunked(prompts, exams.chunk) for name, prompts in exams.sets.items()}
+    return chosen_policy(it, last, exams.chunked(DEV), held_out)
 
 
 def examine(it: Iteration, course: Course, exams: Exams) -> Course:

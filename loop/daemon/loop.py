@@ -12,7 +12,6 @@ from ...configs.secrecy import redacted
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
 from ...stores.bucket import BucketError
-from ...stores.canaries import CANARIES
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JournalError
 from ...stores.lake import OwedAgainError
@@ -21,22 +20,23 @@ from ...stores.records import Checkpoint, Prompt
 from ..data.prompts import load_prompts, notes_of
 from ..data.row_notes import RowNotes
 from ..data.splits import HELD_OUT
-from ..evaluation.assess import require_assessable, require_matchable
+from ..evaluation.assessable import require_assessable, require_matchable
 from ..evaluation.check_drafts import check_drafts
 from ..evaluation.course import Course
 from ..evaluation.probe_sets import require_probes
-from ..evaluation.watch_policy import AlarmStopError, stop_at_alarms
+from ..evaluation.step_exams import require_choosable
+from ..evaluation.watch_policy import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.roles import trains
-from ..recipes.smoke_needs import smoke_needs
-from ..run.conditioning import control_of
+from ..recipes.smoke_needs import smoke_needs, trainings
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
-from ..run.models import Served, is_endpoint
-from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.models import is_endpoint
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.reporter import Reporter
 from ..run.run import Run
+from ..run.served_checkpoint import served_checkpoint
 from ..run.stop import Stopped, StopSignal
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.keep_prompts import keep_prompts, keep_receipts
@@ -47,7 +47,7 @@ from ..stages.smoke_test import smoke_test
 from ..stages.supervised_set import require_supervised
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
-from .exams import Exams, examine, examined, ordered
+from .exams import Exams, deciding, examine, examine_steps, examined, ordered
 from .job import Job
 from .opening import opened
 from .tell_trackers import tell_trackers
@@ -143,6 +143,7 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
     prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
     require_same_prompts(labels, prompts)
     require_assessable(config, examined(config, prompts))
+    require_choosable(config, trainings(config), deciding(config, prompts))
     require_matchable(config, prompts)
     require_probes(config.assessment.probes, prompts)
     require_mix(mix_of(config), prompts)
@@ -213,7 +214,7 @@ def turn(
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
-            checkpoint = _trained(it, given)
+            checkpoint = examine_steps(it, _trained(it, given), exams)
             check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
             course = examine(iteration(run, number, checkpoint), course, exams)
@@ -278,23 +279,9 @@ def iteration(
         run=run,
         number=number,
         parent=checkpoint,
-        policy=_served(run, checkpoint),
+        policy=served_checkpoint(run, checkpoint),
         train_prompts=chunked(prompts, run.config.prompts.chunk),
         held_out=held_out or chunked((), run.config.prompts.chunk),
-    )
-
-
-def _served(run: Run, checkpoint: Checkpoint) -> Served:
-    """Return how the checkpoint is sampled."""
-    if checkpoint.parent_id is None:
-        return run.models.initial
-    return Served(
-        name=run.models.initial.name,
-        identity=checkpoint.checkpoint_id,
-        location=str(run.store.folder / checkpoint.path),
-        engine=run.config.policy.engine,
-        canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
-        control=control_of(run.config, checkpoint),
     )
 
 

@@ -11,6 +11,7 @@ from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
+from ...critics.scoring.answer_forms import Forms
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.training_places import require_training_places
 from ...policies.workers.own_check import require_importable
@@ -30,10 +31,12 @@ from ..recipes.smoke_needs import trainings
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
+    benchmarks_fingerprint,
     completers_fingerprint,
     facts_fingerprint,
     grader_fingerprint,
     reviewer_fingerprint,
+    scores_fingerprint,
 )
 from ..run.fork import Fork
 from ..run.labels import Labels
@@ -44,6 +47,7 @@ from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.run_fact_judge import fact_judge_of
+from ..run.run_forms import judged_forms
 from ..run.run_grader import grader_of
 from ..run.slow_answers import verifier_of
 from ..run.stop import StopSignal
@@ -72,6 +76,7 @@ class RunParts:
     filters: Filters
     grader: Grader | None
     fact_judge: FactJudge | None
+    forms: Forms
     labels: Labels | None
     fingerprint: Mapping[str, Json]
 
@@ -128,6 +133,7 @@ def parts_of(job: Job) -> RunParts:
     except EngineError as error:
         raise ConfigError(str(error)) from error
     fact_judge = fact_judge_of(job.config, models)
+    forms = judged_forms(job.config, models)
     labels = labels_of(job.config, job.read_lake)
     fingerprint = fingerprint_of(
         job.config,
@@ -136,8 +142,10 @@ def parts_of(job: Job) -> RunParts:
         annotators_fingerprint(models, panels),
         completers_fingerprint(models, completers),
         reviewer_fingerprint(models, filters),
+        benchmarks_fingerprint(filters),
         grader_fingerprint(models, grader),
         facts_fingerprint(fact_judge),
+        scores_fingerprint(models, forms),
         reference_fingerprint(job.config),
         difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
@@ -155,6 +163,7 @@ def parts_of(job: Job) -> RunParts:
         filters=filters,
         grader=grader,
         fact_judge=fact_judge,
+        forms=forms,
         labels=labels,
         fingerprint=fingerprint,
     )
@@ -196,6 +205,7 @@ def opened(
                 completers=parts.completers,
                 grader=parts.grader,
                 fact_judge=parts.fact_judge,
+                forms=parts.forms,
                 labels=parts.labels,
                 filters=parts.filters,
                 parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),

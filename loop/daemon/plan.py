@@ -6,14 +6,16 @@ be. Nothing here reads a model or a file but the headers of the policy's weights
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ...configs.methods import PPOTraining, QuarkTraining
 from ...configs.schema import RunConfig
 from ...policies.trainers.preflight import model_bytes, training_bytes
 from ...policies.trainers.step_files import planned_steps
+from ...policies.trainers.step_policies import published_steps
 from ...policies.trainers.trainer_job import TrainJob
 from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
@@ -23,11 +25,14 @@ from ..data.prompt_rows import SPLITS
 from ..recipes.roles import needed_roles
 from ..run.models import is_endpoint, located
 from ..run.prices import Prices
+from ..stages.online_rl import ON_THE_WAY
 from .loop import PROMPTS_A_PART
 from .prompt_sample import PromptSample
 from .rehearsal import Rehearsal, RehearsedStage
 from .stand_ins import LETTERS_A_TOKEN, CallCosts, StageNotes
 
+STEP_STAGE = re.compile(r":step-([0-9]+):")
+"""What the labels of an exam's stages have in them that a policy on the way takes."""
 TRAININGS = ("train", "train_reward")
 """The stages that publish a model."""
 ROW_BYTES = 400
@@ -95,7 +100,11 @@ class PlannedDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen."""
+    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen.
+
+    `left_out` counts the `dropped` prompts by the rule that refuses them. `unpriced` are the models
+    elsewhere of which nobody said what they cost, `money_limit` is what the run may spend.
+    """
 
     recipe: str
     iterations: int
@@ -109,6 +118,20 @@ class Plan:
     exact: bool
     ends: str | None
     sections: tuple[PlanSection, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    unpriced: tuple[str, ...] = ()
+    money_limit: float | None = None
+
+    @property
+    def bills(self) -> dict[str, dict[str, float]]:
+        """What each model costs, by the verb that asks it; only what costs something."""
+        found: dict[str, dict[str, float]] = {}
+        for stage in self.stages:
+            if stage.money:
+                verbs = found.setdefault(stage.model, {})
+                verb = stage.stage.partition(":")[0]
+                verbs[verb] = verbs.get(verb, 0.0) + stage.money
+        return found
 
     @property
     def measured(self) -> bool:
@@ -134,7 +157,8 @@ class Plan:
 
     def as_json(self) -> dict[str, Json]:
         """Return the plan, for a JSON document and the journal."""
-        return {**asdict(self), "totals": self.totals, "measured": self.measured}
+        more = {"totals": self.totals, "measured": self.measured, "bills": self.bills}
+        return {**asdict(self), **more}
 
 
 def plan_of(
@@ -146,7 +170,7 @@ def plan_of(
     """Return the plan of the run that was rehearsed; `costs` are what calls cost before."""
     config, sample = rehearsal.config, rehearsal.sample
     scaling = _Scaling(config=config, prompts=len(prompts), costs=costs or {})
-    once = [scaling.stage(stage) for stage in rehearsal.stages]
+    once = list(_each_step(config, [scaling.stage(stage) for stage in rehearsal.stages]))
     stages = [*once]
     if rehearsal.ends is None:
         turned = [stage for stage in once if stage.iteration == 1]
@@ -166,7 +190,31 @@ def plan_of(
         exact=all(group.total == len(group.sample) for group in sample.groups.values()),
         ends=rehearsal.ends,
         sections=tuple(sections),
+        left_out=sample.left_out,
+        unpriced=tuple(_unpriced(rehearsal)),
+        money_limit=config.budget.money,
     )
+
+
+def _each_step(config: RunConfig, once: Sequence[PlannedStage]) -> Iterator[PlannedStage]:
+    """Give the stages with those of every policy that is published on the way.
+
+    A rehearsal has two steps, and publishes after the first one; the second is the last.
+    """
+    methods = {"ppo": config.training.ppo, "quark": config.training.quark}
+    trained = next((stage for stage in once if stage.stage in methods), None)
+    steps = 0 if trained is None else trained.steps
+    published = () if trained is None else published_steps(methods[trained.stage], steps)
+    for stage in once:
+        found = STEP_STAGE.search(stage.stage)
+        if stage.stage == ON_THE_WAY:
+            yield replace(stage, units=len(published))
+        elif found is None:
+            yield stage
+        else:
+            for step in published if found[1] == "1" else (steps,):
+                name = stage.stage.replace(found[0], f":step-{step}:", 1)
+                yield replace(stage, stage=name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +285,13 @@ def _online(config: RunConfig, notes: StageNotes) -> PPOTraining | QuarkTraining
     return methods.get(notes.stage)
 
 
+def _unpriced(rehearsal: Rehearsal) -> list[str]:
+    """Return the models elsewhere that are asked and have no price."""
+    prices = Prices.of(rehearsal.config)
+    asked = [a.served for stage in rehearsal.stages for a in stage.notes.asked.values()]
+    return sorted({served.name for served in asked if prices.is_missing(served)})
+
+
 def _roles(config: RunConfig) -> list[PlannedRole]:
     return [
         PlannedRole(
@@ -268,13 +323,16 @@ def _disk(
     """Return what a run keeps, and what its largest training needs at its peak."""
     letters = LETTERS_A_TOKEN * sum(stage.tokens for stage in stages)
     rows = sum(stage.calls + stage.scored + stage.rows for stage in stages)
-    trained = sum(stage.stage in TRAININGS for stage in stages)
+    between = sum(stage.units for stage in stages if stage.stage == ON_THE_WAY)
+    trained = sum(stage.stage in TRAININGS for stage in stages) + between
     models = training = 0
     if trained and not is_endpoint(config.policy.model):
         policy, fit = Path(located(config.policy.model)), fit_of(config.training)
         steps = max(stage.steps for stage in stages)
         value = policy if any(job.method == "ppo" for job in jobs) else None
         models = trained * model_bytes(fit, policy)
+        each = max((s.units for s in stages if s.stage == ON_THE_WAY), default=0)
         training = training_bytes(fit, policy, steps, value=value)
+        training += each * model_bytes(fit, policy)
     text = round(PACKED * letters)
     return PlannedDisk(rows=text + ROW_BYTES * rows, models=models, training=training)

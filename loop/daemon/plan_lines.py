@@ -48,7 +48,8 @@ def total_lines(plan: Plan) -> list[str]:
     about = f"about {short(drawn)}" if plan.measured else f"at most {short(drawn)}"
     bound = f" (at most {short(most)})" if plan.measured else ""
     money = plan.total("money")
-    told = f", money {money:,.2f}" if money else ""
+    sure = "about" if plan.measured else "at most"
+    told = f", money {sure} {money:,.2f}" if money else ""
     disk = plan.disk
     kept = f"{_bytes(disk.rows)} of rows, {_bytes(disk.models)} of models"
     hours = plan.hours
@@ -56,9 +57,24 @@ def total_lines(plan: Plan) -> list[str]:
     return [
         f"total: {calls:,.0f} calls, {judged:,.0f} of them to judges{told}",
         f"  tokens: about {short(asked)} of prompts, {about} of answers{bound}",
+        *map(_cut, _money(plan, money)),
         f"  disk: about {kept}; {_bytes(disk.training)} more while it trains",
         f"  {time if hours is None else f'hours: about {hours:.1f}, as such stages took before'}",
     ]
+
+
+def _money(plan: Plan, money: float) -> Iterator[str]:
+    """Give what each model costs and for what, what has no price, and whether the budget holds."""
+    for model, verbs in plan.bills.items():
+        named = model if len(model) <= NAMED else f"…{model[1 - NAMED :]}"
+        each = ", ".join(f"{verb} {cost:,.2f}" for verb, cost in verbs.items())
+        yield f"  money: {named} {sum(verbs.values()):,.2f} ({each})"
+    if plan.unpriced:
+        yield f"  money: no price is known of {', '.join(plan.unpriced)} (prices.models)"
+    limit = plan.money_limit
+    if limit is not None and money > limit:
+        share = f"{limit / money:.0%} of it" if plan.measured else "less than it may cost"
+        yield f"  budget.money: {limit:,.2f} is {share}: the run stops there, and can be resumed"
 
 
 def short(number: float) -> str:
@@ -100,6 +116,9 @@ def _prompts(plan: Plan) -> Iterator[str]:
     apart = f" ({_counted(named)})" if named else ""
     told = f"{shared:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
     yield _cut(f"  an iteration takes {told}")
+    trained = sum(plan.prompts.get(TRAIN, {}).values())
+    for rule, count in sorted(plan.left_out.items()):
+        yield _cut(f"  left out: {count:,} of {trained:,} ({count / trained:.2%}): {rule}")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -154,7 +154,8 @@ def kept_plan(journal: Reader) -> Plan | None:
 
 
 def _read(found: Mapping[str, Any]) -> Plan:
-    own: dict[str, Any] = {field.name: found[field.name] for field in fields(Plan)}
+    known = (field.name for field in fields(Plan))
+    own: dict[str, Any] = {name: found[name] for name in known if name in found}
     own["roles"] = tuple(_role(role) for role in own["roles"])
     own["stages"] = tuple(PlannedStage(**stage) for stage in own["stages"])
     own["disk"] = PlannedDisk(**own["disk"])

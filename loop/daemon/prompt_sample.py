@@ -6,6 +6,7 @@ that what they cost times their share is about what all of them cost. A small ru
 it is.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from ...configs.schema import PartsConfig, RunConfig
 from ...stores.records import Prompt
 from ..data.prompt_rules import Rules
-from ..data.receipts import keeps
+from ..data.receipts import KEPT, keeps
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
 from ..recipes import variant_of
 from ..recipes.missing_needs import parts_used
@@ -53,8 +54,8 @@ class PromptGroup:
 class PromptSample:
     """The groups of a run's prompts; `chunk` is how many of the sample a unit works on.
 
-    `train` counts the prompts that may be trained on, before any filter, `suitable` those that no
-    rule refuses. `parts_of` names the groups that each part of the prompts is made of.
+    `train` counts the prompts that may be trained on, before any filter, `left_out` those that a
+    rule refuses, by the rule. `parts_of` names the groups that each part of the prompts is made of.
     """
 
     groups: Mapping[str, PromptGroup]
@@ -62,7 +63,12 @@ class PromptSample:
     parts_of: Mapping[str, tuple[str, ...]]
     chunk: int
     train: int
-    suitable: int
+    left_out: Mapping[str, int]
+
+    @property
+    def suitable(self) -> int:
+        """How many prompts no rule refuses."""
+        return self.train - sum(self.left_out.values())
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -117,7 +123,8 @@ def joined(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
 def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
     """Return a sample of a run's prompts, the same for the same run."""
     train = ordered(prompts, "train", config.seed)
-    kept = _by_rules(config, train)
+    fates = _fates(config, train, prompts)
+    kept = [prompt for prompt, fate in zip(train, fates, strict=True) if keeps(fate)]
     share = Suitable(prompts=kept).share(1, config.prompts.per_iteration) if kept else []
     used = parts_used(variant_of(config.recipe.name).recipe, config)
     sizes = laid_out(config.prompts.parts, used)
@@ -141,7 +148,7 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
         parts_of=parts_of,
         chunk=config.prompts.chunk if whole else min(config.prompts.chunk, GROUP // CHUNKS),
         train=len(train),
-        suitable=len(kept),
+        left_out=Counter(fate for fate in fates if not keeps(fate)),
     )
 
 
@@ -149,7 +156,7 @@ def _grouped(
     share: list[Prompt], sizes: PartsConfig
 ) -> tuple[dict[str, list[Prompt]], dict[str, tuple[str, ...]]]:
     """Return groups of an iteration's prompts without overlap, and which of them are in a part."""
-    if sizes.layout != "same":
+    if sizes.layout != "same" or any(prompt.part is not None for prompt in share):
         parts = {part: list(part_of(share, part, sizes)) for part in PARTS}
         return parts, {part: (part,) for part in PARTS}
     ends = {part: len(part_of(share, part, sizes)) for part in PARTS}
@@ -174,8 +181,7 @@ def _kind(prompt: Prompt) -> tuple[str, int]:
     return prompt.task, sum(len(message.content) for message in prompt.messages)
 
 
-def _by_rules(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+def _fates(config: RunConfig, train: Sequence[Prompt], prompts: Sequence[Prompt]) -> Sequence[str]:
+    """Return what the rules say of each prompt to train on."""
     rules = Rules.from_config(config.prompts.rules)
-    if not rules.on:
-        return list(prompts)
-    return [p for p, fate in zip(prompts, rules.fates(prompts), strict=True) if keeps(fate)]
+    return rules.fates(train, prompts) if rules.on else [KEPT] * len(train)

@@ -43,6 +43,7 @@ from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
 from ..run.run_fact_judge import fact_judge_of
+from ..run.run_forms import forms_of
 from ..run.run_grader import grader_of
 from ..run.stage import Stage
 from ..run.stage_places import MAIN_THREAD, Places
@@ -75,7 +76,7 @@ FEW = 20
 EXCERPT = 200
 BEFORE_SHARES = frozenset({"review", "filter"})
 """Verbs that decide about prompts before any iteration takes its share of them."""
-MEASURING = frozenset({"measure", "assess", "check_drafts", "probe"})
+MEASURING = frozenset({"measure", "assess", "measure_scores", "check_drafts", "probe"})
 """Verbs whose rows no other one reads."""
 MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
 """A folder in memory, where a machine has one: nothing of a rehearsal need survive a power cut."""
@@ -273,6 +274,10 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     assessment = config.assessment.model_copy(update={"probes": None})
     margin = None if prompts.variance.margin is None else 0.0
     few = {"max_steps": STEPS}
+    ppo, quark = (
+        settings.model_copy(update=few | ({"publish_every": 1} if settings.publish_every else {}))
+        for settings in (training.ppo, training.quark)
+    )
     return config.model_copy(
         update={
             "iterations": min(config.iterations, ITERATIONS),
@@ -294,8 +299,8 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
                 update={
                     "min_pairs": 1,
                     "next_token": training.next_token.model_copy(update={"weight": 0.0}),
-                    "ppo": training.ppo.model_copy(update=few),
-                    "quark": training.quark.model_copy(update=few),
+                    "ppo": ppo,
+                    "quark": quark,
                 }
             ),
         }
@@ -341,6 +346,7 @@ def _opened(
                 grader=grader_of(config),
                 filters=Filters.from_config(config),
                 fact_judge=fact_judge_of(config, models),
+                forms=forms_of(config),
                 labels=None if labels is None else labels.first(FEW),
                 trainer=StandInTrainer(notes=notes),
                 notes=notes,

@@ -114,7 +114,7 @@ def model_folder(lake: Path, role: str, place: str | None) -> str | None:
         checkpoint = model_of(run, called.which)
         folder = verified_model(run, checkpoint).absolute()
         control = control_of(configuration(run), checkpoint)
-    say(f"--{role} {place} is M_{checkpoint.iteration}, in {folder}, every byte compared")
+    say(f"--{role} {place} is {checkpoint.name}, in {folder}, every byte compared")
     if control:
         say(f"--{role} {place} learned to answer behind {control!r}, which is left out here")
     return str(folder)

@@ -40,7 +40,7 @@ def serve_model(
     folder = verified_model(run, checkpoint)
     check_folder(folder)
     engine = configuration(run).policy.engine
-    name = f"{run.folder.name}/M_{checkpoint.iteration}"
+    name = f"{run.folder.name}/{checkpoint.name}"
     say(f"starting vLLM's server of {name}, which takes a while; Ctrl-C ends it")
     with _told_to_end():
         server = ModelServer(str(folder), engine, name=name, host=host, port=port)

@@ -35,6 +35,7 @@ from ...policies.engines.engine import (
 )
 from ...policies.engines.token_count import TURN_TOKENS, TokenCount
 from ...policies.trainers.step_files import StepRows, planned_steps, write_step
+from ...policies.trainers.step_policies import published_steps, seal_policy, step_job
 from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
 from ...stores.durable import make_folder, write_file
 from ...stores.records import Message, Prompt
@@ -308,6 +309,12 @@ class StandInTrainer:
         model = make_folder(job.folder("model"))
         write_file(model / "config.json", f'{{"stands_in_for": "{job.output.name}"}}'.encode())
         write_canary(job.output, ())
+        for step in published_steps(job.settings, steps):
+            part = step_job(job, step)
+            between = make_folder(part.folder("model"))
+            write_file(between / "config.json", f'{{"stands_in_for": "{step}"}}'.encode())
+            write_canary(part.output, ())
+            seal_policy(part)
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
 
 
@@ -323,9 +330,11 @@ def _first(job: TrainJob) -> Mapping[str, Any] | None:
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:
     """Return a training's steps; leave those of an online method, which are read, empty."""
-    if on_progress is None or not isinstance(job.settings, PPOTraining | QuarkTraining):
+    if not isinstance(job.settings, PPOTraining | QuarkTraining):
         return 1
     steps = planned_steps(rows, job.settings)
+    if on_progress is None:
+        return steps
     for step in range(1, steps + 1):
         write_step(job.output, step, NOTHING)
         on_progress(TrainerProgress(step=step, max_steps=steps, loss=0.0, metrics={}))

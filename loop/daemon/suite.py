@@ -1,11 +1,12 @@
 """Several variants from the same start, so that they can be compared.
 
-Of each seed the supervised model comes first, if it is asked for: it is M_0 of all others. Then the
-preferences and the reward model, once: the others fork that run, and so take over every unit that
-they share with it. What is measured, and by whom, is the same for all.
+An arm is a recipe with settings of its own. Of each seed the supervised model comes first, if it is
+asked for: it is M_0 of all others. Then, of methods that learn from comparisons, the preferences
+and the reward model, once. The others fork that run, or else the first, and so take over every unit
+that they share with it. What is measured, and by whom, is the same for all.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
-from ...stores.lake import run_folder
-from ..evaluation.watch_policy import AlarmStopError
+from ...stores.lake import CHECKPOINTS, run_folder
+from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, variant_of
-from ..run.outcomes import NothingToTrainOn, Regressed
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_at
 from .job import Job
 
@@ -30,29 +31,53 @@ SHARED = ("annotation.", "assessment.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A recipe by its name, with settings of its own; `fork` names the arm whose units it takes.
+
+    `fork` is the first arm where it is empty.
+    """
+
+    name: str
+    recipe: str
+    settings: tuple[str, ...] = ()
+    fork: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Which variants to run with which seeds; `overrides` are the user's."""
+    """Which arms to run with which seeds; `overrides` are the user's."""
 
     config: ConfigSource | None
-    variants: tuple[str, ...]
+    arms: tuple[Arm, ...]
     seeds: tuple[int, ...]
     lake: Path
     prefix: str
     overrides: tuple[str | Override, ...]
     env: Mapping[str, str]
 
-    def name(self, variant: str, seed: int) -> str:
-        """Return the name of the run of a variant under a seed."""
-        return f"{self.prefix}-{short_name(variant)}-{seed}"
+    def name(self, arm: str, seed: int) -> str:
+        """Return the name of the run of an arm under a seed."""
+        return f"{self.prefix}-{arm}-{seed}"
 
     @property
     def names(self) -> list[str]:
         """The names of all runs that are compared, seed by seed."""
-        return [self.name(variant, seed) for seed in self.seeds for variant in self.variants]
+        return [self.name(arm.name, seed) for seed in self.seeds for arm in self.arms]
+
+    @property
+    def methods(self) -> dict[str, str]:
+        """What runs are compared as that are not called by their recipe alone."""
+        own = [arm.name for arm in self.arms if arm.name != short_name(arm.recipe)]
+        return {self.name(name, seed): name for seed in self.seeds for name in own}
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether one arm makes what others begin with, and no prompt may serve both."""
+        return any(arm.recipe in (SUPERVISED, REWARD) for arm in self.arms)
 
 
-def chosen_variants(text: str) -> tuple[str, ...]:
-    """Return the variants of a list with commas, in the order in which they run.
+def chosen_variants(text: str) -> tuple[Arm, ...]:
+    """Return the variants of a list with commas as arms, in the order in which they run.
 
     Raises:
         ConfigError: for a name that is none.
@@ -68,18 +93,24 @@ def chosen_variants(text: str) -> tuple[str, ...]:
         )
     for name in named:
         variant_of(name)
+    return in_order(named)
+
+
+def in_order(variants: Iterable[str]) -> tuple[Arm, ...]:
+    """Return variants as arms: the supervised model first, then the reward model of all others."""
+    named = list(dict.fromkeys(variants))
     first = [SUPERVISED] if SUPERVISED in named else []
-    rest = [name for name in dict.fromkeys(named) if name not in (SUPERVISED, REWARD)]
-    return (*first, REWARD, *rest)
+    rest = [name for name in named if name not in (SUPERVISED, REWARD)]
+    return tuple(Arm(name=short_name(name), recipe=name) for name in (*first, REWARD, *rest))
 
 
 def run_suite(
     suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> dict[str, str]:
-    """Run every variant under every seed, or let it go on; return why one made nothing, by run.
+    """Run every arm under every seed, or let it go on; return why one made nothing, by run.
 
     `turn` works on a job to its end; what it raises ends the suite, which the same call continues.
-    A variant that has nothing to train on, or stops since its policy got worse, does not keep the
+    An arm that has nothing to train on, or stops since its policy got worse, does not keep the
     others from running.
     """
     empty = dict[str, str]()
@@ -100,29 +131,32 @@ def run_suite(
 def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
     """Give the jobs of a seed; each is made when those that it builds on have ended."""
     shared = list[Override]()
-    fork: str | None = None
-    for variant in suite.variants:
-        config = _config(suite, variant, seed, shared)
-        name = suite.name(variant, seed)
+    first: str | None = None
+    for arm in suite.arms:
+        config = _config(suite, arm, seed, shared)
+        name = suite.name(arm.name, seed)
         begun = (run_folder(suite.lake, name) / JOURNAL).exists()
+        fork = suite.name(arm.fork, seed) if arm.fork else first
         yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else fork)
         if not shared:
             shared = _measured_alike(config)
-        if variant == SUPERVISED:
-            shared.append(_override("policy.model", _made(suite.lake, name, "checkpoints")))
-        if variant == REWARD:
-            shared.append(_override("reward.model", _made(suite.lake, name, "reward_models")))
-            fork = name
+        if arm.recipe == SUPERVISED:
+            shared.append(_override("policy.model", made_model(suite.lake, name, "checkpoints")))
+            continue
+        if arm.recipe == REWARD:
+            shared.append(_override("reward.model", made_model(suite.lake, name, "reward_models")))
+        first = first or name
 
 
-def _config(suite: Suite, variant: str, seed: int, shared: Sequence[Override]) -> RunConfig:
-    # What one variant makes is another's start: each prompt serves the same purpose in all of them.
-    own = [_override("seed", seed), _override("prompts.parts.layout", "disjoint"), *shared]
-    if variant in (SUPERVISED, REWARD):
+def _config(suite: Suite, arm: Arm, seed: int, shared: Sequence[Override]) -> RunConfig:
+    own = [_override("seed", seed), *shared]
+    if suite.is_chained:  # Each prompt serves the same purpose in all arms.
+        own.append(_override("prompts.parts.layout", "disjoint"))
+    if arm.recipe in (SUPERVISED, REWARD):
         own.append(_override("iterations", 1))
         # A setting for the others that these two, which optimise no policy by a reward, refuse.
         own.append(_override("prompts.variance.margin", None))
-    return load_config(suite.config, variant, [*suite.overrides, *own], suite.env)
+    return load_config(suite.config, arm.recipe, [*suite.overrides, *arm.settings, *own], suite.env)
 
 
 def _measured_alike(config: RunConfig) -> list[Override]:
@@ -130,12 +164,16 @@ def _measured_alike(config: RunConfig) -> list[Override]:
     return [_override(path, resolved_at(config, path)) for path in paths]
 
 
-def _made(lake: Path, name: str, table: str) -> str:
-    """Return the folder of the model that a run has made last."""
+def made_model(lake: Path, name: str, table: str) -> str:
+    """Return the folder of the model that a run has made last; `table` is that of its kind."""
     run = open_run(lake, name)
-    paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
+    if table == CHECKPOINTS:
+        path = checkpoints(run)[-1].path
+    else:
+        paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
+        path = str(paths["path"][-1])
     run.close()
-    return str((run.folder / str(paths["path"][-1])).resolve())
+    return str((run.folder / path).resolve())
 
 
 def _override(path: str, value: object) -> Override:

@@ -1,34 +1,123 @@
-"""The job of training a new run's policy from a derived table of another."""
+"""The job of training a new run's policy, or a reward model, from rows of another run.
+
+Of a run with a loop it is one of its derived tables, and the new run goes on as the run would have.
+An imported run has neither a policy nor a configuration: both are named, and what trains are its
+own comparisons, or a derived table, by the recipe for people's labels.
+"""
 
 import json
 import os
 from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...configs.load import stored_config
-from ..lake.imports import require_loop
+from ...configs.load import Override, stored_config
+from ...configs.schema import ConfigError
+from ...stores.journal_reader import Reader
+from ...stores.lake import RunReader
+from ..lake.imports import IMPORTED, require_loop
 from ..lake.query.runs import open_run
+from ..run.labels import OF_RUN
 from .derived_run import given_by
 from .job import Job
 from .own_files import require_own_files
+from .run_request import RunOptions
+
+TRAIN = "lpfloop train"
 
 
-def training_job(
-    lake: Path, name: str, pairs: str, *, child: str | None = None, iteration: int | None = None
-) -> Job:
-    """Return the job that trains from the derived table `pairs` of a run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRequest:
+    """What to train: the rows, what they train, and what is said of the new run.
+
+    `derived` names a derived table, of which the rows of one `iteration` are taken; `reward` is to
+    train a reward model; `name` is that of the new run. Only an imported run takes all `options`.
+    """
+
+    derived: str | None = None
+    iteration: int | None = None
+    reward: bool = False
+    name: str | None = None
+    options: RunOptions = field(default_factory=RunOptions)
+
+    @property
+    def method(self) -> str:
+        """The recipe that learns from people's labels."""
+        return "reward-model" if self.reward else "dpo"
+
+
+def training_job(lake: Path, name: str, wanted: TrainingRequest) -> Job:
+    """Return the job that trains from rows of a run.
 
     Raises:
-        ConfigError: if the run has no loop, or a file of the user's is not as it was.
+        ConfigError: for options that the run does not take, or lacks, or a file of the user's that
+            is not as it was.
         DerivedError: if the table is not there, or nothing can be trained from it.
         NothingToTrainOn: if it has fewer rows than `training.min_pairs`.
         DamagedError: if it was altered.
     """
     with closing(open_run(lake, name)) as run:
-        require_loop(run.journal)
-        require_own_files(run.journal)
-        stored = json.loads(run.journal.meta("config") or "{}")
-        config = stored_config(stored, (), os.environ)
-        given = given_by(run, pairs, iteration, config)
+        if run.journal.meta(IMPORTED) is not None:
+            return _from_labels(lake, name, wanted)
+        return _from_loop(run, lake, wanted)
+
+
+def _from_labels(lake: Path, name: str, wanted: TrainingRequest) -> Job:
+    """Return the job of a run that learns from the comparisons of an imported one."""
+    options = wanted.options
+    if options.policy is None:
+        raise ConfigError(
+            f"run {name} was imported and has no policy to train: name one with --policy FOLDER"
+        )
+    if wanted.iteration is not None:
+        raise ConfigError(f"--iteration: run {name} was imported, and all of its rows are taken")
+    table = "" if wanted.derived is None else f"/{wanted.derived}"
+    said = (
+        ("iterations", 1),
+        ("annotation.source", [f"{OF_RUN}{name}{table}"]),
+        # The presets of the methods measure by annotators, of which nothing is said here.
+        ("assessment.reference", None),
+    )
+    first = [Override(source=TRAIN, path=path, value=value) for path, value in said]
+    asked = replace(options, variant=wanted.method, settings=(*first, *options.settings))
+    config = asked.in_lake(lake).resolved()
+    default = f"{name}-{wanted.derived or wanted.method}"
+    return Job(config=config, lake=lake, name=wanted.name or default)
+
+
+def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
+    """Return the job of a child that is given a derived table of a run."""
+    name, options = run.folder.name, wanted.options
+    require_loop(run.journal)
+    require_own_files(run.journal)
+    if wanted.derived is None:
+        raise ConfigError(
+            f"run {name} has a loop: name the table to train on with --derived (`lpfloop lake "
+            f"derived {name}` lists them, `lpfloop rederive {name} --rule RULE` makes one)"
+        )
+    _refuse_foreign(name, options)
+    config = stored_config(_stored(run.journal), options.overrides, os.environ)
+    given = given_by(run, wanted.derived, wanted.iteration, config, reward=wanted.reward)
     config = config.model_copy(update={"iterations": given.iteration})
-    return Job(config=config, lake=lake, name=child or f"{name}-{pairs}", fork=name, given=given)
+    child = wanted.name or f"{name}-{wanted.derived}{'-reward' if wanted.reward else ''}"
+    return Job(config=config, lake=lake, name=child, fork=name, given=given)
+
+
+def _refuse_foreign(name: str, options: RunOptions) -> None:
+    """Refuse what a run with a loop says itself."""
+    own = {
+        "--config": options.config,
+        "--policy": options.policy,
+        "--prompts": options.prompts,
+        "--seed": options.seed,
+    }
+    for option, value in own.items():
+        if value is not None:
+            raise ConfigError(
+                f"{option}: run {name} has its own, with which the new run begins; leave it out"
+            )
+
+
+def _stored(journal: Reader) -> dict[str, object]:
+    found: dict[str, object] = json.loads(journal.meta("config") or "{}")
+    return found

@@ -57,7 +57,7 @@ def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame
     of_own = [
         frame.with_columns(text=pl.coalesce("own", "text")).drop("own") for frame in (known, tested)
     ]
-    long = _is_long("text")
+    long = is_long("text")
     found = [
         _shared(of_own[0], of_own[1].filter(long), LONG_GRAM, "own"),
         # In a text with fewer words than n all of them are one n-gram.
@@ -86,7 +86,7 @@ def _with_own_words(texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_length(known: pl.DataFrame, tested: pl.DataFrame, near: Near) -> pl.DataFrame:
-    long = _is_long("text")
+    long = is_long("text")
     return pl.concat(
         [
             _shared(known, tested.filter(long), LONG_GRAM, near),
@@ -95,7 +95,8 @@ def _by_length(known: pl.DataFrame, tested: pl.DataFrame, near: Near) -> pl.Data
     )
 
 
-def _is_long(text: str) -> pl.Expr:
+def is_long(text: str) -> pl.Expr:
+    """Whether a text has words for two n-grams of the longer kind."""
     return pl.col(text).str.to_lowercase().str.extract_all(WORD).list.len() >= 2 * LONG_GRAM
 
 

@@ -80,7 +80,7 @@ def _reply(grade: Grade, grader: Grader) -> str:
     """Return the judge's reply; of a grade that was published, one in the form asked for."""
     if grade.attempts or grade.rating is None:
         return without_mark(grade.text)
-    scale, critique = SCALES[grade.aspect], grade.rationale.strip()
+    scale, critique = SCALES["overall"], grade.rationale.strip()
     before, below = written_score(grader.score_form, grade.rating, scale, critique)
     return f"{before}\n\n{below}".strip()
 

@@ -117,10 +117,18 @@ def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def judge(
-    candidates: pl.DataFrame, rewards: pl.DataFrame, said: pl.DataFrame | None = None
+    candidates: pl.DataFrame,
+    rewards: pl.DataFrame,
+    said: pl.DataFrame | None = None,
+    *,
+    cut: bool = False,
 ) -> pl.DataFrame:
-    """Add to each candidate its reward and the columns of `verdicts`."""
-    whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
+    """Add to each candidate its reward and the columns of `verdicts`.
+
+    With `cut` one that was cut off is as usable as a whole one.
+    """
+    ends = ["stop", "length"] if cut else ["stop"]
+    whole = pl.col("finish_reason").is_in(ends) & pl.col("text").str.contains(VISIBLE)
     scores = rewards.select("candidate_id", reward="score")
     if said is None:
         # Not at import: a process that has started Polars' threads must not be forked.

@@ -10,13 +10,13 @@ a user says of rows that are in none of these forms.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from ...configs.schema import ConfigError
 from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
-from ...stores.records import Check, Message, Prompt, Split
+from ...stores.records import Check, Message, Prompt, PromptPart, Split
 from .conversations import TURNS, Turns, asked
 from .file_row import Row
 from .ifeval_fields import listed_checks
@@ -28,6 +28,8 @@ CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
 """The fields with the answers that a data set lists, as TruthfulQA and UltraFeedback do."""
 NO_ANSWER = "None"
 """What UltraFeedback lists if there is none."""
+OUTSIDE: Mapping[str, Split] = {"val": "dev", "eval": "held-out"}
+"""The parts of published data that are not trained on, and the splits that they are here."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
 TEXT_FIELDS = (
     "messages",
@@ -109,13 +111,14 @@ def to_prompt(
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
-        split=_split(row) or split,
+        split=_split_of_part(row) or _split(row) or split,
         messages=messages,
         reference=reference,
         checks=checks,
         source=_source(row) or source,
         family=optional_text(row, "family"),
         cluster=identity_field(row, "cluster"),
+        part=_part(row),
         correct_answers=right,
         incorrect_answers=wrong,
     )
@@ -195,6 +198,28 @@ def _split(row: Row) -> Split | None:
             return split
     named = f"{', '.join(SPLITS[:-1])} or {SPLITS[-1]}"
     raise RowError(f"'split' must be {named}, but is {json.dumps(value)[:60]}")
+
+
+def _part(row: Row) -> PromptPart | None:
+    """Return which part a row serves in training, if it names one."""
+    value = row.get("part")
+    if value is None or (isinstance(value, str) and value in OUTSIDE):
+        return None
+    for part in get_args(PromptPart):
+        if value == part:
+            return part
+    named = ", ".join((*get_args(PromptPart), *OUTSIDE))
+    raise RowError(f"'part' must be one of {named}, but is {json.dumps(value)[:60]}")
+
+
+def _split_of_part(row: Row) -> Split | None:
+    """Return the split of a part that is not trained on; the row may not name another one."""
+    value = row.get("part")
+    split = OUTSIDE.get(value) if isinstance(value, str) else None
+    own = _split(row)
+    if split is not None and own not in (None, split):
+        raise RowError(f"'part' is {value}, which is the split {split}, but 'split' is {own}")
+    return split
 
 
 def _source(row: Row) -> str | None:

@@ -19,7 +19,7 @@ from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
 from .prompt_rows import AS_IT_IS, SPLITS, NoPromptError, RowShape, content_id, to_prompt
 from .row_notes import RowNotes
-from .splits import DEV, HELD_OUT, split_prompts
+from .splits import DEV, HELD_OUT, TRAIN, split_prompts
 
 if TYPE_CHECKING:
     from ..tiny.nouns import TinyPrompt
@@ -199,6 +199,7 @@ def _of_files(
     apart = {split for split, _, _ in files}
     shares = {split: share for split, share in shares.items() if split not in apart}
     found = split_prompts(source.prompts, shares, seed)
+    _require_parts(source)
     known = [source]
     for split, exam, place in files:
         own = FileOfPrompts.read(config, Path(place), notes)
@@ -254,6 +255,19 @@ class FileOfPrompts:
     def prompts(self) -> list[Prompt]:
         """The prompts in the file's order."""
         return [prompt for _, prompt in self.placed]
+
+
+def _require_parts(source: FileOfPrompts) -> None:
+    """Raise InputError if some rows to train on name the part that they serve, and some do not."""
+    places: dict[bool, str] = {}
+    for place, prompt in source.placed:
+        if prompt.split == TRAIN:
+            places.setdefault(prompt.part is not None, place)
+    if len(places) > 1:
+        raise InputError(
+            f"{source.path}, {places[False]}: has no 'part', and {places[True]} has one; all rows "
+            "to train on name theirs, or none does"
+        )
 
 
 def _require_apart(own: FileOfPrompts, split: Split, other: FileOfPrompts) -> None:

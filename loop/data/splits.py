@@ -3,21 +3,20 @@
 A run trains on some prompts, decides by others, and is tested on the held-out ones; they share
 neither a text nor a cluster. AlpacaFarm splits what an iteration trains on once more (Section 4.1):
 some for fine-tuning, some for preferences, some that only a policy sees. The parts share no prompt,
-unless the layout is `same`.
+unless the layout is `same`. Where a file says which part its prompts serve, nothing is cut.
 """
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from ...configs.schema import PartsConfig
 from ...stores.keys import SEED_BITS, derive_seed
-from ...stores.records import Prompt, Split
+from ...stores.records import Prompt, PromptPart, Split
 from .prompt_rows import as_json
 
-Part = Literal["sft", "preference", "unlabeled"]
 TRAIN: Final = "train"
 DEV: Final = "dev"
 HELD_OUT: Final = "held-out"
@@ -33,7 +32,7 @@ UNTRAINED: Mapping[str, str] = {DEV: "dev", HELD_OUT: "held_out"}
 """What receipts say of rows that are not trained on for their prompt's split."""
 
 SEED_RANGE = 2**SEED_BITS
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[PromptPart, ...] = get_args(PromptPart)
 
 
 def exam_benchmark(exam: str | None) -> str:
@@ -104,12 +103,14 @@ def _sides(places: Sequence[float], shares: Mapping[Split, float]) -> dict[float
     return found
 
 
-def part_of(prompts: Sequence[Prompt], part: Part, sizes: PartsConfig) -> Sequence[Prompt]:
+def part_of(prompts: Sequence[Prompt], part: PromptPart, sizes: PartsConfig) -> Sequence[Prompt]:
     """Return a part of the prompts, whose order is already random.
 
-    With fewer prompts than the sizes ask for, all parts shrink in proportion; in the layout `same`
-    each takes what there is.
+    Where they name their parts, it is those that name it, however many. With fewer prompts than the
+    sizes ask for, all parts shrink in proportion; in the layout `same` each takes what there is.
     """
+    if any(prompt.part is not None for prompt in prompts):
+        return [prompt for prompt in prompts if prompt.part == part]
     wanted = [size_of(sizes, each) for each in PARTS]
     if sizes.layout == "same":
         return prompts[: wanted[PARTS.index(part)]]
@@ -120,7 +121,7 @@ def part_of(prompts: Sequence[Prompt], part: Part, sizes: PartsConfig) -> Sequen
     return prompts[cuts[place] : cuts[place + 1]]
 
 
-def size_of(sizes: PartsConfig, part: Part) -> int:
+def size_of(sizes: PartsConfig, part: PromptPart) -> int:
     """Return how many prompts a part should have."""
     return {"sft": sizes.sft, "preference": sizes.preference, "unlabeled": sizes.unlabeled}[part]
 

@@ -72,7 +72,9 @@ class Made(NamedTuple):
 
 def unrated(candidates: pl.DataFrame) -> pl.DataFrame:
     """Return candidates with the columns of rows, ratings and reward left empty."""
+    cut = pl.when(pl.col("finish_reason") != "stop").then(pl.lit(value=True))
     return candidates.select(
+        cut.cast(pl.Boolean).alias("cut"),
         "prompt_id",
         "candidate_id",
         "text",
@@ -86,20 +88,24 @@ def pair_rows(
 ) -> pl.DataFrame:
     """Return the rows of pairs from aligned chosen and rejected candidates.
 
-    Both sides have the columns `prompt_id`, `candidate_id`, `text`, `ratings` and `reward`.
+    Both sides have the columns `prompt_id`, `candidate_id`, `text`, `ratings` and `reward`; without
+    `cut`, no answer was cut off.
     """
+    chosen, rejected = _with_cut(chosen), _with_cut(rejected)
     told = chosen.select(
         "prompt_id",
         chosen_id="candidate_id",
         chosen_ratings="ratings",
         chosen_reward="reward",
         chosen=_assistant(),
+        chosen_cut="cut",
     )
     against = rejected.select(
         rejected_id="candidate_id",
         rejected_ratings="ratings",
         rejected_reward="reward",
         rejected=_assistant(),
+        rejected_cut="cut",
     )
     rows = pl.concat([told, against], how="horizontal")
     ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), by)
@@ -167,6 +173,11 @@ def yield_rows(
         .select("prompt_id", outcome=outcome, made="made")
         .with_columns(iteration=pl.lit(by.iteration), rule=pl.lit(by.rule))
     )
+
+
+def _with_cut(side: pl.DataFrame) -> pl.DataFrame:
+    missing = "cut" not in side.columns
+    return side.with_columns(cut=pl.lit(None, pl.Boolean)) if missing else side
 
 
 def _assistant() -> pl.Expr:

@@ -48,5 +48,5 @@ def majority(preferences: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(SECOND))
         .otherwise(pl.lit("tie")),
     )
-    renamed = decided.rename({"_one": "first_id", "_other": "second_id"})
-    return renamed.select(preferences.columns)
+    named = decided.with_columns(first_id="_one", second_id="_other")
+    return named.select(preferences.columns)

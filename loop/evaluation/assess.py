@@ -7,36 +7,34 @@ fitted to all comparisons at once.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
 from ...configs.exam_names import of_exam
-from ...configs.likely_names import listed
 from ...configs.load import semantic
-from ...configs.schema import ConfigError, RunConfig
-from ...critics.sentence_match import is_matchable
-from ...critics.verify import SENTENCE_MATCH, is_factual
+from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Evaluation, Preference, Prompt, Reward, Score
+from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.files import file_digest
 from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
+from ..data.step_names import step_benchmark, step_params
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
-from ..run.models import is_endpoint
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import DIFFICULTY, require_difficulties
+from .instruction_difficulty import DIFFICULTY
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
+from .measure_scores import measure_scores
 from .metrics import (
     Clusters,
     MeasuredAnswers,
@@ -45,7 +43,7 @@ from .metrics import (
     prompt_scores,
     summarise,
 )
-from .reference_outputs import reference_outputs, require_outputs
+from .reference_outputs import has_outputs, reference_outputs
 
 MEASURE, ASSESS = Verb("measure"), Verb("assess", semantics=3)
 REWARD, TRUE_SCORE = "reward", "true_score"
@@ -58,11 +56,15 @@ Oracle = Callable[[str, str], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
-    """The prompts, the label of their set, and the benchmark of the results."""
+    """The prompts, the label of their set, and the benchmark of the results.
+
+    `step` is that of the training after which a policy takes it that was published on the way.
+    """
 
     prompts: Prompts
     name: str
     benchmark: str
+    step: int | None = None
 
     @property
     def held_out(self) -> bool:
@@ -96,78 +98,6 @@ class Said:
         return [rows for rows in every if rows is not None]
 
 
-def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
-    """Refuse an assessment that is not possible on these prompts.
-
-    Raises:
-        ConfigError: naming the setting.
-        InputError: if the file of reference outputs or of difficulties cannot be used.
-    """
-    wanted = config.assessment
-    _require_known_sets(config, held_out)
-    if wanted.reference is None and wanted.difficulty is not None:
-        raise ConfigError(
-            "assessment.difficulty is for the length-controlled win-rate, and there is none "
-            "without assessment.reference: set that, or leave it out"
-        )
-    for exam in sorted({prompt.exam or "" for prompt in held_out}):
-        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
-        if (reference := of_exam(wanted.reference, exam)) is not None:
-            require_outputs(reference, own)
-        if (difficulty := of_exam(wanted.difficulty, exam)) is not None:
-            require_difficulties(difficulty, own)
-    if wanted.oracle is not None:
-        _require_knowing(wanted.oracle, held_out)
-    if wanted.kl and is_endpoint(config.policy.model):
-        raise ConfigError(
-            "assessment.kl needs the probability of given answers, which an endpoint does not "
-            "return: leave it out, or name a folder in policy.model"
-        )
-
-
-def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
-    """Refuse a setting by sets of held-out prompts that are not those of the run."""
-    known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
-    wanted = config.assessment
-    for name, said in (("reference", wanted.reference), ("difficulty", wanted.difficulty)):
-        others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
-        if others:
-            there = f"names {listed(known)}" if known else "names no sets"
-            raise ConfigError(
-                f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
-            )
-        if isinstance(said, dict) and hasattr(config.recipe, "most"):
-            raise ConfigError(
-                f"assessment.{name} differs from set to set, but {config.recipe.name} compares its "
-                "best answers to all of them at once: give it one place"
-            )
-
-
-def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
-    """Refuse to judge facts by equal sentences where references are not the tiny world's.
-
-    Raises:
-        ConfigError: naming the setting, and the source of such prompts.
-    """
-    if config.facts.judge != SENTENCE_MATCH:
-        return
-    foreign = (p.source for p in prompts if is_factual(p) and not is_matchable(p))
-    if (source := next(foreign, None)) is not None:
-        raise ConfigError(
-            f"facts.judge={SENTENCE_MATCH} compares sentences with the tiny world's abstracts, and "
-            f"there are facts of {source!r}: set facts.judge to critic, nli or none"
-        )
-
-
-def _require_knowing(path: str, prompts: Sequence[Prompt]) -> None:
-    oracle = load_oracle(path)
-    try:
-        for prompt in prompts:
-            oracle(prompt.instruction, "")
-    except LookupError as error:
-        raise ConfigError(f"assessment.oracle {path!r} does not know a prompt: {error}") from error
-
-
 def load_oracle(path: str) -> Oracle:
     """Return the function at a dotted path such as `package.module:function`.
 
@@ -184,27 +114,32 @@ def load_oracle(path: str) -> Oracle:
     return cast("Oracle", found)
 
 
-def evaluate(it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT) -> None:
+def evaluate(
+    it: Iteration, prompts: Prompts, *, benchmark: str = HELD_OUT, step: int | None = None
+) -> None:
     """Draw the policy's answer to each prompt; measure verified scores, length and ratings.
 
-    `assessment` configures what else is measured.
+    `assessment` configures what else is measured. A policy that was published on the way to M_t is
+    told apart by its `step`.
     """
-    exam = Exam(prompts=prompts, name=benchmark, benchmark=benchmark)
+    own = step_benchmark(benchmark, step)
+    exam = Exam(prompts=prompts, name=benchmark, benchmark=own, step=step)
     drawn = _drawn(it, exam)
-    moved = divergence(it, prompts, benchmark) if it.run.config.assessment.kl else None
+    moved = divergence(it, prompts, own, step) if it.run.config.assessment.kl else None
     assess(it, drawn, exam, moved)
 
 
 def _drawn(it: Iteration, exam: Exam) -> Rows[Candidate]:
     """Draw the policy's answer to each prompt of an exam."""
     sampling = it.run.config.evaluation
-    params: Json = {"policy": it.policy.params, "sampling": semantic(sampling)}
-    return answers_of(it, exam.prompts, f"evaluate:{exam.name}", "greedy", sampling, params)
+    params = {"policy": it.policy.params, "sampling": semantic(sampling), **step_params(exam.step)}
+    return answers_of(it, exam.prompts, f"evaluate:{exam.benchmark}", "greedy", sampling, params)
 
 
 def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
     """Return M_0's answers: those of iteration 0, drawn now if the run did not begin there."""
-    return _drawn(replace(it, number=0, policy=it.run.models.initial), exam)
+    whole = replace(exam, benchmark=exam.name, step=None)
+    return _drawn(replace(it, number=0, policy=it.run.models.initial), whole)
 
 
 def assess(
@@ -213,6 +148,7 @@ def assess(
     """Assess answers, and return what was said of them; `moved` are their scores of KL to M_0."""
     _measure(it, answers, exam)
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
+    measure_scores(it, answers, exam.name, exam.benchmark, exam.clusters)
     said = _said(it, answers, exam, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if exam.held_out else None
@@ -282,7 +218,9 @@ def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
     reference = _reference(it, exam)
     if reference == INITIAL:
         return _answers_of_initial(it, exam)
-    if reference is not None and exam.held_out:
+    if reference is not None and (
+        exam.held_out or (exam.step is not None and has_outputs(reference, exam.prompts))
+    ):
         return reference_outputs(it.run, reference, exam.prompts, exam.name)
     return None
 

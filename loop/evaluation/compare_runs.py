@@ -1,8 +1,9 @@
 """Runs side by side: each method's results and cost (AlpacaFarm, Table 2).
 
 A run's result is the policy that its verdicts keep as the best, or the last measured where there
-are none, or its best answers if it chooses among samples. Runs of one method under several seeds
-can be averaged.
+are none, or its best answers if it chooses among samples. `RUN:M_1@20` names a policy that was
+published on the way instead, and `RUN:best-of-4` a smaller number of samples. Runs of one method
+under several seeds can be averaged.
 """
 
 import json
@@ -18,10 +19,12 @@ import polars as pl
 from ...critics.math_check import UNDECIDED
 from ...stores.lake import CHECKPOINTS, RunReader
 from ..data.splits import HELD_OUT, exam_benchmark
+from ..data.step_names import step_benchmark
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
+from ..lake.query.model_names import model_of
 from ..lake.query.policy_figures import (
     APPROVAL,
     VERIFIED,
@@ -33,7 +36,9 @@ from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.statistics.win_rate import Difference, difference
 
 INITIAL = "M_0"
-BEST_OF_N = "best-of-n"
+BEST_OF, BEST_OF_N = "best-of", "best-of-n"
+SETS_OF_STEP = rf"^(step-[0-9]+:){HELD_OUT}:.*$"
+"""The benchmarks of a step's policy on named sets of held-out prompts."""
 UNNAMED = "unnamed"
 SCORE = ("iteration", "checkpoint_id", "benchmark", "metric", "prompt_id", "value")
 
@@ -110,14 +115,20 @@ def undecided_prompts(found: Sequence[Result]) -> int:
 
 
 def results(
-    lake: Path, names: Sequence[str], *, task: str | None = None, exam: str | None = None
+    lake: Path,
+    names: Sequence[str],
+    *,
+    task: str | None = None,
+    exam: str | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """Return the result of each run, after those of the policies that they began with.
 
     A policy that one run made and others began with is shown once, with the others' measurements of
     it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
     first run that has it, as a run that trains a reward model has no rewards. With `task`, only
-    prompts of that task count; with `exam`, only those of that set of held-out prompts.
+    prompts of that task count; with `exam`, only those of that set of held-out prompts. `methods`
+    says what runs are called whose recipe says too little.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.
@@ -125,16 +136,18 @@ def results(
     began: dict[str, list[Result]] = {}
     reached = list[Result]()
     for name in dict.fromkeys(names):
-        run = open_run(lake, name)
+        own, _, which = name.partition(":")
+        run = open_run(lake, own)
         try:
-            found = _results(run, name, Counted(task=task, exam=exam))
+            found = _results(run, own, Counted(task=task, exam=exam), which)
         finally:
             run.close()
         for result in found:
             if result.method == INITIAL:
                 began.setdefault(result.checkpoint, []).append(result)
             else:
-                reached.append(result)
+                own = (methods or {}).get(name, result.method)
+                reached.append(replace(result, method=own))
     made = {r.checkpoint for r in reached if r.benchmark == HELD_OUT and r.iteration > 0}
     return [
         *(_measured(of[0], of) for identity, of in began.items() if identity not in made),
@@ -204,8 +217,8 @@ def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {x: fmean(of[x] for of in scores if x in of) for x in sorted(asked)}
 
 
-def _results(run: RunReader, name: str, counted: Counted) -> list[Result]:
-    """Return the results of a run's M_0 and of its last policy, if measured."""
+def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Result]:
+    """Return the results of a run's M_0 and of its last policy, if measured; or of `which`."""
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     recipe: dict[str, Any] = config.get("recipe", {})
     method = str(recipe.get("name", UNNAMED))
@@ -214,6 +227,8 @@ def _results(run: RunReader, name: str, counted: Counted) -> list[Result]:
     else:
         benchmark = HELD_OUT
     numbers = _numbers(run, counted)
+    if which:
+        method, benchmark, numbers = _named(run, which, method, numbers)
     of_policies = pl.col("benchmark") == HELD_OUT
     began = numbers.filter(of_policies & (pl.col("iteration") == 0))
     reached = numbers.filter((pl.col("benchmark") == benchmark) & (pl.col("iteration") > 0))
@@ -227,6 +242,33 @@ def _results(run: RunReader, name: str, counted: Counted) -> list[Result]:
     if not whole:
         raise NoSuchRunError(f"run {name} has measured no answers{counted} yet")
     return whole
+
+
+def _named(
+    run: RunReader, which: str, method: str, numbers: pl.DataFrame
+) -> tuple[str, str, pl.DataFrame]:
+    """Return the method and the benchmark of what a name behind a run's means, and its numbers.
+
+    Raises:
+        NoSuchRunError: if the run has measured no such thing on held-out prompts.
+    """
+    measured = numbers["benchmark"].unique().to_list()
+    if which in measured and which.startswith(f"{BEST_OF}-"):
+        return which, which, numbers
+    policy = model_of(run, which)
+    if policy.at_step is None:
+        raise NoSuchRunError(
+            f"{run.folder.name}:{which}: `compare` shows what a run keeps by itself: give "
+            f"{run.folder.name}, or a policy that was published on the way, such as M_1@20"
+        )
+    benchmark = step_benchmark(HELD_OUT, policy.at_step)
+    if benchmark not in measured:
+        raise NoSuchRunError(
+            f"{run.folder.name}:{which} was measured on no held-out prompts: begin the run with "
+            "held_out_each=true for them; `lpfloop report` draws its dev prompts"
+        )
+    own = pl.col("iteration").is_in([0, policy.iteration])
+    return f"{method}@{policy.at_step}", benchmark, numbers.filter(own)
 
 
 def _called_as_made(run: RunReader, result: Result) -> Result:
@@ -293,7 +335,8 @@ def measured_scores(run: RunReader) -> pl.LazyFrame:
 def _benchmark() -> pl.Expr:
     """Return a row's benchmark: all sets of held-out prompts are one."""
     held_out = pl.when(measured_on(HELD_OUT)).then(pl.lit(HELD_OUT))
-    return held_out.otherwise("benchmark").alias("benchmark")
+    of_step = pl.col("benchmark").str.replace(SETS_OF_STEP, rf"${{1}}{HELD_OUT}")
+    return held_out.otherwise(of_step).alias("benchmark")
 
 
 def _scores(run: RunReader, counted: Counted) -> pl.LazyFrame:

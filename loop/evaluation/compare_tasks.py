@@ -1,6 +1,6 @@
 """Runs side by side on the prompts of each exam and task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..lake.query.critic_scores import ALL
@@ -9,17 +9,22 @@ from .compare_runs import Result, by_method, measured_scores, results
 
 
 def results_by_task(
-    lake: Path, names: Sequence[str], *, together: bool, task: str | None = None
+    lake: Path,
+    names: Sequence[str],
+    *,
+    together: bool,
+    task: str | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> dict[str, list[Result]]:
     """Return the results of runs on all held-out prompts, on each set of them, and on each task."""
     if task is not None:
-        found = {task: results(lake, names, task=task)}
+        found = {task: results(lake, names, task=task, methods=methods)}
     else:
         exams, tasks = (_shared(lake, names, by) for by in ("exam", "task"))
-        found = {ALL: results(lake, names)}
-        found |= {f"exam {exam}": results(lake, names, exam=exam) for exam in exams}
+        found = {ALL: results(lake, names, methods=methods)}
+        found |= {f"exam {e}": results(lake, names, exam=e, methods=methods) for e in exams}
         of_task = tasks if len(tasks) > 1 else []
-        found |= {name: results(lake, names, task=name) for name in of_task}
+        found |= {name: results(lake, names, task=name, methods=methods) for name in of_task}
     return {name: by_method(of) if together else of for name, of in found.items()}
 
 

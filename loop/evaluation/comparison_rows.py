@@ -1,6 +1,6 @@
 """Compared runs as rows: one for each result, with its numbers and its lead over a rival."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +33,15 @@ def compared_runs(
     together: bool = False,
     against: str | None = None,
     task: str | None = None,
+    methods: Mapping[str, str] | None = None,
 ) -> ComparedRuns:
-    """Compare runs of a lake; `together` averages over the runs of a method.
+    """Compare runs of a lake; `together` averages over the runs of a method, as `methods` says.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.
         FormError: if `against` is not in the comparison.
     """
-    found = results(lake, names, task=task)
+    found = results(lake, names, task=task, methods=methods)
     if together:
         found = by_method(found)
     return ComparedRuns(found=found, rival=None if against is None else _called(against, found))

@@ -12,6 +12,7 @@ from ...configs.engines import WHOLE
 from ...configs.load import semantic
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Score
+from ..data.step_names import step_params
 from ..run.conditioning import conditioned
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
@@ -25,18 +26,28 @@ MEASURE_LOGPROB = Verb("logprob")
 KL, LOGPROB = "kl", "logprob"
 
 
-def divergence(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Score]:
-    """Return one `kl` score for each prompt whose sample is a whole answer."""
-    samples = _samples(it, prompts, benchmark)
+def divergence(
+    it: Iteration, prompts: Prompts, benchmark: str, step: int | None = None
+) -> Rows[Score]:
+    """Return one `kl` score for each prompt whose sample is a whole answer.
+
+    `step` is that of the training after which the policy was published, on the way to M_t.
+    """
+    samples = _samples(it, prompts, benchmark, step)
     own = _measured(it, LOGPROB, it.policy, benchmark, samples)
     return _measured(it, KL, it.run.models.initial, benchmark, samples, own)
 
 
-def _samples(it: Iteration, prompts: Prompts, benchmark: str) -> Rows[Candidate]:
+def _samples(it: Iteration, prompts: Prompts, benchmark: str, step: int | None) -> Rows[Candidate]:
     """Draw y from pi(x) at temperature 1, from the whole distribution."""
     unscaled = {**WHOLE, "temperature": 1.0}
     sampling = it.run.config.evaluation.model_copy(update=unscaled)
-    params: Json = {"policy": it.policy.params, "sampling": semantic(sampling), "for": KL}
+    params: Json = {
+        "policy": it.policy.params,
+        "sampling": semantic(sampling),
+        "for": KL,
+        **step_params(step),
+    }
     return answers(it, prompts, f"kl-sample:{benchmark}", "sample", sampling, params)
 
 

@@ -7,6 +7,7 @@ of two evaluations. The prompts are committed with the first of them.
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
+from typing import TypeVar
 
 from ...configs.engines import WHOLE
 from ...configs.load import semantic
@@ -15,6 +16,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Score
 from ...stores.schemas import RowsByType
+from ..data.step_names import step_benchmark, step_params
 from ..lake.query.forgetting import (
     FALL,
     FALL_OVERALL,
@@ -35,12 +37,15 @@ from .probe_sets import PROBES, Probes, load_probes
 
 PROBE = Verb("probe")
 ANSWERS, MEASURES = f"evaluate:{PROBES}", f"measure:{PROBES}"
+N = TypeVar("N", Score, Evaluation)
 ALARM = "alarm"
 """The kind of the event that records a probe's fall."""
 
 
-def probe(it: Iteration) -> None:
+def probe(it: Iteration, step: int | None = None) -> None:
     """Measure the policy's share of `assessment.probes` passed, if there are any.
+
+    `step` is that of the training after which the policy was published, on the way to M_t.
 
     Raises:
         InputError: if they cannot be read.
@@ -51,9 +56,15 @@ def probe(it: Iteration) -> None:
     probes = load_probes(config.assessment.probes)
     _keep(it.run, probes)
     greedy = config.evaluation.model_copy(update={**WHOLE, "temperature": 0.0})
-    params: Json = {"policy": it.policy.params, "sampling": semantic(greedy), "for": PROBES}
+    params: Json = {
+        "policy": it.policy.params,
+        "sampling": semantic(greedy),
+        "for": PROBES,
+        **step_params(step),
+    }
     asked = chunked(probes.prompts, config.prompts.chunk)
-    _measure(it, probes, answers(it, asked, ANSWERS, "greedy", greedy, params))
+    label = f"evaluate:{step_benchmark(PROBES, step)}"
+    _measure(it, probes, answers(it, asked, label, "greedy", greedy, params), step)
 
 
 def passed(verdict: Verdict) -> bool:
@@ -68,7 +79,7 @@ def _keep(run: Run, probes: Probes) -> None:
     keep_prompts(run, PROBES, [rows], params=PROBES)
 
 
-def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
+def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate], step: int | None) -> None:
     """Commit scores, their means and the falls since earlier policies."""
     earlier = _measured_before(it)
     keys = [it.run.store.journal.key(number, MEASURES, 0) for number in earlier.values()]
@@ -84,10 +95,18 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> None:
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, probes, answered))
         numbers = [*summarise(scores, clusters), *_falls(it, scores, earlier, clusters)]
-        _tell(it.run, [number for number in numbers if alarming(number)])
-        return {Score: scores, Evaluation: numbers}
+        _tell(it.run, [_at_step(number, step) for number in numbers if alarming(number)])
+        return {
+            Score: [_at_step(score, step) for score in scores],
+            Evaluation: [_at_step(number, step) for number in numbers],
+        }
 
-    it.run.make(it.number, MEASURES, work, make)
+    it.run.make(it.number, f"measure:{step_benchmark(PROBES, step)}", work, make)
+
+
+def _at_step(row: N, step: int | None) -> N:
+    """Return a score or a number under the benchmark of a step's policy."""
+    return replace(row, benchmark=step_benchmark(row.benchmark, step))
 
 
 def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:

@@ -73,6 +73,15 @@ def require_outputs(place: str, prompts: Sequence[Prompt]) -> None:
         _output(place, prompt)
 
 
+def has_outputs(place: str, prompts: Prompts) -> bool:
+    """Return whether there is an output for each of these prompts."""
+    try:
+        require_outputs(place, [prompt for chunk in prompts.chunks for prompt in chunk])
+    except InputError:
+        return False
+    return True
+
+
 def reference_outputs(run: Run, place: str, prompts: Prompts, name: str) -> Rows[Candidate]:
     """Commit the reference's output to each prompt, once a run; `name` is the prompts' label.
 

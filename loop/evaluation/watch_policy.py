@@ -15,6 +15,7 @@ from ...stores.records import Alarm, Evaluation, Split
 from ...stores.schemas import RowsByType
 from ..lake.query.alarm_list import sentence
 from ..run.iteration import Iteration
+from ..run.outcomes import WENT_ON, AlarmStopError
 from ..run.run import Run, Verb, Work
 from .observe import answer_units, compared_iterations, observed
 from .observed import Observation
@@ -23,12 +24,6 @@ from .raise_alarms import raised
 from .style_alarms import STYLE, style_numbers
 
 WATCH = Verb("watch")
-WENT_ON = "went on after alarms"
-"""The kind of the event that records of which iteration it was decided to go on."""
-
-
-class AlarmStopError(Exception):
-    """An alarm that stops was raised, and the run is to stop at it."""
 
 
 def watch(it: Iteration, benchmark: Split) -> None:

@@ -11,7 +11,7 @@ from ...stores.records import Evaluation
 from ..daemon.child_run import Display, work_in_child
 from ..daemon.evaluate_run import evaluate_run
 from ..daemon.logs import LogReporter
-from ..daemon.training_job import training_job
+from ..daemon.training_job import TrainingRequest, training_job
 from ..lake.derive.derivation import Told
 from ..lake.derive.derivation_request import DerivationRequest
 from ..lake.derive.rederive import rederive
@@ -42,16 +42,11 @@ def parse_again(run: Place | ReadOnlyRun, lake: Place | None, name: str | None) 
 
 
 def trained(
-    run: Place | ReadOnlyRun,
-    lake: Place | None,
-    pairs: str,
-    name: str | None,
-    iteration: int | None,
-    display: Display,
+    run: Place | ReadOnlyRun, lake: Place | None, wanted: TrainingRequest, display: Display
 ) -> ReadOnlyRun:
-    """Train a new run's policy from a derived table in a child process, and open that run."""
+    """Train from rows of a run in a child process, as a new run, and open that."""
     root, parent = _of_a_run(run, lake)
-    job = training_job(root, parent, pairs, child=name, iteration=iteration)
+    job = training_job(root, parent, wanted)
     work_in_child(job, display=display)
     return opened_in(root, job.name)
 

@@ -3,6 +3,7 @@
 Each method does what the command of its name does, with the options of the same names.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from ..evaluation.critic_answers import AnswerDraw
 from ..evaluation.critic_check import Resampling, figures
 from ..evaluation.critic_report import distributions as distributed
 from ..evaluation.critic_report import figures_frame
+from ..evaluation.ranking_agreement import ranking_agreement
 from ..lake.derive.derivation import COLUMNS, derived_rows
 from ..lake.exports.export import Export, Exported, export_table
 from ..lake.query import failures as failing
@@ -70,15 +72,22 @@ class RunMeasures(RunTables):
         *others: str,
         by_method: bool = False,
         against: str | None = None,
+        rank_with: Sequence[str] = (),
+        metric: str = "win_rate",
         task: str | None = None,
     ) -> pl.DataFrame:
         """Compare the run with others of its lake: a row each, after those they began with.
 
+        With `rank_with`, the rows are methods, ranked by a metric in these runs and in those; each
+        has Spearman's correlation of the two rankings.
+
         Raises:
             NoSuchRunError: if one does not exist, or has measured nothing.
-            FormError: if `against` is not in the comparison.
+            FormError: if `against` is not in the comparison, or too few methods are to rank.
         """
         names = [self.name, *others]
+        if rank_with:
+            return ranking_agreement(self.lake, names, rank_with, metric=metric, task=task).frame
         return compared_runs(self.lake, names, together=by_method, against=against, task=task).frame
 
     def critic_check(

@@ -9,7 +9,7 @@ from ..stages.compare import annotate
 from ..stages.complete import complete
 from ..stages.people_labels import labelled
 from ..stages.prefer import prefer
-from ..stages.sample import sample
+from ..stages.sample import narrower, sample
 from ..stages.train_reward import train_reward
 
 Compared = tuple[Rows[Candidate], Rows[Preference]]
@@ -20,7 +20,7 @@ def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
     """y_i ~ pi(x): answers of the policy to compare, or those of the models of a pool."""
     prompts = it.prompts("preference")
     if it.run.completers is None:
-        return sample(it, prompts, n=cfg.n)
+        return sample(it, prompts, n=cfg.n, top_p=narrower(it.run.config.annotation.top_p))
     return complete(it, prompts, n=cfg.n)
 
 

@@ -4,6 +4,7 @@ from ...configs.recipes import ExpertIteration
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.pair import demonstrate
+from ..stages.sample import narrower
 from ..stages.train import train
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
@@ -16,6 +17,8 @@ SUMMARY = "sample unlabeled prompts, fine-tune on the best answer by reward"
 def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:
     """Imitate the best of the policy's own answers; every iteration is a round."""
     model = surrogate(it, cfg)
-    judged = rewarded(it, varied(it, it.prompts("unlabeled"), model), model, n=cfg.best_of)
-    best = demonstrate(it, judged, rule="top_reward", top_k=1)  # argmax r(x, y_i)
+    asked = varied(it, it.prompts("unlabeled"), model)
+    judged = rewarded(it, asked, model, n=cfg.best_of, top_p=narrower(cfg.top_p))
+    cut = not it.run.config.reward.cut_last
+    best = demonstrate(it, judged, rule="top_reward", top_k=1, cut=cut)  # argmax r(x, y_i)
     return train(it, best, start=cfg.start)

@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from ...configs.schema import ConfigError, RunConfig
 from ..run.completers import grades
 from ..run.models import is_rewarded
-from ..run.panel import Panels, annotates
+from ..run.panel import Panels
 
 TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
 """Settings of annotators that evaluation has no use for."""
+
+
+BY_PEOPLE = "annotation.source names people's comparisons, and no annotators are asked in training"
 
 
 def require_useful(config: RunConfig, given: Iterable[str]) -> None:
@@ -29,15 +32,18 @@ def require_useful(config: RunConfig, given: Iterable[str]) -> None:
 
 def _idle(config: RunConfig, section: str, name: str) -> str | None:
     """Return why a setting would change nothing, if it would."""
+    rewarded = f"with reward.model {config.reward.model} nothing is compared or graded"
     match section:
-        case "completion" if is_rewarded(config):
-            return f"with reward.model {config.reward.model} no answers are compared or graded"
-        case "grading" if is_rewarded(config):
-            return f"with reward.model {config.reward.model} nothing is graded"
+        case "completion" if config.annotation.source:
+            return "with annotation.source the answers are those that people compared"
+        case "completion" | "grading" if is_rewarded(config):
+            return rewarded
         case "grading" if not grades(config):
             return f"the recipe {config.recipe.name} has nothing graded"
-        case "annotation":
+        case "annotation" if name != "source":
             return _idle_annotation(config, name)
+        case "recipe" if config.annotation.source and name == "n":
+            return BY_PEOPLE
         case _:
             return None
 
@@ -45,7 +51,11 @@ def _idle(config: RunConfig, section: str, name: str) -> str | None:
 def _idle_annotation(config: RunConfig, name: str) -> str | None:
     panels, recipe = Panels.of(config), config.recipe.name
     compares = f"the recipe {recipe} compares no answers"
-    if not annotates(config) and is_rewarded(config):
+    if config.annotation.source:
+        if name == "drop_cycles":
+            return None
+        compares = BY_PEOPLE
+    elif is_rewarded(config):
         compares = f"with reward.model {config.reward.model} {compares}"
     if not panels.roles:
         return f"{compares}, and assessment.reference names none to evaluate against"

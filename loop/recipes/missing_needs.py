@@ -20,6 +20,7 @@ from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 from ..stages.complete import complete
 from ..stages.people_labels import labelled
+from ..stages.refine import revise
 from .annotated_pairs import simulated, surrogate
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
     _require_pool_asked(recipe, config)
+    _require_teacher(recipe, config)
     learns = isinstance(settings, Completed)
     if learns or config.reward.model != NO_MODEL:
         return
@@ -68,6 +70,20 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
         )
 
 
+def _require_teacher(recipe: Callable[..., Any], config: RunConfig) -> None:
+    """Refuse the verifier in the place of a teacher, whose texts are learned.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if revise in asking(recipe, config) and config.critic.kind == "verifier":
+        raise ConfigError(
+            f"critic.kind is verifier, which writes no better answers, and the recipe "
+            f"{config.recipe.name} learns those of a teacher: leave critic.kind out, and name one "
+            "by --critic FOLDER or URL"
+        )
+
+
 def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
     """Refuse a pool of models where the recipe does not ask it.
 
@@ -75,7 +91,7 @@ def _require_pool_asked(recipe: Callable[..., Any], config: RunConfig) -> None:
         ConfigError: if it is so.
     """
     compares = not isinstance(config.recipe, Pooled)
-    if compares and completes(config) and complete not in asking(recipe):
+    if compares and completes(config) and complete not in asking(recipe, config):
         raise ConfigError(
             f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
             "complete; leave it out"
@@ -88,9 +104,18 @@ def verbs_of(recipe: Callable[..., Any]) -> Needs:
     return needs
 
 
-def asking(recipe: Callable[..., Any]) -> Asks:
-    """Return the functions that a recipe calls, by itself or by others, that ask models."""
-    asks: Asks = told_of_calls(recipe, partial(_declared, "ASKS"))
+def asking(recipe: Callable[..., Any], config: RunConfig) -> Asks:
+    """Return the functions that a recipe calls, by itself or by others, that ask models.
+
+    Where people's labels take the place of simulated annotators', those are not asked.
+    """
+
+    def told(function: Callable[..., Any]) -> tuple[str, ...] | None:
+        if config.annotation.source and function is simulated:
+            return ()
+        return _declared("ASKS", function)
+
+    asks: Asks = told_of_calls(recipe, told)
     return asks
 
 

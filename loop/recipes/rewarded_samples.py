@@ -7,7 +7,14 @@ from ..stages.reward import reward
 from ..stages.sample import sample
 
 
-def rewarded(it: Iteration, prompts: Prompts, model: RewardModel | None, *, n: int) -> JudgedRows:
+def rewarded(
+    it: Iteration,
+    prompts: Prompts,
+    model: RewardModel | None,
+    *,
+    n: int,
+    top_p: float | None = None,
+) -> JudgedRows:
     """(x, y_i, r(x, y_i)): n answers a prompt, each with its reward."""
-    answers = sample(it, prompts, n=n, label="sample:unlabeled")  # y_i ~ pi(x)
+    answers = sample(it, prompts, n=n, top_p=top_p, label="sample:unlabeled")  # y_i ~ pi(x)
     return JudgedRows(candidates=answers, rewards=reward(it, answers, by=model))

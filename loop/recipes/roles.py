@@ -11,7 +11,7 @@ from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ..run.completers import completers_of, grades
-from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, place_of
+from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, SCORING_JUDGE, place_of
 from ..run.panel import Panels
 from ..stages.variance_filter import varied
 from . import variant_of
@@ -65,6 +65,7 @@ def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
         *_completers(config),
         *_grader(config, verbs),
         *_reviewer(config),
+        *_answer_judge(config),
     )
 
 
@@ -97,7 +98,7 @@ def trains(config: RunConfig) -> bool:
 def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the recipe's verbs that ask each role."""
     found: dict[str, list[str]] = {}
-    for verb, roles in asking(variant_of(config.recipe.name).recipe).items():
+    for verb, roles in asking(variant_of(config.recipe.name).recipe, config).items():
         if verb is varied and config.prompts.variance.margin is None:
             continue
         for role in roles:
@@ -203,6 +204,12 @@ def _reviewer(config: RunConfig) -> Iterator[NeededRole]:
     """Give who judges prompts: the critic's model, unless there is another."""
     if config.prompts.quality.judge == "model":
         yield _judge(config, QUALITY, (REVIEW,))
+
+
+def _answer_judge(config: RunConfig) -> Iterator[NeededRole]:
+    """Give who scores held-out answers by forms: nobody plays it who is not named."""
+    if config.assessment.scores:
+        yield _judge(config, SCORING_JUDGE, (EVALUATE,))
 
 
 def _judge(config: RunConfig, name: str, needed_by: tuple[str, ...]) -> NeededRole:

@@ -19,7 +19,7 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting.
     """
-    verbs = asking(recipe)
+    verbs = asking(recipe, config)
     if train_ppo in verbs or train_quark in verbs:
         _require_whole(config)
         _require_scored_here(config)

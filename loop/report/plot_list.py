@@ -6,6 +6,7 @@ from .approval_plot import approval_plot
 from .critic_plot import critic_plot
 from .judge_health import judge_plot
 from .length_plot import length_plot
+from .optimisation_plot import optimisation_plot
 from .pair_health import pairs_plot
 from .refinement_gain import refinement_plot
 from .report_plot import PlotMaker
@@ -17,6 +18,7 @@ PLOTS: Sequence[PlotMaker] = (
     results_plot,
     critic_plot,
     approval_plot,
+    optimisation_plot,
     length_plot,
     refinement_plot,
     pairs_plot,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...configs.completion import CompletionConfig
-from ...configs.recipes import Annotated, Completed, Pooled
+from ...configs.recipes import Completed, Pooled
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
 from ...configs.variants import variants
@@ -12,6 +12,7 @@ from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .model_pool import ModelPool, PoolModel, load_pool
 from .models import is_rewarded
+from .panel import annotates
 
 DEFAULT = CompletionConfig()
 
@@ -57,8 +58,7 @@ def completes(config: RunConfig) -> bool:
     Those that are compared are the policy's own samples until a pool is named.
     """
     named = config.completion.pool != DEFAULT.pool
-    compares = isinstance(config.recipe, Annotated) and not is_rewarded(config)
-    return grades(config) or (compares and named)
+    return grades(config) or (annotates(config) and named)
 
 
 def completers_of(config: RunConfig) -> Completers | None:

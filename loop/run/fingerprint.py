@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ...critics.facts.fact_judge import STATEMENTS, SUPPORT, FactJudge
 from ...critics.grading.graded_aspects import SCALES
 from ...critics.grading.grader import Grader
+from ...critics.scoring.answer_forms import Forms
 from ...stores.keys import Json
 from .completers import Completers
 from .models import Models
@@ -37,12 +38,26 @@ def reviewer_fingerprint(models: Models, filters: Filters) -> Mapping[str, Json]
     return {"reviewer": {"served": models.reviewer.params, "asked": filters.reviewer.digest}}
 
 
+def benchmarks_fingerprint(filters: Filters) -> Mapping[str, Json]:
+    """Return the part of the files whose prompts are not trained on."""
+    held = filters.rules.benchmarks
+    return {"benchmarks": [[file.name, file.digest] for file in held]} if held else {}
+
+
 def grader_fingerprint(models: Models, grader: Grader | None) -> Mapping[str, Json]:
     """Return the part of who grades completions."""
     if grader is None:
         return {}
     templates = {aspect: grader.digest(aspect) for aspect in SCALES}
     return {"grading": {"served": models.grader.params, "templates": templates}}
+
+
+def scores_fingerprint(models: Models, forms: Forms) -> Mapping[str, Json]:
+    """Return the part of who scores answers, and by which forms."""
+    if not forms:
+        return {}
+    asked = {name: form.digest for name, form in sorted(forms.items())}
+    return {"scores": {"served": models.answer_judge.params, "forms": asked}}
 
 
 def facts_fingerprint(judge: FactJudge | None) -> Mapping[str, Json]:

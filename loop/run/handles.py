@@ -43,8 +43,8 @@ T = TypeVar(
 D = TypeVar("D", Pair, Demonstration)
 
 
-COUNTED_WITH = ("family", "cluster", "exam")
-"""The fields of prompts that say what their results are counted with, and nothing to a model."""
+SAYS_NOTHING = ("family", "cluster", "exam", "part")
+"""Fields by which prompts are counted, or are chosen: an answer does not depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,5 +165,5 @@ def content_key(prompts: Sequence[Prompt]) -> str:
 
 def _said_by(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
-    silent = {*COUNTED_WITH, *(name for name in LISTED if fields[name] is None)}
+    silent = {*SAYS_NOTHING, *(name for name in LISTED if fields[name] is None)}
     return {name: value for name, value in fields.items() if name not in silent}

@@ -4,6 +4,7 @@ A stage reads rows chunk by chunk of prompts, or all at once; what it computes, 
 its `Work`.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,10 +13,10 @@ import polars as pl
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Checkpoint
+from ...stores.records import Checkpoint, PromptPart
 from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
-from ..data.splits import Part, laid_out, part_of
+from ..data.splits import laid_out, part_of
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import Served
 from .run import Run, Verb, Work
@@ -32,7 +33,7 @@ class Iteration:
     train_prompts: Prompts
     held_out: Prompts
 
-    def prompts(self, part: Part | None = None) -> Prompts:
+    def prompts(self, part: PromptPart | None = None) -> Prompts:
         """Return the prompts of this iteration, x ~ D, or those that serve one purpose."""
         if part is None:
             return self.train_prompts
@@ -41,10 +42,10 @@ class Iteration:
         sizes = laid_out(config.parts, self.run.parts)
         return chunked(part_of(every, part, sizes), config.chunk)
 
-    def first(self, count: int | None) -> Prompts:
-        """Return so many of this iteration's prompts, the first of its order, or all."""
+    def first(self, share: float) -> Prompts:
+        """Return this share of the iteration's prompts, the first of its order."""
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
-        return chunked(every[:count], self.run.config.prompts.chunk)
+        return chunked(every[: math.ceil(share * len(every))], self.run.config.prompts.chunk)
 
     def verifiable(self, prompts: Prompts) -> Prompts:
         """Return those of the prompts on whose answers the verifier has a verdict."""

@@ -10,8 +10,8 @@ from itertools import islice
 from ...stores.keys import Json
 from ...stores.schemas import Row
 
-RUN = "run:"
-"""What a source begins with that is a run of the same lake, and no file."""
+OF_RUN = "run:"
+"""What a source begins with that is no file: run:NAME, or run:NAME/TABLE, a derived table of it."""
 Comparison = Sequence[Row]
 """The rows of one comparison: a prompt, two answers, the votes on them, and what they decide."""
 
@@ -25,4 +25,8 @@ class Labels:
 
     def first(self, count: int) -> "Labels":
         """Return the first of them."""
-        return replace(self, read=lambda iteration: islice(self.read(iteration), count))
+
+        def few(iteration: int) -> Iterator[Comparison]:
+            return islice(self.read(iteration), count)
+
+        return replace(self, read=few)

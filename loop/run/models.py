@@ -45,7 +45,8 @@ from .turns import Tenant
 
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
 NLI = "facts.nli"
-JUDGES = (QUALITY, GRADING, CRITIC)
+SCORING_JUDGE = "assessment.judge"
+JUDGES = (SCORING_JUDGE, QUALITY, GRADING, CRITIC)
 """The roles of which a run has one model each; what the later ones say of an engine counts."""
 
 __all__ = ["NO_MODEL", "TINY_MODELS", "Models", "Served", "is_endpoint", "located"]
@@ -163,6 +164,11 @@ class Models:
     def reviewer(self) -> Served:
         """The model that judges prompts."""
         return self._asked(QUALITY)
+
+    @property
+    def answer_judge(self) -> Served:
+        """The model that scores answers by forms."""
+        return self._asked(SCORING_JUDGE)
 
     def _asked(self, role: str) -> Served:
         """Return who plays a role; it is missed only by a recipe whose code hides what it calls."""
@@ -298,7 +304,13 @@ def _judge(config: RunConfig, role: str) -> Served:
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
-    """Return place and engine of one of the `JUDGES`: the critic's, unless it has its own."""
+    """Return place and engine of one of the `JUDGES`: the critic's, unless it has its own.
+
+    Who scores answers is nobody unless somebody is named.
+    """
+    if role == SCORING_JUDGE:
+        judge = config.assessment.judge
+        return judge.model or NO_MODEL, judge.engine
     own = {GRADING: config.grading, QUALITY: config.prompts.quality}.get(role)
     if own is None or own.model is None:
         return config.critic.model, config.critic.engine

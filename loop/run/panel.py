@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...configs.annotation import AnnotatorModel, Role
 from ...configs.engines import NO_MODEL
-from ...configs.recipes import Annotated
+from ...configs.recipes import Annotated, TaskReward
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.annotators.annotator_pool import (
     AnnotatorPool,
@@ -92,7 +92,9 @@ def annotates(config: RunConfig) -> bool:
 
 def compares(config: RunConfig) -> bool:
     """Whether a run's recipe learns from comparisons, whoever makes them."""
-    return isinstance(config.recipe, Annotated) and not is_rewarded(config)
+    recipe = config.recipe
+    unweighed = isinstance(recipe, TaskReward) and not recipe.weights.preferred
+    return isinstance(recipe, Annotated) and not (unweighed or is_rewarded(config))
 
 
 def _training(pool: AnnotatorPool, config: RunConfig) -> Panel:

@@ -35,13 +35,17 @@ class Prices:
             ConfigError: naming the first of them.
         """
         for served in models:
-            if self.limited and served.is_elsewhere and self._stated(served) is None:
+            if self.limited and self.is_missing(served):
                 raise ConfigError(
                     f"budget.money is set, and the model {served.name} has no price: give what a "
                     "million of its tokens costs, 0 if nothing: --set "
                     f"'prices.models={{{served.name}: {{prompt: 0.5, completion: 1.5}}}}', or name "
                     "a table of prices in prices.table"
                 )
+
+    def is_missing(self, served: Served) -> bool:
+        """Whether an endpoint serves a model of which nobody said what it costs."""
+        return served.is_elsewhere and self._stated(served) is None
 
     def money(self, served: Served, *, prompt_tokens: float, tokens: float) -> float:
         """Return what tokens of a model cost."""

@@ -12,6 +12,7 @@ from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
 from ...critics.guard import BARE, GuardKey
+from ...critics.scoring.answer_forms import AnswerForm, Forms
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
 from ...policies.trainers.train_model import Trainer
@@ -90,6 +91,7 @@ class Run:
     completers: Completers | None = None
     grader: Grader | None = None
     fact_judge: FactJudge | None = None
+    forms: Forms = field(default_factory=dict[str, AnswerForm])
     filters: Filters = EVERYTHING
     parts: frozenset[str] = frozenset(PARTS)
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])

@@ -23,6 +23,7 @@ SECTIONS = {
     "compare": "annotation",
     "break_up": "critic",
     "judge_claims": "critic",
+    "score_answers": "assessment.judge",
     "review": "prompts.quality",
     "prompts": "prompts.quality",
 }
@@ -137,6 +138,7 @@ def _room(section: str, config: RunConfig) -> str:
         "critic": config.critic.sampling.max_tokens,
         "grading": config.grading.sampling.max_tokens,
         "prompts.quality": config.prompts.quality.sampling.max_tokens,
+        "assessment.judge": config.assessment.judge.sampling.max_tokens,
     }
     if section in bounds:
         return f"{section}.sampling.max_tokens, which is {bounds[section]}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+from ...configs.annotation import AnswerJudge
 from ...configs.filters import PromptQuality
 from ...configs.schema import CriticConfig, GradingConfig
 from ...critics.guard import GUARDED, MARK_TOKENS
@@ -37,7 +38,7 @@ from ..run.unread_replies import FEWEST, ReplyCount
 S = TypeVar("S")
 T = TypeVar("T")
 A = TypeVar("A", bound="JudgeInquiry[Any, Any]")
-JudgeSettings = CriticConfig | GradingConfig | PromptQuality
+JudgeSettings = CriticConfig | GradingConfig | PromptQuality | AnswerJudge
 Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview, Breakdown, Claim)
 
 

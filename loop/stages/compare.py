@@ -28,18 +28,22 @@ EVALUATED_BY: Keying = "instruction"
 def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     """Compare two of each prompt's usable candidates, or every two of them; with noise (p_ann).
 
+    Those that were cut off are among them where `annotation.cut_answers` says so.
+
     Raises:
         ConfigError: if the run was opened as one that learns from no comparisons.
     """
     seed, config = it.run.config.seed, it.run.config.annotation
-    every = config.comparisons == "all"
+    every, cut = config.comparisons == "all", config.cut_answers == "compared"
 
     def matched(chunk: int) -> list[Match]:
         drafts = it.chunk(candidates, chunk)
-        pairs = all_pairs(drafts) if every else drawn_pairs(drafts, seed)
+        pairs = all_pairs(drafts, cut=cut) if every else drawn_pairs(drafts, seed, cut=cut)
         return [match_of(*two, config.keyed_on) for two in pairs]
 
-    which: Mapping[str, Json] = {"comparisons": "all"} if every else {}
+    which: dict[str, Json] = {"comparisons": "all"} if every else {}
+    if cut:
+        which["cut_answers"] = config.cut_answers
     return _compared(it, ANNOTATE, it.run.panels.training, matched, which, candidates)
 
 

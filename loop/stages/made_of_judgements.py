@@ -23,10 +23,13 @@ MEASURED = {
     "compare": ("assess:",),
     "break_up": ("judge_claims:evaluate:", "facts:"),
     "judge_claims": ("facts:",),
+    "score_answers": ("scores:",),
 }
 """How the labels begin of what is made of judged answers, by what judged them."""
 DRAWN = frozenset({"sample", "complete"})
 """The first words of stages that draw answers to prompts, whatever was said of others."""
+NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
+"""The first words of stages whose labels end with who judged, in what, or by which form."""
 ABOUT = frozenset({"reward", "critique", "grade", "annotate"})
 """The first words of stages that are about answers, which their labels name."""
 
@@ -64,6 +67,14 @@ KINDS = (
         row_type=Grade,
         identity="grade_id",
         setting="grading.attempts",
+        asked=pl.col("attempts") > 0,
+    ),
+    JudgementKind(
+        noun="scores",
+        stages=("score_answers",),
+        row_type=Grade,
+        identity="grade_id",
+        setting="assessment.judge.attempts",
         asked=pl.col("attempts") > 0,
     ),
     JudgementKind(
@@ -155,7 +166,7 @@ def _are_numbers(verb: str, label: str, name: str) -> bool:
 def _answers(label: str) -> str:
     """Return the label of the answers that a stage judged; a comparison's ends with who judged."""
     verb, _, about = named(label).partition(":")
-    return about.rpartition(":")[0] if verb in ("compare", "annotate", "grade") else about
+    return about.rpartition(":")[0] if verb in NAMING else about
 
 
 def _reads(name: str, made: set[str]) -> bool:

@@ -60,14 +60,18 @@ def orders_of(match: Match, seed: int, order: Ordering) -> tuple[Order, ...]:
     return ("swapped" if shown_swapped(match.drawn_by, seed) else "as_given",)
 
 
-def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candidate, Candidate]]:
+def drawn_pairs(
+    candidates: Sequence[Candidate], seed: int, *, cut: bool = False
+) -> list[tuple[Candidate, Candidate]]:
     """Return one pair a prompt: two usable candidates with different texts, drawn at random.
+
+    With `cut` those that were cut off are usable, too.
 
     They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
     space) its first two candidates are the pair; with fewer than two there is none.
     """
     pairs = list[tuple[Candidate, Candidate]]()
-    for usable in _usable(candidates):
+    for usable in _usable(candidates, cut=cut):
         texts = _comparable(usable)
         seeded = random.Random(derive_seed(seed, "match", [c.candidate_id for c in usable]))
         if len(texts) > 1:
@@ -76,21 +80,23 @@ def drawn_pairs(candidates: Sequence[Candidate], seed: int) -> list[tuple[Candid
     return pairs
 
 
-def all_pairs(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Candidate]]:
+def all_pairs(
+    candidates: Sequence[Candidate], *, cut: bool = False
+) -> list[tuple[Candidate, Candidate]]:
     """Return every two usable candidates of a prompt whose texts differ; each text stands once.
 
     They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
     space) its first two candidates are the only pair, as in `drawn_pairs`.
     """
-    groups = _usable(candidates)
+    groups = _usable(candidates, cut=cut)
     return [pair for usable in groups for pair in combinations(_comparable(usable), 2)]
 
 
-def _usable(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """Return the usable candidates, prompt by prompt."""
+def _usable(candidates: Sequence[Candidate], *, cut: bool) -> list[list[Candidate]]:
+    """Return the usable candidates, prompt by prompt; with `cut` those that were cut off, too."""
     by_prompt: dict[str, list[Candidate]] = {}
     for candidate in candidates:
-        if candidate.usable:
+        if candidate.usable or (cut and candidate.cut):
             by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
     return list(by_prompt.values())
 

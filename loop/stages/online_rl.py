@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from ...configs.load import semantic
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.methods import PPOTraining, QuarkTraining, SteppedTraining
 from ...configs.own_function import names_function
 from ...configs.recipes import Quark, Rewarded
 from ...configs.schema import ConfigError
 from ...policies.trainers.step_files import planned_steps
+from ...policies.trainers.step_policies import published_steps
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import OnlineJob
 from ...policies.trainers.training_fit import fit_params
@@ -38,6 +39,7 @@ from .publish import Publishing, training_fit, training_processes
 from .reference_reward import References, references
 from .reward import Scoring, reward
 from .sample import sample
+from .step_alarms import StepWatch, keep_alarms, numbers_of
 from .supervised_set import Supervision, supervision
 from .thoughts import turn_form
 from .train import TRAIN
@@ -49,6 +51,9 @@ VERBS: Mapping[Method, Verb] = {
     "ppo": Verb("ppo", semantics=2),
     "quark": Verb("quark", semantics=2),
 }
+PUBLISH = Verb("publish_step")
+ON_THE_WAY = "train:steps"
+"""The stage of the policies that a training publishes on its way."""
 SHOWN = ("reward", "kl", "loss")
 
 
@@ -99,7 +104,7 @@ class OnlineTraining:
             "policy": it.policy.params,
             "reference": it.run.models.initial.identity,
             "reward": self.scoring.identity,
-            "settings": settings_params(self.settings),
+            "settings": settings_params(whole_settings(self.settings)),
             "sampling": semantic(it.run.config.policy.sampling),
             **fit_params(training_fit(it.run)),
         }
@@ -115,13 +120,29 @@ class OnlineTraining:
         )
         return work if self.supervision is None else self.supervision.read_by(work)
 
+    @property
+    def published(self) -> range:
+        """The steps after which a policy is published on the way."""
+        return published_steps(self.settings, planned_steps(len(self.asked), self.settings))
+
     def publication(self, steps: Planned) -> Work:
-        """Return the work of the checkpoint, whose one unit reads all steps."""
+        """Return the work of the last policy, whose one unit reads all steps."""
+        chosen = {} if self.settings.choose == "last" else {"choose": self.settings.choose}
         return Work(
             verb=TRAIN,
-            params={"method": self.method},
+            params={"method": self.method, **chosen},
             upstream=(steps.identity,),
             reads=lambda: [steps.keys(self.it.run.store.journal)],
+        )
+
+    def publications(self, steps: Planned) -> Work:
+        """Return the work of the policies on the way: a unit each, which reads the steps so far."""
+        keys = steps.keys(self.it.run.store.journal)
+        return Work(
+            verb=PUBLISH,
+            params={"method": self.method},
+            upstream=(steps.identity,),
+            reads=lambda: [keys[:step] for step in self.published],
         )
 
     def require_trainable(self) -> None:
@@ -186,10 +207,12 @@ class OnlineTraining:
             turns=turn_form(it.run, it.policy),
         )
 
-    def checkpoint(self, identity: str, result: TrainResult) -> Checkpoint:
-        """Return the row of the published policy."""
+    def checkpoint(
+        self, identity: str, steps: int, metrics: Mapping[str, float], at_step: int | None = None
+    ) -> Checkpoint:
+        """Return the row of a published policy."""
         it = self.it
-        finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         return Checkpoint(
             checkpoint_id=identity,
             parent_id=it.parent.checkpoint_id,
@@ -197,8 +220,9 @@ class OnlineTraining:
             iteration=it.number,
             recipe=it.run.config.recipe.name,
             path=f"{CHECKPOINTS}/{identity}",
-            steps=result.steps,
+            steps=steps,
             metrics=canonical_json(finite),
+            at_step=at_step,
         )
 
     def _reward_folder(self) -> Path | None:
@@ -258,13 +282,24 @@ def _trained(training: OnlineTraining) -> Checkpoint:
         places=places,
     )
 
+    keep_alarms(it, training.method, steps)
+    if training.published:
+        run.pay(
+            it.number,
+            ON_THE_WAY,
+            training.publications(steps),
+            lambda stage: _publish_steps(training, steps, stage),
+            places=places,
+        )
+
     def publish(stage: Stage) -> None:
         # Not `Run.make`: what is counted are the steps, not the one row.
         for unit in stage.units():
             run.models.make_room()
             job = training.job(steps.identity)
             identity, result = Publishing(run=run).publish(job)
-            row = training.checkpoint(identity, result)
+            last = None if training.settings.choose == "last" else result.steps
+            row = training.checkpoint(identity, result.steps, result.metrics, last)
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
             run.reporter.note(_summary(training.method, result))
 
@@ -274,13 +309,49 @@ def _trained(training: OnlineTraining) -> Checkpoint:
     return checkpoint
 
 
+def _watch(training: OnlineTraining, stage: Stage) -> StepWatch | None:
+    """Return what looks at each step, and knows those that were committed before.
+
+    Raises:
+        AlarmStopError: if one of them raised an alarm that stops the run.
+    """
+    it, planned = training.it, stage.planned
+    if not it.run.config.alarms.watch:
+        return None
+    watch = StepWatch(it=it, method=training.method, steps=planned.chunks)
+    journal, owed = it.run.store.journal, {unit.chunk for unit in stage.owed}
+    for chunk in range(min(owed, default=planned.chunks)):
+        watch.raised_by(numbers_of(it, planned.key(journal, chunk)))
+    watch.require_going_on()
+    return watch
+
+
+def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> None:
+    """Commit the policies that the training published on its way, each with its step's numbers."""
+    run = training.it.run
+    for unit in stage.units():
+        run.models.make_room()
+        step = training.published[unit.chunk]
+        identity = Publishing(run=run).publish_step(training.job(steps.identity), step)
+        metrics = numbers_of(training.it, steps.key(run.store.journal, step - 1))
+        row = training.checkpoint(identity, step, metrics, step)
+        stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+
+
+def whole_settings(settings: PPOTraining | QuarkTraining) -> PPOTraining | QuarkTraining:
+    """Return the settings that a method's steps depend on: not which policies are published."""
+    fields = SteppedTraining.model_fields
+    return settings.model_copy(update={name: field.default for name, field in fields.items()})
+
+
 def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
     """Let the trainer make all steps; commit each, and in the end what nobody told of any more."""
     run = training.it.run
     run.models.make_room()
     job = training.job(stage.planned.identity)
     most = step_cost(run, training.settings)
-    steps = Steps(run=run, stage=stage, work=job.output, most=most)
+    watch = _watch(training, stage)
+    steps = Steps(run=run, stage=stage, work=job.output, most=most, watch=watch)
     steps.admit()
     publishing = Publishing(run=run, on_progress=steps.told)
     run.store.when_there_is_room(lambda: publishing.train(job))

@@ -19,12 +19,13 @@ from ...policies.trainers.train_model import TrainerProgress
 from ...stores.durable import make_folder
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
-from ...stores.records import Candidate, Prompt, Reward
+from ...stores.records import Candidate, Prompt, Reward, Statistic
 from ...stores.schemas import Row, to_table
 from ...stores.sealing import write_parts
 from ..run.reporter import Advance
 from ..run.run import Run
 from ..run.stage import Stage
+from .step_alarms import StepWatch
 
 
 @dataclass(kw_only=True)
@@ -35,6 +36,7 @@ class Steps:
     stage: Stage
     work: Path
     most: Cost
+    watch: StepWatch | None = None
     _waiting: deque[Unit] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +67,9 @@ class Steps:
             unit = self._waiting.popleft()
             tables = read_step(self.work, unit.chunk + 1)
             self.stage.commit(unit, tables, spent(self.run, tables))
+            if self.watch is not None:
+                told = as_frame(tables[Statistic])
+                self.watch.look(dict(told.select("metric", "value").iter_rows()))
         return len(self._waiting) < before
 
 

@@ -21,14 +21,18 @@ from ..data.files import InputError
 from ..data.prompt_ids import PromptIds
 from ..data.prompts import LABELLED
 from ..data.rating_scale import SCALES, THREE_LEVEL
-from ..lake.annotations.compared_answers import compared_answers, compared_digest
+from ..lake.annotations.compared_answers import (
+    compared_answers,
+    compared_digest,
+    paired_answers,
+)
 from ..lake.imports.import_files import detected
 from ..lake.imports.import_formats import FORMATS
 from ..lake.imports.imported_rows import Maker
 from ..lake.query.runs import open_run
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.labels import RUN, Comparison, Labels
+from ..run.labels import OF_RUN, Comparison, Labels
 from ..run.needs import Needs
 from ..run.panel import compares
 from ..run.reporter import Advance
@@ -82,7 +86,8 @@ def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
         some = some or any(isinstance(row, Pair) for row in made)
     if not some:
         raise InputError(
-            f"{LABELLED}: {', '.join(sources)} holds no decided comparison to train on"
+            f"{LABELLED}: {', '.join(sources)} holds no decided comparison to train on; of ratings "
+            "or grades `lpfloop rederive RUN --rule RULE` makes pairs, which run:RUN/TABLE names"
         )
     most = max(map(len, answers.values()))
     if config.annotation.drop_cycles and most > MOST:
@@ -197,9 +202,10 @@ def prompt_of(made: Comparison) -> Prompt:
 
 def _identity(source: str, lake: Path) -> Json:
     """Return the hash of what a source holds, and how it is read."""
-    if source.startswith(RUN):
-        with closing(open_run(lake, source.removeprefix(RUN))) as run:
-            return [source, compared_digest(run)]
+    if source.startswith(OF_RUN):
+        name, _, table = source.removeprefix(OF_RUN).partition("/")
+        with closing(open_run(lake, name)) as run:
+            return [source, compared_digest(run, table or None)]
     path = Path(source)
     return [*mix_digests([path]), FORMATS[_form(path)].semantics]
 
@@ -219,15 +225,22 @@ def _read(
 ) -> Iterator[Comparison]:
     """Give the comparisons of all sources as rows of an iteration."""
     for source in sources:
-        if source.startswith(RUN):
-            yield from _of_run(lake, source.removeprefix(RUN), iteration)
+        if source.startswith(OF_RUN):
+            yield from _of_run(lake, source.removeprefix(OF_RUN), iteration)
         else:
             yield from comparisons(Path(source), iteration, ids=ids, forms=COMPARING)
 
 
-def _of_run(lake: Path, name: str, iteration: int) -> Iterator[Comparison]:
+def _of_run(lake: Path, named: str, iteration: int) -> Iterator[Comparison]:
+    name, _, table = named.partition("/")
     make = Maker(source=name, scale=SCALES[THREE_LEVEL], task=None, iteration=iteration)
     with closing(open_run(lake, name)) as run:
+        if table:
+            for prompt, chosen, rejected, rule in paired_answers(run, table, iteration):
+                vote = make.preference(chosen, rejected, f"rule:{rule}", "first")
+                pair = make.pair(prompt, chosen, rejected, (None, None))
+                yield [prompt, chosen, rejected, vote, pair]
+            return
         for made in compared_answers(run, iteration):
             yield [*made, *decided(made, make)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...policies.engines.canary import CANARY
 from ...policies.trainers.step_files import statistics
+from ...policies.trainers.step_policies import publish_step, step_job
 from ...policies.trainers.train_model import (
     TrainerProgress,
     TrainingError,
@@ -46,9 +47,27 @@ class Publishing:
 
         A job that has ended in its work folder is not trained again.
         """
-        store = self.run.store
         # Done again as a whole: what a failed fsync leaves of a model cannot be published.
-        identity, result = store.when_there_is_room(lambda: self.train_and_publish(job))
+        identity, result = self.run.store.when_there_is_room(lambda: self.train_and_publish(job))
+        self._announce(identity, job)
+        self._tell_what_was_lost(result)
+        return identity, result
+
+    def publish_step(self, job: TrainJob, step: int) -> str:
+        """Train, and publish the policy of a step on the way with its canary; return its name."""
+        store = self.run.store
+
+        def published() -> str:
+            self.train(job)
+            return publish_step(job, step, make_folder(store.folder / self.place))
+
+        identity = store.when_there_is_room(published)
+        self._announce(identity, step_job(job, step))
+        return identity
+
+    def _announce(self, identity: str, job: TrainJob) -> None:
+        """Keep the canary of a published model, and tell the store of both."""
+        store = self.run.store
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
         canary = store.folder / CANARIES / identity / CANARY
         told = file_sha256(job.folder(CANARY))
@@ -56,8 +75,6 @@ class Publishing:
         store.publish(canary)
         store.publish(store.folder / self.place / identity)
         reach("checkpoint.published")
-        self._tell_what_was_lost(result)
-        return identity, result
 
     def _tell_what_was_lost(self, result: TrainResult) -> None:
         kept = result.metrics.get(KEPT, 1.0)

@@ -74,6 +74,11 @@ def sample(
     return drawn(it, label, "sample", config, owed, work)
 
 
+def narrower(top_p: float) -> float | None:
+    """Return the nucleus mass that stands in for the policy's own; None for that itself."""
+    return top_p if top_p < 1 else None
+
+
 def drawn(
     it: Iteration,
     label: str,

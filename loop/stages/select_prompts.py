@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ...critics.quality.prompt_review import Reviewer
 from ...stores.journal_reader import Unit
+from ...stores.keys import Json
 from ...stores.records import Prompt, PromptReview, Receipt
 from ...stores.schemas import RowsByType
 from ..data.prompt_rules import Rules
@@ -96,11 +97,14 @@ def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
 
 def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]:
     """Commit what the rules say of the prompts, and return those that are kept."""
-    fates = rules.fates(prompts)
+    every = list(run.prompts.values())
+    fates = rules.fates(prompts, every)
+    # How a script is told; it is no part of the key of a run without this rule.
+    counted: dict[str, Json] = {"scripts_of": "words"} if rules.config.scripts else {}
     content = content_key(prompts)
     work = Work(
         verb=FILTER_PROMPTS,
-        params={"rules": rules.config.model_dump(mode="json")},
+        params={**rules.params(every), **counted},
         upstream=(content,),
         reads=lambda: [(content,)],
     )

@@ -35,6 +35,7 @@ from .grade import grade, grade_overall
 from .judge_claims import judge_claims
 from .reward import OVERLONG, reward
 from .sample import sample
+from .score_answers import score_answers
 from .select_prompts import reviewed
 from .smoke_training import Trained, try_trainings
 
@@ -156,6 +157,8 @@ def _judged(
         broken = break_up(it, answers, judge)
         yield f"break_up:{name}", it.chunk(broken, 0)
         yield f"judge_claims:{name}", it.chunk(judge_claims(it, broken, judge), 0)
+    for form in it.run.forms.values():
+        yield f"score_answers:{name}", it.chunk(score_answers(it, answers, form), 0)
     if needs.reviews and (reviewer := it.run.filters.reviewer) is not None:
         label = f"review:{name}"
         yield label, reviewed(it.run, prompts, reviewer, label=label, purpose=name)[1]

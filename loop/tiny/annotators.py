@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...configs.annotation import Role
-from ...critics.annotators.annotator_pool import form_text, load_pool, persona_text
+from ...critics.annotators.annotator_pool import Annotator, form_text, load_pool, persona_text
 from ...critics.annotators.written_verdicts import (
     LISTED_FORMS,
     STATED_FORMS,
@@ -125,8 +125,8 @@ def pairs_in(prompt: str, role: Role) -> list[ShownPair]:
 @cache
 def _patterns(role: Role) -> tuple[re.Pattern[str], ...]:
     """Return patterns that find pairs in the prompts of the pool's annotators of this role."""
-    annotators = load_pool(POOL).annotators
-    templates = dict.fromkeys(a.templates["pair"] for a in annotators if a.role == role)
+    asked = (a for a in load_pool(POOL).annotators if isinstance(a, Annotator))
+    templates = dict.fromkeys(a.templates["pair"] for a in asked if a.role == role)
     return tuple(re.compile("".join(_pieces(template)), re.DOTALL) for template in templates)
 
 

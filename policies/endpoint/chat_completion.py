@@ -46,6 +46,11 @@ class ChatRequest:
     bounded: bool = True
     count: TokenCount = about
 
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it may cost."""
+        return counted(self.request.messages, self.count) + self.sampling.max_tokens
+
     async def ask(
         self,
         connections: Connections,

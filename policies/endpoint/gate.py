@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from .faults import TemporaryError
+from .pace import PaceBooking, RequestPace
 
 TRIP_AFTER = 5
 RECENT = 32
@@ -44,7 +45,8 @@ class Gate:
     """The state of one endpoint; times are those of the event loop.
 
     `slots` are the requests that may be under way, at most `most`; `latency_s` is how long an
-    answer takes on average, `slowest_s` how long the slowest of late took.
+    answer takes on average, `slowest_s` how long the slowest of late took. `pace` is how fast it
+    may be asked, by all engines together.
     """
 
     place: int
@@ -63,6 +65,7 @@ class Gate:
     latency_s: float | None = None
     slowest_s: float = 0.0
     used_since: float | None = None
+    pace: RequestPace = field(default_factory=RequestPace)
 
     def is_open(self, now: float) -> bool:
         """Whether requests may pass, or one on trial."""
@@ -151,3 +154,4 @@ class Passage:
     gate: Gate
     began: float
     on_trial: bool
+    booking: PaceBooking

@@ -34,6 +34,7 @@ from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .gate import Passage
+from .pace import pace_of
 from .retry import Errand
 from .stream import POLL_S, Stream
 from .traffic import Traffic
@@ -78,7 +79,9 @@ class OpenAIEngine:
         self._count = token_count(model)
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._traffic = Traffic(self._urls, config.concurrency)
+        paces = [pace_of(url, self._key, config.model_name) for url in self._urls]
+        self._traffic = Traffic(self._urls, config.concurrency, paces)
+        self._traffic.paced.limit(config.requests_per_minute, config.tokens_per_minute)
         self._connections = [Connections(url, self._key) for url in self._urls]
         allow_connections(config.concurrency * len(self._urls))
         self._owns_loop = loop is None
@@ -91,12 +94,14 @@ class OpenAIEngine:
         self._thread.start()
 
     def configure(self, config: EngineConfig) -> None:
-        """Use new concurrency, time-out and patience from the next request on."""
+        """Use new concurrency, limits, time-out and patience from the next request on."""
         with self._closing:
             self._config = config
             if not self._closed:
                 allow_connections(config.concurrency * len(self._urls))
         self._soon(partial(self._traffic.resize, config.concurrency))
+        limits = (config.requests_per_minute, config.tokens_per_minute)
+        self._soon(partial(self._traffic.limit, *limits))
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Return None for each: endpoints cannot score given answers."""
@@ -146,6 +151,7 @@ class OpenAIEngine:
             if self._closed:
                 return
             self._closed = True
+        self._traffic.paced.leave()
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -202,8 +208,13 @@ class OpenAIEngine:
         self, request: Request, sampling: Sampling, stream: Stream
     ) -> asyncio.Future[Completion]:
         question = Wording(ChatRequest(request, sampling, count=self._count))
+        limited = self._config.tokens_per_minute is not None
         errand = Errand(
-            partial(self._attempt, question), partial(self._refuse, request), stream.begin
+            partial(self._attempt, question),
+            partial(self._refuse, request),
+            stream.begin,
+            tokens=question.asked.tokens if limited else 0,
+            used=_used,
         )
         drawn = self._traffic.ask(errand, self._config.patience_s)
         drawn.add_done_callback(stream.settle)
@@ -241,12 +252,14 @@ class OpenAIEngine:
                         return overlong(asked.request, 0)
                     # Only the context limits it then.
                     question.asked = replace(asked, bounded=False)
+                    passage.gate.pace.count(self._loop.time())
                     continue
                 messages = asked.request.messages
                 if dialect.without(refusal, messages) is None:
                     raise
                 # Others in flight may have dropped something else, or the same, meanwhile.
                 self._dialect = self._dialect.without(refusal, messages) or self._dialect
+                passage.gate.pace.count(self._loop.time())
 
     async def _posted(self, asked: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
@@ -275,6 +288,11 @@ class OpenAIEngine:
         if place not in self._served and isinstance(fault, RefusedError):
             fault = EngineError(f"{url}: cannot tell what it serves ({fault})")
         raise fault  # outside: a traceback from within would hold the server's text
+
+
+def _used(drawn: Completion) -> int:
+    """Return how many tokens a completion took."""
+    return drawn.prompt_tokens + drawn.completion_tokens
 
 
 def _result(finished: Future[BatchResult]) -> BatchResult:

@@ -49,12 +49,15 @@ class Patience:
 class Errand(Generic[T]):
     """What is asked of any endpoint: an attempt, and what becomes of it if it is refused.
 
-    `begun` is called when it leaves the queue for the first time.
+    `begun` is called when it leaves the queue for the first time. It may cost `tokens`, and `used`
+    tells from its result how many it did.
     """
 
     attempt: Callable[[Passage], Coroutine[Any, Any, T]]
     refused: Callable[[RefusedError], T]
     begun: Callable[[], None] = lambda: None
+    tokens: int = 0
+    used: Callable[[T], int] = lambda _: 0
 
 
 class Trial(Generic[T]):

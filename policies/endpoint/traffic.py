@@ -8,13 +8,15 @@ patience runs. No request is ever under way twice.
 The last requests of a stage are not given to an endpoint that would take longer to answer one than
 the faster ones take for all that still wait.
 
+An endpoint's `pace` may let nothing go for a while: it is open, and others are used meanwhile.
+
 Everything runs on one event loop and uses its clock.
 """
 
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ from ..engines.engine import EngineError
 from .faults import RefusedError, TemporaryError
 from .gate import Gate, Passage
 from .openings import Openings
+from .pace import PaceBooking, RequestPace
+from .paced_gates import PacedGates
 from .ranking import Ranking
 from .retry import Errand, Patience, Trial
 
@@ -53,10 +57,14 @@ class Traffic:
     batches are given back, as what was answered until then is lost with the process.
     """
 
-    def __init__(self, urls: Iterable[str], concurrency: int) -> None:
+    def __init__(
+        self, urls: Iterable[str], concurrency: int, paces: Sequence[RequestPace] | None = None
+    ) -> None:
         self.answers = 0
         self.tasks: set[asyncio.Task[Any]] = set()
         self._gates = [Gate(place, url, concurrency, concurrency) for place, url in enumerate(urls)]
+        for gate, pace in zip(self._gates, paces or (), strict=bool(paces)):
+            gate.pace = pace
         self._ranking = Ranking(self._gates)
         self._open = Openings(self._gates)
         self._queue: deque[Trial[Any]] = deque()
@@ -66,6 +74,7 @@ class Traffic:
         for gate in self._gates:
             self._ranking.note(gate, is_open=True)
         self._spared: list[Gate] = []
+        self.paced = PacedGates(self._gates)
         self._enough = math.inf
         self._quickest_s, self._rate = math.inf, 0.0
         self.ahead = len(self._gates)
@@ -90,6 +99,13 @@ class Traffic:
         trial = Trial(errand, patience_s, self.answers)
         self._join(trial)
         return trial.result
+
+    def limit(self, requests: int | None, tokens: int | None) -> None:
+        """Change how many requests and tokens may go to each endpoint in a minute."""
+        self.paced.limit(requests, tokens)
+        for gate in self._gates:
+            self._note(gate)
+        self._dispatch_soon()
 
     def stop(self, error: EngineError) -> None:
         """Admit no more requests; those that wait get the error."""
@@ -124,26 +140,35 @@ class Traffic:
         if self._stopped is not None:
             while self._queue:
                 self._queue.popleft().fail(EngineError(self._stopped))
-        for gate in self._open.due(self._now):
+        for gate in (*self._open.due(self._now), *self.paced.due(self._now)):
             self._note(gate)
         if len(self._queue) >= self._enough:
             self._use_spared()
         passed_over: list[Trial[Any]] = []
         while self._queue and len(passed_over) < LOOK:
             trial = self._queue[0]
-            gate = None if trial.result.done() else self._gate_for(trial)
-            while gate is not None and len(self._queue) < (backlog := self._backlog_for(gate)):
-                self._spare(gate, backlog)
-                gate = self._gate_for(trial)
+            let = None if trial.result.done() else self._let_go(trial)
             self._queue.popleft()
-            if gate is not None:
-                self._begin(trial, gate)
+            if let is not None:
+                self._begin(trial, *let)
             elif not trial.result.done():
                 passed_over.append(trial)
                 if trial.avoids is None:
                     break
         self._queue.extendleft(reversed(passed_over))
         self._watch()
+
+    def _let_go(self, trial: Trial[Any]) -> tuple[Gate, PaceBooking] | None:
+        """Return where a request goes now, and as what it counts there; None if it has to wait."""
+        while (gate := self._gate_for(trial)) is not None:
+            if len(self._queue) < (backlog := self._backlog_for(gate)):
+                self._spare(gate, backlog)
+                continue
+            booked = self.paced.book(gate, trial.errand.tokens, self._now)
+            if booked is not None:
+                return gate, booked
+            self._note(gate)
+        return None
 
     def _gate_for(self, trial: Trial[Any]) -> Gate | None:
         """Return where a request goes: not to where it failed, if another gate is open."""
@@ -176,12 +201,12 @@ class Traffic:
         for gate in spared:
             self._note(gate)
 
-    def _begin(self, trial: Trial[Any], gate: Gate) -> None:
+    def _begin(self, trial: Trial[Any], gate: Gate, booking: PaceBooking) -> None:
         trial.patience.queued += self._open.clock(self._now) - trial.joined
         gate.under_way += 1
         if gate.used_since is None and gate.proven:
             gate.used_since = self._now
-        passage = Passage(gate, self._now, on_trial=not gate.proven)
+        passage = Passage(gate, self._now, on_trial=not gate.proven, booking=booking)
         if passage.on_trial:
             gate.trier = passage
         self._note(gate)
@@ -199,9 +224,12 @@ class Traffic:
         gate.under_way -= 1
         fault = None if task.cancelled() else task.exception()
         if isinstance(fault, TemporaryError):
+            if fault.crowded:
+                gate.pace.correct(passage.booking, 0)
             gate.failed(passage, fault, now)
             self._again(trial, gate, fault)
         elif isinstance(fault, RefusedError):
+            gate.pace.correct(passage.booking, 0)
             gate.prove()
             trial.refuse(fault)
         elif fault is not None:
@@ -209,6 +237,7 @@ class Traffic:
                 self.stop(fault)
             trial.fail(fault)
         elif not task.cancelled():
+            gate.pace.correct(passage.booking, trial.errand.used(task.result()))
             gate.answered(passage, now)
             self.answers += 1
             trial.give(task.result())
@@ -238,7 +267,7 @@ class Traffic:
         """Take in a change of a gate."""
         was_open = gate in self._open
         is_open = self._open.note(gate, self._now)
-        self._ranking.note(gate, is_open=is_open)
+        self._ranking.note(gate, is_open=is_open and gate not in self.paced)
         if was_open and not is_open:
             self._survey()
 
@@ -248,10 +277,12 @@ class Traffic:
 
     def _watch(self) -> None:
         """Wake up when a gate opens or patience ends; at once where it ends before."""
+        if not self._queue:
+            self.paced.stand_back()
         until = math.inf
         if self._queue and not self._open.count:
             until = self._end_of_patience()
-        at = min(self._open.next, until) if self._queue else math.inf
+        at = min(self._open.next, self.paced.next, until) if self._queue else math.inf
         if self._alarm is not None and (self._alarm.when() != at or self._alarm.cancelled()):
             self._alarm.cancel()
             self._alarm = None

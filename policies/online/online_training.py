@@ -23,8 +23,19 @@ from ...stores.failpoints import reach
 from ..trainers.memory_folders import memory_folder
 from ..trainers.preflight import parameters
 from ..trainers.step_files import planned_steps, write_step
-from ..trainers.trained_model import Trained, assemble_model
-from ..trainers.trainer_checkpoints import keep, newest_whole
+from ..trainers.step_policies import (
+    SAVED,
+    finished_policy,
+    lacking,
+    new_draft,
+    published_steps,
+    seal_draft,
+    seal_policy,
+    step_draft,
+    step_job,
+)
+from ..trainers.trained_model import Trained, assemble_model, require_finite
+from ..trainers.trainer_checkpoints import checkpoint_step, keep, newest_whole
 from ..trainers.trainer_faults import TrainingError, halted
 from ..trainers.trainer_job import TrainJob
 from ..trainers.trainer_orders import Pace
@@ -79,6 +90,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     if not publishes_before(job):
         save_policy(job, method.networks, ranks)
     if ranks.is_first:
+        assemble_steps(job, published_steps(job.settings, steps))
         assemble_model(job, job.folder("saved"))
         reach("trainer.model.saved")
     return Trained(
@@ -142,6 +154,11 @@ def make_method(
 def resumed(job: TrainJob, identity: str, method: OnlineMethod, ranks: Ranks) -> History:
     """Load the newest whole checkpoint, if there is one; return its progress."""
     found = newest_whole(job.folder("checkpoints"), identity) if ranks.is_first else None
+    if found is not None and lacking(
+        job, published_steps(job.settings, checkpoint_step(found) + 1)
+    ):
+        # What lies behind it cannot be made again from it.
+        found = None
     checkpoint: Path | None = ranks.told(found)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
     history = load_state(method, checkpoint) if checkpoint else History()
@@ -192,8 +209,11 @@ def make_step(
     """
     number = history.step + 1
     ranks = environment.ranks
-    if number == steps and publishes_before(job):
+    due, before = number in published_steps(job.settings, steps), publishes_before(job)
+    if number == steps and before:
         save_policy(job, method.networks, ranks)
+    if due and before:
+        save_step(job, number, method.networks, ranks)
     clock = Clock()
     with clock.spent_on("weights"):
         environment.refresh(method.networks)
@@ -203,6 +223,8 @@ def make_step(
             raise TrainingError("diverged", f"{name} was not finite at step {number}")
     history.step = number
     history.metrics.append(outcome.metrics)
+    if due and not before:
+        save_step(job, number, method.networks, ranks)
     if ranks.is_first:
         write_step(job.output, number, outcome.rows)
         reach("trainer.step.written")
@@ -213,6 +235,25 @@ def save_policy(job: TrainJob, networks: Networks, ranks: Ranks) -> None:
     """Save what `assemble_model` makes the published model of."""
     if ranks.is_first or networks.is_divided:
         networks.save(job.folder("saved"))
+
+
+def save_step(job: TrainJob, step: int, networks: Networks, ranks: Ranks) -> None:
+    """Save what the policy of a step is made of, durably."""
+    draft = new_draft(job, step) if ranks.is_first else step_draft(job, step)
+    if ranks.is_first or networks.is_divided:
+        networks.save(draft)
+    if ranks.is_first:
+        seal_draft(job, step)
+        reach("trainer.step.saved")
+
+
+def assemble_steps(job: TrainJob, steps: range) -> None:
+    """Finish the policies of the steps on the way, of which nothing reads the weights any more."""
+    for part in (step_job(job, step) for step in steps):
+        if finished_policy(part) is None:
+            assemble_model(part, part.folder(SAVED))
+            require_finite(part.folder("model"))
+            seal_policy(part)
 
 
 def tell(job: TrainJob, history: History, steps: int, clock: Clock) -> None:

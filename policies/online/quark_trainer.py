@@ -8,6 +8,7 @@ its quantile's token, and from the second step on samples are drawn after that o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from .missing_end import ruled
 from .networks import Networks, computes_exactly
 from .numerics import entropy
 from .ppo_rollouts import relative
-from .quantiles import Pool, Sample, quantile_token, quantiles_of
+from .quantiles import Pool, Sample, quantile_token, quantiles_of, sorted_apart
+from .quark_batches import batches, planned_updates
 from .quark_numerics import Terms, exact_kl, terms
 from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
 from .sampler import agreement, refuse_stale
@@ -36,9 +38,6 @@ from .state import StepOutcome, make_optimizer, make_schedule, update_weights
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 """The metrics that are averaged over the positions of an optimizer step."""
-
-ADAM_EPS = 1e-8
-"""AdamW's epsilon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +71,8 @@ class QuarkTrainer:
         self.device = accelerator.device
         self.networks = networks
         self.allowed = agreement(float32=computes_exactly(job, self.device))
-        self.optimizer = make_optimizer(job, networks, eps=ADAM_EPS, fused=None)
-        self.updates = s.inner_epochs * -(-learned(s, s.rollouts) // s.batch_size)
+        self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=None)
+        self.updates = planned_updates(s)
         self.schedule = make_schedule(self.optimizer, s, steps=steps, updates=self.updates)
         self.numbers: dict[str, float] = {}
         self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
@@ -100,7 +99,7 @@ class QuarkTrainer:
             gap = self.refuse_stale(rollouts, measured)
         samples = self.pool.after(number, [sample_of(r) for r in rollouts])
         scores = ruled([x.score for x in samples], [x.ended for x in samples], s.missing_eos)
-        quantiles, own = quantiles_of(scores, s.quantiles), scores[-len(rollouts) :]
+        quantiles, own = self.quantiles(scores), scores[-len(rollouts) :]
         with clock.spent_on("optimisation"):
             losses = self.optimise(number, samples, quantiles, len(rollouts))
         if s.schedule_by == "step":
@@ -120,6 +119,13 @@ class QuarkTrainer:
             statistics=statistics(iteration, self.name, number, metrics),
         )
         return StepOutcome(rows=rows, metrics=metrics)
+
+    def quantiles(self, scores: Sequence[float]) -> list[int]:
+        """Return the quantile of each sample, among all or among those of its group."""
+        s = self.settings
+        if s.quantiles_over == "group":
+            return sorted_apart(scores, s.quantiles, s.group)
+        return quantiles_of(scores, s.quantiles)
 
     def control(self, quantile: int) -> str:
         """Return the control text that asks for an answer of a quantile."""
@@ -168,10 +174,7 @@ class QuarkTrainer:
     def optimise(
         self, number: int, samples: Sequence[Sample], quantiles: Sequence[int], drawn: int
     ) -> dict[str, float]:
-        """Pass over the samples to be learned; return the optimizer steps' mean statistics.
-
-        A pass takes as many samples as a step that drew `drawn` gives, however large the pool.
-        """
+        """Learn the samples of a step that drew `drawn`; return its updates' mean statistics."""
         s = self.settings
         best = s.train_on == "best"
         lessons = [
@@ -184,26 +187,26 @@ class QuarkTrainer:
         lessons = [lesson for lesson in lessons if lesson.own.answer]
         if not lessons:
             raise TrainingError("refused", f"step {number}: the best samples have no tokens")
-        size = learned(s, drawn)
         sums, learned_besides = torch.zeros(len(TERMS) + 1), torch.zeros(())
-        updates = 0
-        for epoch in range(s.inner_epochs):
-            seed = derive_seed(self.seed, "inner", number, epoch)
-            order = torch.randperm(len(lessons), generator=torch.Generator().manual_seed(seed))
-            for batch in order[:size].split(s.batch_size):
-                means = self.gradients([lessons[place] for place in batch.tolist()])
-                if self.next_token is not None:
-                    update = (number - 1) * self.updates + updates + 1
-                    learned_besides += self.learn_besides(self.next_token, update)
-                norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
-                sums += torch.cat([means.cpu(), norm[None]])
-                updates += 1
+        order = partial(self.order, number, len(lessons))
+        every = batches(s, order, len(lessons), drawn)
+        for update, batch in enumerate(every, (number - 1) * self.updates + 1):
+            means = self.gradients([lessons[place] for place in batch])
+            if self.next_token is not None:
+                learned_besides += self.learn_besides(self.next_token, update)
+            norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
+            sums += torch.cat([means.cpu(), norm[None]])
         names = (*TERMS, "grad_norm")
-        found: dict[str, float] = dict(zip(names, (sums / updates).tolist(), strict=True))
+        found: dict[str, float] = dict(zip(names, (sums / len(every)).tolist(), strict=True))
         if self.next_token is not None:
-            found[METRIC] = float(learned_besides / updates)
+            found[METRIC] = float(learned_besides / len(every))
             found["loss"] += self.next_token.weight * found[METRIC]
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
+
+    def order(self, number: int, lessons: int, visit: int) -> Tensor:
+        """Return the order in which a pass of a step visits the lessons."""
+        seed = derive_seed(self.seed, "inner", number, visit)
+        return torch.randperm(lessons, generator=torch.Generator().manual_seed(seed))
 
     def learn_besides(self, supervised: NextTokenLoss, update: int) -> Tensor:
         """Add the gradients of an update's batch of demonstrations; return its mean loss."""
@@ -266,8 +269,3 @@ class QuarkTrainer:
         cut = sample.ended and not (self.settings.train_eos or whole)
         answer = sample.answer[:-1] if cut else sample.answer
         return Spoken(prompt=self.environment.chat.prompt(messages), answer=answer)
-
-
-def learned(settings: QuarkTraining, drawn: int) -> int:
-    """Return how many samples a pass takes in a step that drew `drawn`."""
-    return -(-drawn // settings.quantiles) if settings.train_on == "best" else drawn

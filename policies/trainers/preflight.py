@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from ...configs.methods import PPOTraining, QuarkTraining
 from ..engines.weight_files import weight_files
 from .step_files import planned_steps
+from .step_policies import published_steps
 from .trainer_checkpoints import KEPT
 from .trainer_faults import TrainingError
 from .trainer_job import SETTINGS, TrainJob
@@ -133,7 +134,8 @@ def needed_bytes(job: TrainJob) -> int:
     else:
         steps, read = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), False
     value = job.value_source if isinstance(s, PPOTraining) else None
-    return training_bytes(job.fit, job.model, steps, value=value, read=read)
+    least = training_bytes(job.fit, job.model, steps, value=value, read=read)
+    return least + len(published_steps(s, steps)) * model_bytes(job.fit, job.model)
 
 
 def training_bytes(

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress
+from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -36,8 +37,8 @@ from ...stores.keys import canonical_json, derive_seed
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
 from ..engines.chat_template import load_tokenizer
-from ..engines.engine import ScoreBatch, ScoreRequest
-from ..engines.reward_scorer import RewardScorer, padding
+from ..engines.engine import EngineError, ScoreBatch, ScoreRequest
+from ..engines.reward_scorer import RewardScorer, padding, require_visible_end
 from ..engines.thinking import AS_RENDERED
 from .adapters import peft_config
 from .length_bias import RankedPair, measured
@@ -53,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 COLUMNS = ("pair_id", "prompt", "chosen", "rejected", "chosen_reward", "rejected_reward")
 SIDES = ("chosen", "rejected")
+CUT = {side: f"{side}_cut" for side in SIDES}
+"""The columns that say which answers were cut off."""
 HELD_OUT_SHARE = 10
 """At most one pair in this many is held out."""
 
@@ -144,9 +147,7 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
     in another pair. Prompts are drawn until no other has few enough pairs; the draw depends on the
     seed and the prompts alone.
     """
-    rows: list[_Row] = [
-        row for path in job.data for row in pq.read_table(path, columns=list(COLUMNS)).to_pylist()
-    ]
+    rows = [row for path in job.data for row in _read(path)]
     sizes = Counter(map(_asked, rows))
     most = min(_settings(job).held_out, len(rows) // HELD_OUT_SHARE)
     aside, room = set[str](), most
@@ -160,6 +161,13 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
     return kept, [row for row in rows if _asked(row) in aside]
 
 
+def _read(path: Path) -> list[_Row]:
+    """Return the pairs of a file; an answer is a whole one where the file says nothing of that."""
+    there = set(pq.read_schema(path).names)
+    columns = [*COLUMNS, *(name for name in CUT.values() if name in there)]
+    return pq.read_table(path, columns=columns).to_pylist()
+
+
 def _asked(pair: _Row) -> str:
     """Return the prompt of a pair as one text."""
     return canonical_json([[turn["role"], turn["content"]] for turn in pair["prompt"]])
@@ -171,10 +179,19 @@ def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> l
     Where margins are wanted, each has its own.
 
     Raises:
-        TrainingError: if no pair is left, or none has the scores that margins are made of.
+        TrainingError: if ends are to be read and none is written, or no pair is left, or none has
+        the scores that margins are made of.
     """
+    if job.sees_end:
+        try:
+            require_visible_end(job.model, tokenizer)
+        except EngineError as error:
+            raise TrainingError("refused", str(error)) from error
     read = partial(tokenizer.judged, sees_end=job.sees_end)
-    rows = [{f"{side}_ids": read(conversation(pair, side)) for side in SIDES} for pair in pairs]
+    rows = [
+        {f"{side}_ids": read(conversation(pair, side), ended=ended(pair, side)) for side in SIDES}
+        for pair in pairs
+    ]
     longest = job.settings.max_length
     fits = [all(0 < len(ids) <= longest for ids in row.values()) for row in rows]
     fitting: list[dict[str, Any]] = [row for row, fit in zip(rows, fits, strict=True) if fit]
@@ -223,6 +240,11 @@ def conversation(pair: _Row, side: str) -> tuple[Message, ...]:
     return tuple(Message(**turn) for turn in (*pair["prompt"], *pair[side]))
 
 
+def ended(pair: _Row, side: str) -> bool:
+    """Whether the answer of one side of a pair ended by itself."""
+    return not pair.get(CUT[side])
+
+
 def measured_scores(job: TrainJob, history: Sequence[StepNumbers]) -> dict[str, float]:
     """Measure the saved model: its scores in training, and on the held-out pairs.
 
@@ -269,7 +291,10 @@ def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[
 
 def _compared(pair: _Row) -> ScoreBatch:
     """Return both sides of a pair as one batch to be scored."""
-    requests = (ScoreRequest(request_id=side, messages=conversation(pair, side)) for side in SIDES)
+    requests = (
+        ScoreRequest(request_id=side, messages=conversation(pair, side), ended=ended(pair, side))
+        for side in SIDES
+    )
     return ScoreBatch(key=pair["pair_id"], requests=tuple(requests))
 
 

@@ -23,6 +23,7 @@ from ..engines.canary import CANARY
 from .memory_folders import discard_abandoned
 from .preflight import refuse_full_disk, refuse_unfit
 from .prepared_rows import discard_unsealed
+from .step_policies import is_finished
 from .trainer_checkpoints import agrees, discard_unfit
 from .trainer_faults import FAULT, TRANSIENT, TrainingError, halted, read_fault
 from .trainer_history import HISTORY, StepNumbers, read_history
@@ -184,4 +185,6 @@ def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:
         return None
     beside = {"canary": job.folder(CANARY), "history": job.folder(HISTORY)}
     whole = all(p.exists() and file_sha256(p) == result.get(n) for n, p in beside.items())
+    published = cast("dict[str, str]", result.get("published", {})).items()
+    whole = whole and all(is_finished(job, int(step), told) for step, told in published)
     return result if whole else None

@@ -5,7 +5,7 @@ import gc
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -139,18 +139,38 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 def check_weights(job: TrainJob, trained: Trained) -> None:
     """Read the saved weights back: they must be finite and changed by training."""
-    before, after = tensors_of(job.model), tensors_of(job.folder("model"))
-    changed = False
-    for name, file in after.items():
+    before, changed = tensors_of(job.model), False
+    for name, tensor in finite_tensors(job.folder("model")):
+        if not changed and name in before:
+            changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
+    if not changed or trained.metrics.get(KEPT, 1.0) < LEAST_KEPT:
+        raise TrainingError("unchanged", why_unchanged(job, trained))
+
+
+def require_finite(model: Path) -> None:
+    """Read the saved weights of a policy on the way back: they must be finite.
+
+    Raises:
+        TrainingError: naming the first that are not, or when there are none.
+    """
+    for _ in finite_tensors(model):
+        pass
+
+
+def finite_tensors(model: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a saved model's weights, all of them finite.
+
+    Raises:
+        TrainingError: naming the first that are not, or when there are none.
+    """
+    files = tensors_of(model)
+    if not files:
+        raise TrainingError("incomplete", "no weights were saved")
+    for name, file in files.items():
         tensor = read_tensor(file, name)
         if not bool(torch.isfinite(tensor).all()):
             raise TrainingError("diverged", f"the trained weights {name} are not finite")
-        if not changed and name in before:
-            changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
-    if not after:
-        raise TrainingError("incomplete", "no weights were saved")
-    if not changed or trained.metrics.get(KEPT, 1.0) < LEAST_KEPT:
-        raise TrainingError("unchanged", why_unchanged(job, trained))
+        yield name, tensor
 
 
 def why_unchanged(job: TrainJob, trained: Trained) -> str:
@@ -184,8 +204,10 @@ def read_tensor(file: Path, name: str) -> torch.Tensor:
         return f.get_tensor(name)
 
 
-def measure_canary(job: TrainJob) -> list[CanaryRow]:
-    """Measure answers of the first training examples before and after, both read from the disk.
+def measure_canary(job: TrainJob, models: Sequence[Path]) -> list[list[CanaryRow]]:
+    """Measure answers of the first training examples before and after, all read from the disk.
+
+    `models` are what training made of the job's model; each has rows of its own.
 
     Raises:
         TrainingError: when the trained weights' numbers are not finite.
@@ -198,7 +220,15 @@ def measure_canary(job: TrainJob) -> list[CanaryRow]:
     # With ZeRO-3 models are loaded in shards, over processes that have ended by now.
     unset_hf_deepspeed_config()
     before = answer_logprobs(job, job.model, parts)
-    after = answer_logprobs(job, job.folder("model"), parts)
+    return [_canary_rows(examples, parts, before, answer_logprobs(job, m, parts)) for m in models]
+
+
+def _canary_rows(
+    examples: Sequence[tuple[Message, ...]],
+    parts: Sequence[tuple[list[int], list[int]]],
+    before: Sequence[float],
+    after: Sequence[float],
+) -> list[CanaryRow]:
     if not all(math.isfinite(x) for x in after):
         raise TrainingError("diverged", "the trained model's log-probabilities are not finite")
     return [

@@ -36,6 +36,7 @@ MEANINGS = {
     "--port": "Port to listen on",
     "--preferences": "File of preferences",
     "--prompts": "Prompts: ",
+    "--reward": "Reward model: ",
     "--rating": "Only with this rating",
     "--rule": "Pairing rule",
     "--run": "Name of the run",

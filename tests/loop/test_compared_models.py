@@ -104,6 +104,15 @@ def test_with_a_reward_model_nothing_that_makes_one_can_be_set(variant, setting)
     assert job_of(variant, setting)
 
 
+def test_with_peoples_labels_annotators_and_their_answers_are_not_set_either(tmp_path):
+    labels = tmp_path / "labels.jsonl"
+    labels.write_text('{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
+    said = (f"annotation.source=[{labels}]", "assessment.reference=null")
+    with pytest.raises(ConfigError, match="would change nothing: with annotation"):
+        job_of("dpo", *said, "completion.pool=chatglm")
+    assert job_of("dpo", *said, "annotation.drop_cycles=true")
+
+
 def test_a_model_that_no_annotator_is_made_of_is_refused(tmp_path):
     pool = tmp_path / "pool.yaml"
     row = "{name: a, model: strong, template: chatglm, form: json, max_tokens: 9}"

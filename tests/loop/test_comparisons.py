@@ -10,9 +10,10 @@ import pytest
 from judges import judged_config, words
 from turns import rows, turn
 
+from lpfloop.configs.recipes import DPO
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.data.training_rows import in_use
-from lpfloop.loop.recipes.annotated_pairs import annotated
+from lpfloop.loop.recipes.annotated_pairs import annotated, drafted
 from lpfloop.loop.run.handles import Rows
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.outcomes import NothingToTrainOn
@@ -68,6 +69,27 @@ def test_every_two_different_answers_of_a_prompt_are_compared(tmp_path):
             if row.prompt_id == prompt_id and row.preferred != "tie"
         ]
         assert sorted(map(sorted, compared)) == sorted(map(list, combinations(sorted(own), 2)))
+
+
+CUT = (*EVERY, "policy.sampling.max_tokens=6")
+
+
+@pytest.mark.parametrize("kept", ["left_out", "compared"])
+def test_answers_that_were_cut_are_in_pairs_where_the_run_says_so(tmp_path, kept):
+    """And the pairs say which those are: DPO and a reward model learn the same rows."""
+    config = (*CUT, f"annotation.cut_answers={kept}", "annotation.top_p=0.9")
+    with turn(job(tmp_path, "wordy", *config)) as it:
+        drafts = drafted(it, DPO(n=4))
+        pairs = rows(it, prefer(it, drafts, annotate(it, drafts)))
+        ends = {draft.candidate_id: draft.finish_reason for draft in rows(it, drafts)}
+        assert {json.loads(d.sampling)["top_p"] for d in rows(it, drafts)} == {0.9}
+    assert {"stop", "length"} == set(ends.values())
+    for pair in pairs:
+        assert pair.chosen_cut == (True if ends[pair.chosen_id] == "length" else None)
+        assert pair.rejected_cut == (True if ends[pair.rejected_id] == "length" else None)
+    # The longer answer wins, and the longest is one that was cut.
+    cut = {ends[pair.chosen_id] == "length" for pair in pairs}
+    assert cut == ({True, False} if kept == "compared" else {False})
 
 
 def test_what_goes_in_circles_makes_no_pair_and_stays_in_the_lake(tmp_path):

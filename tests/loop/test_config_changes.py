@@ -56,7 +56,21 @@ ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
+    **{
+        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+        for method in ("ppo", "quark")
+        for name in ("choose", "held_out_each")
+    },
     "training.reward.template": ("training.reward.model=tiny",),
+    "assessment.scores": (
+        *(f"assessment.judge.{setting}" for setting in JUDGE),
+        "assessment.judge.engine.script=answer_judges:fair",
+    ),
+    **{
+        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+        for method in ("ppo", "quark")
+        for name in ("choose", "held_out_each")
+    },
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
 }
 """What must change with a field, since it goes with nothing else."""
@@ -98,6 +112,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 SAMPLINGS = (
     *("policy.sampling", "critic.sampling", "grading.sampling", "prompts.quality.sampling"),
+    "assessment.judge.sampling",
     "evaluation",
 )
 NEUTRAL_OF_ENGINES = {
@@ -134,7 +149,7 @@ def fitting(folder: Path) -> dict[str, Any]:
     shutil.copy(ROOT / "critics" / "rubrics" / "paper.yaml", aspects)
     tiny = ROOT / "loop" / "tiny" / "models"
     engines = [f"annotation.{role}.engine" for role in ROLES]
-    engines += ["prompts.quality.engine", "grading.engine"]
+    engines += ["prompts.quality.engine", "grading.engine", "assessment.judge.engine"]
     outputs = folder / "outputs.jsonl"
     asked = [json.loads(row)["prompt"] for row in write_prompts(folder).read_text().splitlines()]
     rows = [{"instruction": text, "output": "A number.", "generator": "other"} for text in asked]
@@ -152,6 +167,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "prompts.input": "headed",
         "prompts.fields": {"prompt": "prompt"},
         "prompts.rules.scripts": ["latin"],
+        "prompts.rules.benchmarks": [str(held_out / "prompts.jsonl")],
         "prompts.quality.judge": "model",
         "prompts.quality.model": "tiny",
         "prompts.quality.intentions": "general",
@@ -181,6 +197,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "completion.pool": "tiny",
         "completion.principles": "none",
         "grading.model": "tiny",
+        "assessment.judge.model": "tiny",
+        "assessment.scores": ["just-eval"],
         "grading.templates": "tiny",
         "facts.judge": "none",
         "facts.nli.model": "nli",
@@ -190,10 +208,17 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
         "training.reward.model": str(tiny / "policy"),
+        **{
+            f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
+            for method in ("ppo", "quark")
+            for name in ("choose", "held_out_each")
+        },
         "training.reward.template": "alpaca",
         "training.ppo.kl_estimator": "k3",
         "training.ppo.whiten_rewards": "scale",
@@ -203,6 +228,9 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.ppo.scheduler": "constant",
         "training.ppo.schedule_by": "step",
         "training.quark.scheduler": "constant",
+        "training.quark.quantiles_over": "group",
+        "training.quark.missing_eos": "none",
+        "annotation.cut_answers": "compared",
         "training.quark.schedule_by": "step",
         "training.lora.quantise": "nf4",
         "training.weights": "bfloat16",
@@ -210,6 +238,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.recompute": "always",
         "training.attention": "sdpa",
         "training.next_token.source": str(more / "prompts.jsonl"),
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
         "training.thought": "own",
@@ -312,7 +342,8 @@ def test_all_these_changes_left_every_byte_as_it_was(made):
 
 @pytest.mark.parametrize("path", sorted(ALL.keys() - FIELDS.keys()))
 def test_a_setting_of_another_recipe_is_refused_by_name(made, path):
-    with pytest.raises(ConfigError, match=f"unknown key '{path}'"):
+    whole, _, _ = path.rpartition(".")
+    with pytest.raises(ConfigError, match=f"unknown key '({path}|{whole})'"):
         made.config(Override(source="test", path=path, value=ALL[path].default))
 
 

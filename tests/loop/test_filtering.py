@@ -184,6 +184,18 @@ def test_a_copy_of_a_prompt_that_was_dropped_is_no_copy():
         ("写一首诗。", ("latin", "Han"), "kept"),
         ("Translate 诗 into English.", ("latin",), "kept"),
         ("Напиши poem.", ("latin",), "other_script"),
+        ("用Python实现binary search tree的插入", ("han",), "kept"),
+        (
+            "翻译：The gentleman attended the meeting, dressed in formal attire.",
+            ("han",),
+            "other_script",
+        ),
+        (
+            "翻译：The gentleman attended the meeting, dressed in formal attire.",
+            ("han", "latin"),
+            "kept",
+        ),
+        ("東京タワーについて教えて", ("latin",), "other_script"),
         ("3 + 4 = ?", ("latin",), "kept"),
         ("これは何ですか", ("hiragana",), "kept"),
     ],

@@ -96,7 +96,10 @@ def test_a_run_without_models_is_passed_over_by_default(tmp_path, small_folder):
     ("words", "said"),
     [
         (["M_7"], "run r has no model 'M_7'"),
-        (["r", "nonsense"], "give M_T, latest, best, or the beginning of a checkpoint's id"),
+        (
+            ["r", "nonsense"],
+            "give M_T, M_T@STEP, latest, best, or the beginning of a checkpoint's id",
+        ),
         (["nowhere"], "there is no run 'nowhere'"),
         (["nowhere:M_1"], "there is no run 'nowhere'"),
         (["a", "b", "c"], "3 words: give a run and a model"),

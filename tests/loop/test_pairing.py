@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.judged_candidates import Deciding, judge, verdicts
+from examples import CANDIDATE, REWARD
+from lpfloop.loop.data.judged_candidates import READ, Deciding, judge, verdicts
 from lpfloop.loop.data.pairs import RULES, Outcome, Pairing, demonstrate, pair
 from lpfloop.loop.data.receipts import accounts
 from lpfloop.stores.frames import frame_rows, rows_frame
@@ -434,3 +435,25 @@ def test_reward_alone_reads_no_critique():
     assert pairs[0].rejected_id in {"cand-b", "cand-c"}
     assert paired(rows, "top_reward", top_k=3)[1].outcome == "no_negative"
     assert paired([judged("d", [1], None)], "top_reward")[1].outcome == "none_rated"
+
+
+def test_a_cut_answer_is_the_best_demonstration_only_where_it_is_as_good_as_any():
+    drafts = [
+        replace(CANDIDATE, candidate_id=f"c{n}", text=f"text {n}", finish_reason=reason)
+        for n, reason in enumerate(("stop", "length", "failed"))
+    ]
+    scores = [
+        replace(REWARD, candidate_id=f"c{n}", prompt_id=CANDIDATE.prompt_id, score=float(n))
+        for n in range(3)
+    ]
+    frames = (
+        rows_frame(Candidate, drafts).select(READ["candidates"]),
+        rows_frame(Reward, scores).select(READ["rewards"]),
+    )
+    asked = rows_frame(Prompt, [replace(PROMPT, prompt_id=CANDIDATE.prompt_id)])
+    how = Pairing(rule="top_reward", top_k=1, root_seed=0, iteration=1)
+    best = [
+        demonstrate(judge(*frames, cut=cut), asked, how).rows["candidate_id"].to_list()
+        for cut in (False, True)
+    ]
+    assert best == [["c0"], ["c1"]]

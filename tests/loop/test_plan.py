@@ -369,3 +369,21 @@ def test_a_preview_shows_what_an_endpoint_is_sent_and_a_reply_that_is_read(tmp_p
     assert wrong.exit_code == Exit.BAD_INPUT
     assert "--stage critiques: did you mean 'critique:" in wrong.stderr
     assert "this run has sample" in wrong.stderr
+
+
+def test_each_policy_on_the_way_takes_its_exam_and_its_room(tmp_path: Path) -> None:
+    more = ("prompts.dev_share=0.05", "training.ppo.max_steps=40")
+    plans = {}
+    for every in (0, 10):
+        config = load_config("tiny", "ppo", (*more, f"training.ppo.publish_every={every}"), {})
+        asked = required_prompts(config, tmp_path)
+        plans[every] = plan_of(rehearse(config, asked), asked)
+    plain, planned = plans.values()
+    calls = {stage.stage: stage.calls for stage in planned.stages}
+    steps = {label for label in calls if label.startswith("evaluate:step-")}
+    assert steps == {f"evaluate:step-{step}:dev" for step in (10, 20, 30, 40)}
+    assert {calls[label] for label in steps} == {calls["evaluate:dev"]}
+    (publishing,) = [stage for stage in planned.stages if stage.stage == "train:steps"]
+    assert publishing.units == 3
+    assert planned.disk.models == 4 * plain.disk.models
+    assert planned.disk.training == plain.disk.training + 3 * plain.disk.models

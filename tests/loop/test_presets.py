@@ -26,13 +26,17 @@ from lpfloop.loop.recipes.missing_needs import parts_used
 from lpfloop.loop.recipes.roles import needed_roles, require_named
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.people_labels import labels_of
 from lpfloop.stores.lake import RunReader
 
 WORLDS = ("paper", "own")
 EVERY = [(world, variant) for world in WORLDS for variant in RECIPES]
+MODELS = ("critique-model", "reflective-sft", "task-reward")
+"""Recipes that make models for others, in one round."""
 HEADS = [
     *(("paper", variant) for variant in ("rlrf", "dpo", "chatglm-dpo", "ultrafeedback-dpo")),
     *(("own", variant) for variant in ("rlrf", "reward-only", "critique-model")),
+    *((world, variant) for world in WORLDS for variant in MODELS[1:]),
     *(("own", variant) for variant in ("expert-iteration", "chatglm-rs", "ultrafeedback-dpo")),
 ]
 """A variant of each head, and of each way of learning."""
@@ -110,7 +114,8 @@ def test_the_command_of_a_head_gets_to_its_end(
     """With stand-ins for models and trainer: every stage of the run, on the files that it reads."""
     config = configured(head_command(world, variant), named)
     prompts = load_prompts(config.prompts, seed=config.seed)
-    plan = plan_of(rehearse(config, prompts), prompts)
+    labels = labels_of(config, here)
+    plan = plan_of(rehearse(config, prompts, labels=labels), prompts)
     assert plan.ends is None
     assert {stage.iteration for stage in plan.stages} == set(range(config.iterations + 1))
     assert plan.totals["calls"]
@@ -123,7 +128,7 @@ def test_chatglms_presets_compare_by_its_own_criteria_and_sample_in_several_ways
     config = load_config(world, "chatglm-ppo", [], {})
     assert (config.annotation.pool, config.completion.pool) == ("chatglm", "chatglm")
     assert config.training.ppo.scheduler == "constant"
-    assert config.training.ppo.missing_eos == "subtract"
+    assert config.training.ppo.missing_eos == "below"
 
 
 def test_no_default_of_alpacafarm_stands_unsaid_in_what_the_papers_presets_do_by_ppo() -> None:
@@ -168,7 +173,7 @@ def test_all_prompts_are_graded(here: Path, named: dict[str, str], variant: str)
 
 def test_a_paper_preset_makes_as_many_rounds_as_its_paper() -> None:
     for path in sorted((PRESETS / "paper").glob("*.yaml")):
-        one = path.stem in ("alpacafarm", "chatglm", "ultrafeedback", "critique-model")
+        one = path.stem in ("alpacafarm", "chatglm", "ultrafeedback", *MODELS)
         assert ("\niterations: 1" in path.read_text()) == one, path
 
 
@@ -193,7 +198,7 @@ def full_row(here: Path, command: HeadCommand, config: RunConfig, count: int, he
     prompts = many_prompts(count - dev - (0 if held_out else own), own, dev)
     if taught:
         prompts = load_prompts(config.prompts, seed=config.seed)
-    rehearsal = rehearse(config, prompts)
+    rehearsal = rehearse(config, prompts, labels=labels_of(config, here))
     assert rehearsal.ends is None
     return row_of(command, rehearsal, plan_of(rehearsal, prompts))
 

@@ -12,6 +12,8 @@ from examples import PROMPT, SCORE, STANDING
 from lpfloop.loop.cli.compare_commands import write_comparison
 from lpfloop.loop.evaluation.compare_runs import by_method, incomparable, results
 from lpfloop.loop.evaluation.metrics import summarise
+from lpfloop.loop.evaluation.ranking_agreement import ranking_agreement
+from lpfloop.loop.lake.query.forms import FormError
 from lpfloop.loop.lake.query.runs import NoSuchRunError
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
@@ -255,3 +257,56 @@ def test_a_run_without_numbers_is_refused(tmp_path):
     RunWriter(Journal.create(run_folder(tmp_path, "empty"), {"config": "{}"})).close()
     with pytest.raises(NoSuchRunError, match="has measured no answers yet"):
         results(tmp_path, ["empty"])
+
+
+WON = {"dpo": 6, "ppo": 7, "feedme": 4, "quark": 5}
+"""How many of the eight prompts each method wins."""
+
+
+def ranked(lake: Path, group: str, won: dict[str, int]) -> list[str]:
+    """Write a run of each method, with a policy that wins so many prompts; return their names."""
+    for method, many in won.items():
+        made = scores([1] * many + [0] * (8 - many), checkpoint=f"{group}-{method}")
+        write(lake, f"{group}-{method}", {"name": method}, made)
+    return [f"{group}-{method}" for method in won]
+
+
+def test_two_rankings_of_the_same_methods_are_compared_by_spearman(tmp_path):
+    simulated = ranked(tmp_path, "sim", WON)
+    people = ranked(tmp_path, "human", {"dpo": 7, "ppo": 6, "feedme": 4, "sft": 5})
+    found = ranking_agreement(tmp_path, simulated, people)
+    rows = found.frame.select("method", "rank", "rank_beside").rows()
+    assert rows == [("ppo", 1, 2), ("dpo", 2, 1), ("feedme", 3, 3), ("M_0", 4, 4)]
+    assert found.rho == pytest.approx(0.8)
+    tied = ranked(tmp_path, "tied", {"dpo": 6, "ppo": 6, "feedme": 4})
+    assert ranking_agreement(tmp_path, simulated, tied).frame["rank_beside"].to_list() == [
+        1.5,
+        1.5,
+        3,
+        4,
+    ]
+
+
+def test_too_few_methods_to_rank_are_refused(tmp_path):
+    simulated = ranked(tmp_path, "sim", WON)
+    people = ranked(tmp_path, "human", {"dpo": 7, "sft": 5})
+    with pytest.raises(FormError, match=r"for 2 methods \(M_0, dpo\); a ranking of fewer than 3"):
+        ranking_agreement(tmp_path, simulated, people)
+    with pytest.raises(FormError, match="true_score is measured in both groups for 0 methods"):
+        ranking_agreement(tmp_path, simulated, simulated, metric="true_score")
+
+
+def test_the_command_prints_both_rankings_and_how_alike_they_are(tmp_path):
+    simulated = ranked(tmp_path, "sim", WON)
+    people = ",".join(ranked(tmp_path, "human", WON))
+    place = ["compare", *simulated, "--rank-with", people]
+    code, told, _ = call(tmp_path, *place)
+    assert code == 0
+    assert "ppo" in told
+    code, told, _ = call(tmp_path, *place, "--json")
+    (row, *_) = json.loads(told)
+    assert (row["method"], row["rank"], row["rank_beside"]) == ("ppo", 1, 1)
+    assert row["spearman"] == pytest.approx(1)
+    code, _, told = call(tmp_path, *place, "--against", "dpo")
+    assert code == 2
+    assert "--against says nothing of rankings" in told

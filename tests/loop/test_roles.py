@@ -98,6 +98,8 @@ def test_nothing_configured_is_the_tiny_world() -> None:
         ("rlrf", {"policy", "critic", "reward"}),
         ("reward-only", {"policy", "critic", "reward"}),
         ("critique-model", {"policy", "critic"}),
+        ("reflective-sft", {"policy", "critic"}),
+        ("task-reward", {"policy", "annotation"}),
         ("sft", {"policy", "annotation"}),
         ("dpo", {"policy", "annotation"}),
         ("ppo", {"policy", "annotation"}),
@@ -114,7 +116,7 @@ def test_each_recipe_asks_its_own_roles(variant: str, expected: set[str]) -> Non
 @pytest.mark.parametrize("variant", RECIPES)
 def test_outside_the_tiny_world_only_what_a_recipe_asks_must_be_named(variant: str) -> None:
     asked = roles(load_config("own", variant, ("prompts.quality.judge=none",), {}))
-    critiques = variant in ("rlrf", "critique-model")
+    critiques = variant in ("rlrf", "critique-model", "reflective-sft")
     grades = variant.startswith("ultra")
     assert ("critic" in asked) == critiques
     assert ("grading" in asked) == grades

@@ -51,7 +51,11 @@ def test_best_and_latest_are_both_named_and_may_differ(tmp_path, monkeypatch):
 def test_the_lost_family_is_named_on_both_splits(tmp_path, monkeypatch):
     turned(tmp_path, monkeypatch, RISING_AND_FALLING[:3])
     run = open_run(tmp_path / "lake", "a")
-    lost = run_verdict(run, checkpoints(run)).iterations[1]
+    found = run_verdict(run, checkpoints(run))
+    lost = found.iterations[1]
+    told = str(found).rpartition("families since M_0, dev: ")[2].splitlines()
+    assert told[0] == "1 fell, 1 rose, 2 as before"
+    assert told[1].strip() == "math-easy 60 -> 20 (30 prompts)"
     assert [row.name for row in lost.lost("dev")] == ["math-easy"]
     assert [row.name for row in lost.lost("held-out")] == ["math-easy"]
     rows = run.scan("verdicts", iteration=2).collect()

@@ -10,13 +10,18 @@ from pathlib import Path
 from statistics import pstdev
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from trainings import make_world, sha256, starts, write_pairs
 
 from lpfloop.configs.methods import RewardTraining
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.engines.chat_template import load_tokenizer
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreRequest
-from lpfloop.policies.trainers.reward_trainer import parted_pairs
+from lpfloop.policies.engines.thinking import AS_RENDERED
+from lpfloop.policies.trainers.reward_trainer import encoded, parted_pairs
 from lpfloop.policies.trainers.train_model import (
     TrainerProgress,
     TrainingError,
@@ -194,6 +199,39 @@ def test_what_is_scored_depends_on_whether_the_end_is_seen(
         scorer.close()
         (told[sees_end],) = result.scores
     assert told[True] != told[False]
+
+
+def test_it_learns_from_cut_answers_that_an_end_is_better(world: Path, tmp_path: Path):
+    """The two sides of each pair have the same text; of one the answer was cut off."""
+    parts = list[Path]()
+    for part in ("pairs-1.parquet", "pairs-2.parquet"):
+        table = pq.read_table(world / part)
+        table = table.set_column(table.column_names.index("rejected"), "rejected", table["chosen"])
+        cut = pa.array([True] * len(table))
+        parts.append(tmp_path / part)
+        pq.write_table(table.append_column("rejected_cut", cut), parts[-1])
+    job = replace(reward_job(world, tmp_path / "work"), data=tuple(parts))
+    chat = ChatTokenizer(load_tokenizer(job.model), job.model, AS_RENDERED)
+    for row in encoded(job, parted_pairs(job)[0], chat):
+        whole, begun = row["chosen_ids"], row["rejected_ids"]
+        assert whole[: len(begun)] == begun
+        assert whole[len(begun)] in chat.stops
+    result = train(job, log=tmp_path / "log")
+    assert result.metrics["held_out/accuracy"] > 0.9
+
+
+def test_a_model_whose_template_shows_no_end_is_refused_before_it_is_trained(world, tmp_path):
+    shutil.copytree(world / "model", tmp_path / "endless")
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        path = tmp_path / "endless" / name
+        if path.exists():
+            told = json.loads(path.read_text())
+            path.write_text(json.dumps({**told, "eos_token": None, "eos_token_id": None}))
+    job = replace(reward_job(world, tmp_path / "work"), model=tmp_path / "endless")
+    chat = ChatTokenizer(load_tokenizer(job.model), job.model, AS_RENDERED)
+    with pytest.raises(TrainingError, match=r"set reward\.sees_end=false"):
+        encoded(job, parted_pairs(job)[0], chat)
+    assert encoded(replace(job, sees_end=False), parted_pairs(job)[0], chat)
 
 
 def test_pairs_that_are_all_too_long_are_refused(world: Path, tmp_path: Path):

@@ -10,9 +10,11 @@ from typing import Any
 
 @contextmanager
 def answering(
-    script: Callable[[list[dict[str, str]]], str], names: Sequence[str] = ("m",)
+    script: Callable[[list[dict[str, str]]], str],
+    tokens: Callable[[str, str], tuple[int, int]] = lambda *_: (5, 3),
+    names: Sequence[str] = ("m",),
 ) -> Iterator[str]:
-    """Serve the model `m`, or those of these names; give their URL."""
+    """Serve models of these names, which report `tokens` of what they read and said; give the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -20,9 +22,16 @@ def answering(
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            message = {"role": "assistant", "content": script(body["messages"])}
+            said = script(body["messages"])
+            read = "".join(message["content"] for message in body["messages"])
+            asked, drawn = tokens(read, said)
+            message = {"role": "assistant", "content": said}
             choice = {"index": 0, "finish_reason": "stop", "message": message}
-            usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+            usage = {
+                "prompt_tokens": asked,
+                "completion_tokens": drawn,
+                "total_tokens": asked + drawn,
+            }
             rest = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
             self._say({**rest, "choices": [choice], "usage": usage})
 

@@ -18,6 +18,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.methods import PPOTraining, QuarkTraining
 from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.stages.online_rl import whole_settings
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.trainers.step_files import (
     PromptToSample,
@@ -30,10 +31,19 @@ from lpfloop.policies.trainers.step_files import (
     visited,
     write_step,
 )
+from lpfloop.policies.trainers.step_policies import (
+    finished_policy,
+    published_steps,
+    seal_policy,
+    step_job,
+)
 from lpfloop.policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
 from lpfloop.policies.trainers.trainer_job import OnlineJob
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED, Candidate, Reward, Rollout
+
+NUMBERS = {"loss": 0.5, "kl": 0.1, "length": 5.0}
+"""What each step tells of itself."""
 
 INTERVAL = 3
 """Steps between two checkpoints of the stand-in."""
@@ -109,12 +119,22 @@ def train(
             on_progress(
                 TrainerProgress(step=step, max_steps=steps, loss=0.5, metrics={"loss": 0.5})
             )
-    weights = hashlib.sha256(f"{job.online.identity} {job.seed} {job.settings}".encode())
+    settings = whole_settings(job.settings)
+    weights = hashlib.sha256(f"{job.online.identity} {job.seed} {settings}".encode())
     model = job.folder("model")
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text("{}\n")
     (model / "weights").write_text(weights.hexdigest())
     write_canary(job.output, ())
+    for step in published_steps(job.settings, steps):
+        part = step_job(job, step)
+        if finished_policy(part) is None:
+            between = part.folder("model")
+            between.mkdir(parents=True, exist_ok=True)
+            (between / "config.json").write_text("{}\n")
+            (between / "weights").write_text(f"{weights.hexdigest()} after {step}")
+            write_canary(part.output, ())
+            seal_policy(part)
     return TrainResult(output=model, steps=steps, metrics={"loss": 0.5}, seconds=0.0, history=())
 
 
@@ -152,7 +172,9 @@ def rows(online: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> StepR
             )
             for r in rollouts
         ],
-        statistics=statistics(online.iteration, "ppo", step, {"loss": 0.5, "kl": 0.1}),
+        statistics=statistics(
+            online.iteration, "ppo", step, {"loss": 0.5, "kl": 0.1, "length": 5.0}
+        ),
     )
 
 

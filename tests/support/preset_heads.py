@@ -96,6 +96,10 @@ def write_files(folder: Path, count: int, held_out: int) -> None:
         "evaluation.jsonl": asked,
         "reference.json": outputs,
         "probes.jsonl": probes,
+        "preferences.jsonl": [
+            {"prompt": f"Take {n} and 1.", "chosen": str(n + 1), "rejected": str(n)}
+            for n in range(8)
+        ],
         "demonstrations.jsonl": [
             {"prompt": f"Add {n} and 1.", "output": str(n + 1)} for n in range(4)
         ],

@@ -1,8 +1,11 @@
 """Functions for the scripted engine: a policy and a critic that need no model."""
 
+import random
 import time
 from collections.abc import Sequence
 
+from lpfloop.loop.tiny.human import exercise_of
+from lpfloop.loop.tiny.teacher import teacher
 from lpfloop.policies.engines.engine import Request, Sampling
 
 ASPECTS = ("Logical Correctness", "Factuality")
@@ -140,3 +143,16 @@ def thinking_critic(request: Request, sampling: Sampling) -> str:
     rated = critic(again, sampling)
     doubts = ", ".join(f'"{name}": -1' for name in (*ASPECTS, *THREE))
     return f"<think>\nPerhaps {{{doubts}}}.\n</think>\n\n{rated}"
+
+
+def able_policy(request: Request, sampling: Sampling) -> str:
+    """Answer prompts of the tiny world, about every second time as a careful person does."""
+    exercise = exercise_of(request.messages[-1].content)
+    rng = random.Random(request.seed)
+    return exercise.careful(rng) if request.seed % 2 else exercise.careless(rng)
+
+
+def spoiling_teacher(request: Request, sampling: Sampling) -> str:
+    """Teach as the tiny world's teacher does, but write worse answers every second time."""
+    revises = request.messages[-1].content.endswith("Revise the answer.")
+    return policy(request, sampling) if revises and request.seed % 2 else teacher(request, sampling)

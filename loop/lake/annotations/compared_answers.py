@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from ....stores.derived import DerivedError, open_derived
 from ....stores.frames import frame_rows
 from ....stores.keys import digest
 from ....stores.lake import RunReader
@@ -26,8 +27,13 @@ AT_ONCE = 1000
 SIDES = ["_one", "_other"]
 
 
-def compared_digest(run: RunReader) -> str:
-    """Return a hash of the comparisons of a run: it changes with every vote that comes in."""
+def compared_digest(run: RunReader, table: str | None = None) -> str:
+    """Return a hash of the comparisons of a run: it changes with every vote that comes in.
+
+    With `table`, it is that of a derived table.
+    """
+    if table is not None:
+        return open_derived(run.folder, table).identity
     votes, pairs = _votes(run), _pairs(run)
     return digest([sorted(votes["preference_id"]), sorted(pairs["pair_id"])])
 
@@ -61,6 +67,35 @@ def compared_answers(run: RunReader, iteration: int) -> Iterator[list[Row]]:
                 *(replace(vote, iteration=iteration) for vote in group),
                 *(() if pair is None else (replace(pair, iteration=iteration),)),
             ]
+
+
+def paired_answers(
+    run: RunReader, table: str, iteration: int
+) -> Iterator[tuple[Prompt, Candidate, Candidate, str]]:
+    """Give each pair of a derived table: prompt, chosen and rejected answer, and the rule.
+
+    Raises:
+        DerivedError: if there is no such table, or it holds no pairs.
+    """
+    derived = open_derived(run.folder, table)
+    derived.check()
+    if "pairs" not in derived.tables:
+        raise DerivedError(
+            f"derived table {table} of run {run.folder.name} holds no pairs; `lpfloop rederive "
+            f"{run.folder.name} --rule RULE` makes some"
+        )
+    pairs = derived.scan("pairs").collect().sort("prompt_id", "rank", maintain_order=True)
+    prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()
+    candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
+    for some in pairs.iter_slices(AT_ONCE):
+        ids = pl.concat([some["chosen_id"], some["rejected_id"]])
+        asked = _by_id(Prompt, prompts.join(some, on="prompt_id", how="semi"), "prompt_id")
+        said = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
+        answers = _by_id(Candidate, said, "candidate_id")
+        for pair in frame_rows(Pair, some):
+            sides = (answers[name] for name in (pair.chosen_id, pair.rejected_id))
+            chosen, rejected = (_from_elsewhere(side, iteration) for side in sides)
+            yield asked[pair.prompt_id], chosen, rejected, pair.rule
 
 
 def _votes(run: RunReader) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....critics.grading.graded_aspects import SCALES as GRADED
+from ....critics.grading.graded_aspects import BY_NAME as GRADED
 from ....critics.judge import Status
 from ....stores.records import Grade, Message, Prompt
 from ...data.file_row import as_row
@@ -74,7 +74,8 @@ def _came_so(row: Record, prompt: Prompt, completions: Sequence[Judged]) -> bool
 
 def _completion(judged: Judged) -> Record:
     candidate, critique = judged.candidate, judged.critique
-    grades = {row["aspect"]: _grade(row) for row in judged.grades}
+    # What a judge of held-out answers says, by a form of its own, is no annotation.
+    grades = {row["aspect"]: _grade(row) for row in judged.grades if row["aspect"] in GRADED}
     overall = grades.pop("overall", None)
     text, given = _as_given(critique["text"] if critique else "")
     if not critique and overall:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ....stores.records import Evaluation, Score
+from ...data.step_names import step_of
 from ..statistics.win_rate import difference
 
 PREFIX: Final = "probe:"
@@ -56,13 +57,20 @@ def falls(
 
 def alarming(number: Evaluation) -> bool:
     """Whether a number is the fall of a probe by more than its standard error."""
-    fall = is_probe(number.benchmark) and number.metric in (FALL, FALL_OVERALL)
+    fall = is_probe(_of_policy(number.benchmark)) and number.metric in (FALL, FALL_OVERALL)
     return fall and number.stderr is not None and number.value > number.stderr
+
+
+def _of_policy(benchmark: str) -> str:
+    """Return the benchmark of M_t, for that of a policy on the way to it, too."""
+    named = step_of(benchmark)
+    return benchmark if named is None else named[1]
 
 
 def told(number: Evaluation) -> str:
     """Return a fall as one sentence."""
-    probe = number.benchmark.removeprefix(PREFIX)
+    probe, named = _of_policy(number.benchmark).removeprefix(PREFIX), step_of(number.benchmark)
+    probe += "" if named is None else f", after step {named[0]},"
     since = "the policy before" if number.metric == FALL else "the run's first policy"
     error = "" if number.stderr is None else f" ± {100 * number.stderr:.1f}"
     return (

@@ -17,6 +17,7 @@ from .policy_figures import RATING, SUCCESSES
 
 VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
 ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
+ANSWER_JUDGE = "judge of answers"
 KINDS: Mapping[str, str] = {
     **dict.fromkeys(("verified", *SUCCESSES, UNDECIDED, UNMARKED), VERIFIER),
     "approval": CRITIC,
@@ -32,7 +33,9 @@ KINDS: Mapping[str, str] = {
 
 def judge_kind(metric: str) -> str | None:
     """Return what kind of judge a metric is by; None if nobody is asked."""
-    return CRITIC if metric.startswith(RATING) else KINDS.get(metric)
+    if metric.startswith(RATING):
+        return CRITIC
+    return ANSWER_JUDGE if ":" in metric else KINDS.get(metric)
 
 
 def judges_of(run: RunReader) -> dict[str, str]:
@@ -56,6 +59,7 @@ def judges_of(run: RunReader) -> dict[str, str]:
         CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), asked, own],
         REWARD_MODEL: fingerprint.get("reward"),
         ANNOTATORS: [compared, assessment.get("annotators"), against],
+        ANSWER_JUDGE: fingerprint.get("scores"),
         ORACLE: assessment.get("oracle"),
         START: fingerprint.get("policy"),
     }

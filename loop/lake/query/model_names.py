@@ -1,6 +1,7 @@
 """Names of a run's models: `M_2`, `latest`, `best`, or the beginning of a checkpoint's id.
 
-`RUN:M_2` also says whose. Without a run, the latest is meant that has models of its own.
+`M_2@20` is what the training of M_2 published after step 20, on its way. `RUN:M_2` also says whose.
+Without a run, the latest is meant that has models of its own.
 """
 
 import re
@@ -19,7 +20,7 @@ from .runs import NoSuchRunError, open_run
 LATEST, BEST = "latest", "best"
 PUBLISHED = ""
 """What is meant where no model is named: the best that the loop keeps, else the latest."""
-NUMBER = re.compile(r"[Mm]_([0-9]{1,6})")
+NUMBER = re.compile(r"[Mm]_([0-9]{1,6})(?:@([0-9]{1,9}))?")
 ID = re.compile(r"[0-9a-f]{1,64}")
 OWN = f"{NUMBER.pattern}|{LATEST}|{BEST}"
 """Names that are no ids: `M_2`, `latest`, `best`."""
@@ -27,7 +28,7 @@ SHORTEST_ID = 6
 """Fewer digits of an id behind a run's name could be the port of a server."""
 _NAME = re.compile(rf"(?:({RUN_NAME.pattern}):)?({OWN})")
 _OF_RUN = re.compile(rf"({RUN_NAME.pattern}):({OWN}|[0-9a-f]{{{SHORTEST_ID},64}})")
-FORMS = "M_T, latest, best, or the beginning of a checkpoint's id"
+FORMS = "M_T, M_T@STEP, latest, best, or the beginning of a checkpoint's id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,18 @@ def model_name(text: str) -> ModelName | None:
 
 
 def checkpoints(run: RunReader) -> list[Checkpoint]:
-    """Return the run's checkpoints, M_0 first."""
-    return frame_rows(Checkpoint, run.scan("checkpoints").sort("iteration").collect())
+    """Return the run's policies M_t, M_0 first."""
+    return _rows(run, pl.col("at_step").is_null())
+
+
+def step_policies(run: RunReader) -> list[Checkpoint]:
+    """Return what the run's trainings published on their way, by iteration and step."""
+    return _rows(run, pl.col("at_step").is_not_null())
+
+
+def _rows(run: RunReader, wanted: pl.Expr) -> list[Checkpoint]:
+    rows = run.scan("checkpoints").filter(wanted).sort("iteration", "at_step", maintain_order=True)
+    return frame_rows(Checkpoint, rows.collect())
 
 
 def open_with_models(lake: Path, name: str | None) -> RunReader:
@@ -84,10 +95,11 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
     if which == BEST:
         return best_model(run, made, by).checkpoint
     number = NUMBER.fullmatch(which)
-    found = [c for c in made if number and c.iteration == int(number[1])]
-    found = found or [c for c in made if ID.fullmatch(which) and c.checkpoint_id.startswith(which)]
+    every = [*made, *step_policies(run)]
+    found = [c for c in every if number and c.name == _written(number)]
+    found = found or [c for c in every if ID.fullmatch(which) and c.checkpoint_id.startswith(which)]
     if not found:
-        known = ", ".join(f"M_{c.iteration} {c.checkpoint_id[:12]}" for c in made)
+        known = ", ".join(f"{c.name} {c.checkpoint_id[:12]}" for c in every)
         raise NoSuchRunError(
             f"run {run.folder.name} has no model {which!r}: give {FORMS}; it has {known}"
         )
@@ -97,6 +109,12 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
             "characters"
         )
     return found[0]
+
+
+def _written(number: re.Match[str]) -> str:
+    """Return a model's name as it is written."""
+    iteration, step = number.groups()
+    return f"M_{int(iteration)}" + ("" if step is None else f"@{int(step)}")
 
 
 def published_of(run: RunReader, made: Sequence[Checkpoint]) -> Checkpoint:
@@ -109,6 +127,23 @@ def iteration_of(run: RunReader, text: str) -> int:
     """Return the iteration that a number or a model's name means.
 
     Raises:
-        NoSuchRunError: if it is neither, or the run has no such model.
+        NoSuchRunError: if it is neither, or the run has no such model, or that is no M_T.
     """
-    return int(text) if text.isdecimal() else model_of(run, text).iteration
+    if text.isdecimal():
+        return int(text)
+    found = model_of(run, text)
+    if found.at_step is not None:
+        raise NoSuchRunError(
+            f"{found.name} was published on the way to M_{found.iteration}, and an iteration is "
+            f"asked for here: give M_{found.iteration}"
+        )
+    return found.iteration
+
+
+def policy_of(run: RunReader, text: str) -> Checkpoint:
+    """Return the policy that an iteration's number or a model's name means.
+
+    Raises:
+        NoSuchRunError: if the run has no such policy.
+    """
+    return model_of(run, f"M_{text}" if text.isdecimal() else text)

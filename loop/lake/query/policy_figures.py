@@ -12,6 +12,7 @@ import polars as pl
 from ....critics.math_check import UNDECIDED
 from ....stores.lake import RunReader
 from ...data.splits import EXAM, HELD_OUT
+from ...data.step_names import step_benchmark
 
 OWN_VERDICT = "verified"
 SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
@@ -41,10 +42,14 @@ USUAL = (VERIFIED, WIN_RATE, APPROVAL)
 """The figures that are tried, in order, if none is asked for."""
 
 
-def measured_on(split: str) -> pl.Expr:
-    """Return whether a row's benchmark is about prompts of a split, or of one of its named sets."""
-    own = pl.col("benchmark") == split
-    return own | pl.col("benchmark").str.starts_with(EXAM) if split == HELD_OUT else own
+def measured_on(split: str, step: int | None = None) -> pl.Expr:
+    """Return whether a row's benchmark is about prompts of a split, or of one of its named sets.
+
+    With a `step` it is about the policy that was published there, on the way to M_t.
+    """
+    own = pl.col("benchmark") == step_benchmark(split, step)
+    sets = pl.col("benchmark").str.starts_with(step_benchmark(EXAM, step))
+    return own | sets if split == HELD_OUT else own
 
 
 def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:

@@ -145,7 +145,8 @@ def grades(run: RunReader, wanted: RowSelection) -> pl.LazyFrame:
     frame = run.scan("grades", iteration=wanted.iteration)
     conditions: list[pl.Expr] = []
     if wanted.aspect is not None:
-        check("aspect", wanted.aspect, get_args(GradedAspect))
+        scored = frame.select("aspect").unique().sort("aspect").collect()["aspect"].to_list()
+        check("aspect", wanted.aspect, [*dict.fromkeys([*get_args(GradedAspect), *scored])])
         conditions.append(pl.col("aspect") == wanted.aspect)
     if wanted.rating is not None:
         conditions.append(pl.col("rating") == wanted.rating)

@@ -13,6 +13,8 @@ from ...data.splits import DEV, HELD_OUT
 from .runs import NoSuchRunError
 
 BESIDE = ("initial", "previous", "best")
+SHOWN = 5
+"""The families that fell, at most, of which a terminal is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +36,14 @@ class IterationVerdict:
         found = (r for r in self.rows if (r.split, r.against, r.scope) == (split, against, "all"))
         return next(found, None)
 
+    def families(self, split: str) -> list[PolicyVerdict]:
+        """Return the verdicts on each family of a split beside M_0, what was lost most first."""
+        own = (r for r in self.rows if r.split == split and r.against == "initial")
+        return sorted((r for r in own if r.scope == "family"), key=lambda r: r.difference)
+
     def lost(self, split: str = HELD_OUT) -> list[PolicyVerdict]:
         """Return the families that are worse than M_0's, beyond chance, the worst first."""
-        own = (r for r in self.rows if r.split == split and r.against == "initial")
-        found = [r for r in own if r.scope == "family" and r.high is not None and r.high < 0]
-        return sorted(found, key=lambda r: r.difference)
+        return [r for r in self.families(split) if r.high is not None and r.high < 0]
 
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
@@ -166,6 +171,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
         for split in (DEV, HELD_OUT):
             yield from (f"  {line}" for line in _lines(iteration, split))
         yield from (f"  {_of_exam(row)}" for row in iteration.rows if row.scope == "exam")
+        yield from _families(iteration)
         lost = iteration.lost()
         if lost:
             yield "  lost since M_0, held-out: " + ", ".join(
@@ -176,6 +182,29 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
 def _of_exam(row: PolicyVerdict) -> str:
     """Say a verdict by a named set of held-out prompts."""
     return f"{row.name}: {_line(row, row.against)}"
+
+
+def _families(iteration: IterationVerdict) -> Iterator[str]:
+    """Say how the families of prompts stand beside M_0: which fell, and how many did not.
+
+    They are those of the dev prompts, or of the held-out ones where there are none.
+    """
+    split = DEV if iteration.families(DEV) else HELD_OUT
+    rows = iteration.families(split)
+    if not rows:
+        return
+    fell = [row for row in rows if row.difference < 0]
+    rose = sum(row.difference > 0 for row in rows)
+    yield (
+        f"  families since M_0, {split}: {len(fell)} fell, {rose} rose, "
+        f"{len(rows) - len(fell) - rose} as before"
+    )
+    for row in fell[:SHOWN]:
+        chance = "" if row in iteration.lost(split) else ", within chance"
+        moved = f"{100 * row.before:.0f} -> {100 * row.after:.0f}"
+        yield f"    {row.name} {moved} ({row.n} prompts{chance})"
+    if len(fell) > SHOWN:
+        yield f"    and {len(fell) - SHOWN} more: --json has all"
 
 
 def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:

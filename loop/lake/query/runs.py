@@ -94,7 +94,8 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     """
     numbers = evaluations(run)
     watched = by_iteration(critic_scores(run, iteration))
-    checkpoints = {row["iteration"]: row for row in run.scan("checkpoints").collect().to_dicts()}
+    made = run.scan("checkpoints").filter(pl.col("at_step").is_null()).collect()
+    checkpoints = {row["iteration"]: row for row in made.to_dicts()}
     every = run.journal.stages()
     stages = [state for state in every if measured_beside(state.stage) is None]
     last = max((state.iteration for state in stages), default=-1)

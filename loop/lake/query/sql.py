@@ -54,6 +54,7 @@ GAINED = {
     "string": "varchar",
     "int64": "bigint",
     "double": "double",
+    "bool": "boolean",
     "list<item: string>": "varchar[]",
 }
 """The SQL types of columns that tables have gained, by their Arrow types."""

@@ -11,7 +11,7 @@ from ....stores.frames import frame_rows
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint, Evaluation
 from ...data.training_rows import in_use
-from ..query.model_names import checkpoints
+from ..query.model_names import checkpoints, step_policies
 from .find_row import Found
 from .page import Box, Grid, Page, PageSection, plain_text
 
@@ -44,7 +44,8 @@ class CheckpointStory:
 
 def checkpoint_story(run: RunReader, asked: Found) -> CheckpointStory:
     """Return the story of the checkpoint that was asked for."""
-    checkpoint = next(c for c in checkpoints(run) if c.checkpoint_id == asked.id)
+    made = [*checkpoints(run), *step_policies(run)]
+    checkpoint = next(c for c in made if c.checkpoint_id == asked.id)
     numbers = evaluated(run)
     return CheckpointStory(
         run=run.folder.name,
@@ -103,7 +104,7 @@ def checkpoint_page(story: CheckpointStory) -> Page:
     ]
     box = Box(title=f"checkpoint {checkpoint.checkpoint_id}", text=plain_text("\n".join(facts)))
     return Page(
-        title=f"M_{checkpoint.iteration}, run {story.run}",
+        title=f"{checkpoint.name}, run {story.run}",
         sections=(
             PageSection(heading="", boxes=(box,)),
             PageSection(heading="trained on", lines=tuple(_trained_on(story))),

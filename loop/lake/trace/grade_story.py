@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from ....critics.grading.graded_aspects import FINE_GRAINED, SCALES
+from ....critics.grading.graded_aspects import BY_NAME, FINE_GRAINED, SCALES
 from ....critics.judge import Status
 from ....stores.records import SCORED, Grade, Pair
 from ...data.binarize import ALL_PAIRS, BINARISATIONS, OVERALL
@@ -29,10 +29,10 @@ def by_grades(rule: str) -> bool:
 
 
 def grades_of(story: Story, candidate_id: str) -> list[Grade]:
-    """Return the grades of a candidate, in the order of the aspects."""
-    order = list(SCALES)
+    """Return the grades of a candidate, in the order of the aspects; scores by forms come last."""
+    order: dict[str, int] = {aspect: place for place, aspect in enumerate(SCALES)}
     mine = [grade for grade in story.grades if grade.candidate_id == candidate_id]
-    return sorted(mine, key=lambda grade: order.index(grade.aspect))
+    return sorted(mine, key=lambda grade: order.get(grade.aspect, len(order)))
 
 
 def said_of(story: Story, candidate_id: str) -> Iterator[str]:
@@ -71,4 +71,6 @@ def _rated(grade: Grade) -> str:
         return f"{grade.aspect} does not apply"
     if grade.rating is None or grade.status != SCORED:
         return f"{grade.aspect} unscored: {grade.status}"
-    return f"{grade.aspect} {grade.rating:g} of {SCALES[grade.aspect].best}"
+    scale = BY_NAME.get(grade.aspect)
+    of = "" if scale is None else f" of {scale.best}"
+    return f"{grade.aspect} {grade.rating:g}{of}"

@@ -19,7 +19,7 @@ ABSENT: dict[State, str] = {
     "served": "; an endpoint, so there is no folder",
 }
 FIELD = 12
-MEASURED = "on the held-out prompts, [95 % interval] of shares, ± standard error of others"
+MEASURED = "on the {split} prompts, [95 % interval] of shares, ± standard error of others"
 
 
 def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
@@ -27,7 +27,7 @@ def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
     facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
     sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
     if model.figures:
-        sections.append(PageSection(heading=MEASURED, grid=_grid(model)))
+        sections.append(PageSection(heading=MEASURED.format(split=model.split), grid=_grid(model)))
     if model.state in ("here", "bucket"):
         sections.append(PageSection(heading="next", lines=tuple(_next(model, where))))
     return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))
@@ -35,8 +35,8 @@ def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
 
 def models_frame(models: Sequence[PublishedModel], best: BestModel | None) -> pl.DataFrame:
     """Return a row for each model, with the figure by which one of them is the best."""
-    standings = {} if best is None else {s.checkpoint.iteration: s for s in best.standings}
-    rows = [_model_row(model, standings.get(model.iteration), best) for model in models]
+    standings = {} if best is None else {s.checkpoint.name: s for s in best.standings}
+    rows = [_model_row(model, standings.get(model.name), best) for model in models]
     types = {"figure": pl.String, "value": pl.Float64, "stderr": pl.Float64, "n": pl.Int64}
     return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
 
@@ -54,7 +54,7 @@ def _model_row(
         "value": standing and standing.value,
         "stderr": standing and standing.stderr,
         "n": standing and standing.n,
-        "best": best is not None and best.checkpoint.iteration == model.iteration,
+        "best": best is not None and best.checkpoint.name == model.name,
         "state": model.state,
         "place": model.place,
     }

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,8 @@ from ....stores.records import Checkpoint, Evaluation
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
-from ...data.splits import HELD_OUT, exam_of, is_measured_on
+from ...data.splits import DEV, HELD_OUT, exam_of, is_measured_on
+from ...data.step_names import step_of
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, located
 from ..query.model_names import checkpoints
@@ -59,7 +61,7 @@ class PublishedModel:
 
     `path` is the folder if it is there; `adapter` is that of the adapters that were merged into the
     weights, if they are what was trained. `control` stands before what the user says when it is
-    sampled; `first` is the model that its figures stand beside.
+    sampled; `first` is the model that its figures, on prompts of `split`, stand beside.
     """
 
     run: str
@@ -77,6 +79,7 @@ class PublishedModel:
     control: str
     trained_on: tuple[TrainedOn, ...]
     first: str
+    split: str
     figures: tuple[FigureBeside, ...]
 
     @property
@@ -92,11 +95,12 @@ class PublishedModel:
 def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
     """Return what there is on a checkpoint of a run; its files are looked at, not verified."""
     place, state = place_of(run, checkpoint)
-    made = checkpoints(run)
-    names = {c.checkpoint_id: f"M_{c.iteration}" for c in reversed(made)}
+    made, numbers = checkpoints(run), evaluated(run)
+    split = _split_shown(numbers, checkpoint)
+    names = {c.checkpoint_id: c.name for c in reversed(made)}
     return PublishedModel(
         run=run.folder.name,
-        name=f"M_{checkpoint.iteration}",
+        name=checkpoint.name,
         id=checkpoint.checkpoint_id,
         iteration=checkpoint.iteration,
         parent=_named(checkpoint.parent_id, names),
@@ -109,8 +113,9 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         adapter=_adapter(Path(place), state),
         control=control_of(configuration(run), checkpoint),
         trained_on=tuple(trained_on(run, checkpoint)),
-        first=f"M_{made[0].iteration}",
-        figures=tuple(_figures(run, checkpoint, made[0])),
+        first=made[0].name,
+        split=split,
+        figures=tuple(_figures(numbers, checkpoint, made[0], split)),
     )
 
 
@@ -141,7 +146,7 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
 
 def why_absent(run: str, checkpoint: Checkpoint, place: str, state: State) -> str:
     """Say why a model has no folder here, and what to do."""
-    model = f"M_{checkpoint.iteration} of run {run}"
+    model = f"{checkpoint.name} of run {run}"
     match state:
         case "served":
             return f"{model} is served at {place}: its weights are not here"
@@ -213,17 +218,35 @@ def _adapter(folder: Path, state: State) -> str | None:
     return str(found) if state == "here" and found.is_dir() else None
 
 
-def _figures(run: RunReader, own: Checkpoint, first: Checkpoint) -> list[FigureBeside]:
-    """Return a model's figures on the held-out prompts, beside those of the run's first model."""
-    numbers = [e for e in evaluated(run) if is_measured_on(e.benchmark, HELD_OUT)]
-    start = {_figure_name(e): e for e in numbers if e.checkpoint_id == first.checkpoint_id}
-    found = [e for e in numbers if e.checkpoint_id == own.checkpoint_id]
+def _split_shown(numbers: Sequence[Evaluation], own: Checkpoint) -> str:
+    """Return the split whose figures are shown: dev prompts if held-out ones measured nothing."""
+    if own.at_step is None or any(_of_step(e, HELD_OUT, own.at_step) for e in numbers):
+        return HELD_OUT
+    return DEV
+
+
+def _of_step(number: Evaluation, split: str, step: int) -> bool:
+    """Whether a number is that of the policy of a step, on prompts of a split."""
+    named = step_of(number.benchmark)
+    return named is not None and named[0] == step and is_measured_on(named[1], split)
+
+
+def _figures(
+    numbers: Sequence[Evaluation], own: Checkpoint, first: Checkpoint, split: str
+) -> list[FigureBeside]:
+    """Return a model's figures on the prompts of a split, beside those of the run's first model."""
+    whole = [e for e in numbers if is_measured_on(e.benchmark, split)]
+    start = {_figure_name(e): e for e in whole if e.checkpoint_id == first.checkpoint_id}
+    step = own.at_step
+    shown = whole if step is None else [e for e in numbers if _of_step(e, split, step)]
+    found = [e for e in shown if e.checkpoint_id == own.checkpoint_id]
     return [_beside(e, start.get(_figure_name(e))) for e in sorted(found, key=_figure_name)]
 
 
 def _figure_name(number: Evaluation) -> str:
     """Return a metric's name, behind that of the set of held-out prompts if it has one."""
-    exam = exam_of(number.benchmark)
+    named = step_of(number.benchmark)
+    exam = exam_of(number.benchmark if named is None else named[1])
     return number.metric if exam is None else f"{exam}: {number.metric}"
 
 

@@ -10,6 +10,7 @@ from trainings import sha256, starts
 
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.step_files import read_step
+from lpfloop.policies.trainers.step_policies import finished_policy, step_job
 from lpfloop.policies.trainers.train_model import TrainJob, TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.stores.records import Rollout
@@ -88,21 +89,28 @@ def test_killed_and_resumed_it_ends_bit_equal(
 
 def test_quark_trains_adapters_over_one_body(tmp_path: Path) -> None:
     world = make_online_world(tmp_path)
-    job = replace(quark_job(world, tmp_path / "work", max_steps=2), fit=LORA)
+    job = replace(quark_job(world, tmp_path / "work", max_steps=2, publish_every=1), fit=LORA)
     result = train(job, log=tmp_path / "log")
     first, last = told_steps(job.output)
     assert first["kl"] == 0
     assert last["kl"] > 0
     assert max(first["logprob_gap"], last["logprob_gap"]) < 2e-4
     assert (result.output / "adapter" / "adapter_model.safetensors").is_file()
+    between = finished_policy(step_job(job, 1))
+    assert between is not None
+    for name in ("model.safetensors", "adapter/adapter_model.safetensors"):
+        assert sha256(between / name) != sha256(result.output / name)
 
 
 def test_bfloat16_weights_are_trained_and_sampled_from(tmp_path, tiny_policy, tiny_reward) -> None:
-    two = SETTINGS.model_copy(update={"max_steps": 2})
+    two = SETTINGS.model_copy(update={"max_steps": 2, "publish_every": 1})
     job = ppo_job(tmp_path, policy=tiny_policy, reward=tiny_reward, settings=two)
     result = train(replace(job, fit=TrainingFit(weights="bfloat16")), log=tmp_path / "log")
     assert result.steps == 2
     assert all(told["logprob_gap"] < 0.05 for told in told_steps(job.output))
+    between = finished_policy(step_job(job, 1))
+    assert between is not None
+    assert sha256(between / "model.safetensors") != sha256(result.output / "model.safetensors")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from trainings import sha256, starts
 
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.memory_folders import SHARED_MEMORY, folder_of
+from lpfloop.policies.trainers.step_policies import finished_policy, step_job
 from lpfloop.policies.trainers.train_model import (
     TrainerProgress,
     TrainingError,
@@ -105,6 +106,8 @@ def test_a_divided_training_is_resumed_with_the_same_numbers(
     for name in ("whole", "killed"):
         fit = TrainingFit(sharding="fsdp2")
         job = made(tmp_path / name, tiny_policy, tiny_reward, fit=fit, processes=2)
+        each = job.settings.model_copy(update={"publish_every": 1})
+        job = replace(job, settings=each)
         if name == "killed":
             monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.step.written#2:kill")
         results.append(train(job, log=tmp_path / name / "log", retries=1, checkpoint_minutes=0))
@@ -114,3 +117,10 @@ def test_a_divided_training_is_resumed_with_the_same_numbers(
     assert len(list(parts.glob("*.distcp"))) == 2, "each process writes its part"
     whole, killed = (r.output / "model.safetensors" for r in results)
     assert sha256(whole) == sha256(killed)
+    first, again = (
+        finished_policy(step_job(replace(job, output=r.output.parent), 1)) for r in results
+    )
+    assert first is not None
+    assert again is not None
+    assert first.name == again.name
+    assert sha256(first / "model.safetensors") != sha256(whole)

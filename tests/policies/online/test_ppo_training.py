@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from rollouts import PPO, ppo_job, told_steps
+from safetensors.torch import load_file
 from trainings import sha256, starts
 
 from lpfloop.policies.engines.canary import read_canary
@@ -19,6 +20,7 @@ from lpfloop.policies.trainers.step_files import (
     step_folder,
     visited,
 )
+from lpfloop.policies.trainers.step_policies import finished_policy, step_job
 from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
 from lpfloop.stores.records import Candidate, Reward, Rollout, Statistic
 from lpfloop.stores.schemas import from_table
@@ -120,6 +122,54 @@ def test_killed_anywhere_it_ends_bit_equal(
         for name in names:
             other = step_folder(whole.output.parent, step) / name
             assert sha256(step_folder(job.output, step) / name) == sha256(other)
+
+
+@pytest.mark.crash
+def test_policies_on_the_way_change_no_step_and_are_the_same_after_a_kill(
+    whole, tmp_path, tiny_policy, tiny_reward, monkeypatch
+) -> None:
+    settings = PPO.model_copy(update={"publish_every": 2})
+    job = ppo_job(tmp_path, policy=tiny_policy, reward=tiny_reward, settings=settings)
+    for place in ("trainer.step.saved", "trainer.model.saved"):
+        monkeypatch.setenv("LPFLOOP_FAILPOINT", f"{place}:kill")
+        with pytest.raises(TrainingError, match="killed by SIGKILL"):
+            train(job, log=tmp_path / "log", checkpoint_minutes=0)
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
+    result = train(job, log=tmp_path / "log", checkpoint_minutes=0)
+    assert starts(job.output) == [0, 1, 3]
+    policy = finished_policy(step_job(job, 2))
+    assert policy is not None
+    state = load_file(job.folder("checkpoints") / "checkpoint-2" / "policy.safetensors")
+    saved = load_file(policy / "model.safetensors")
+    both = saved.keys() & state.keys()
+    assert len(both) >= len(saved) - 1, "only an embedding that is tied has another name"
+    assert all(saved[name].equal(state[name]) for name in both)
+    assert sha256(result.output / "model.safetensors") == sha256(whole.output / "model.safetensors")
+    assert result.metrics == whole.metrics
+    for step in range(1, STEPS + 1):
+        for path in step_folder(whole.output.parent, step).iterdir():
+            assert sha256(step_folder(job.output, step) / path.name) == sha256(path)
+    last, between = read_canary(job.output), read_canary(step_job(job, 2).output)
+    assert [row.logprob_before for row in between] == [row.logprob_before for row in last]
+    assert [row.logprob_after for row in between] != [row.logprob_after for row in last]
+
+
+@pytest.mark.slow
+def test_a_finished_training_whose_policy_on_the_way_is_damaged_is_made_again(
+    tmp_path, tiny_policy, tiny_reward
+) -> None:
+    settings = PPO.model_copy(update={"publish_every": 1, "max_steps": 2})
+    job = ppo_job(tmp_path, policy=tiny_policy, reward=tiny_reward, settings=settings)
+    train(job, log=tmp_path / "log")
+    policy = finished_policy(step_job(job, 1))
+    assert policy is not None
+    weights = policy / "model.safetensors"
+    before = sha256(weights)
+    weights.chmod(0o600)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    train(job, log=tmp_path / "log")
+    assert starts(job.output) == [0, 0]
+    assert sha256(weights) == before
 
 
 def test_a_reward_model_of_another_family_is_refused(tmp_path, tiny_policy, tiny_reward) -> None:

@@ -49,6 +49,21 @@ def test_each_step_learns_the_best_quarter_and_leaves_its_rows(world: Path, tmp_
     assert rates == pytest.approx([7.5e-4, 5e-4, 2.5e-4, 0.0])
 
 
+def test_as_the_papers_code_a_step_is_one_update_of_each_groups_best(world: Path, tmp_path: Path):
+    code = {"gradient_steps": 1, "quantiles_over": "group", "group": 4, "missing_eos": "none"}
+    job = quark_job(world, tmp_path / "work", **code, schedule_by="step", warmup_steps=2)
+    train(job, log=tmp_path / "log")
+    # Two devices of four samples: the best of each is learned, wherever the other's lie.
+    assert [sorted(rows(job, 1, Rollout)["quantile"][n : n + 4]) for n in (0, 4)] == [
+        [0, 1, 2, 3]
+    ] * 2
+    rates = [numbers(job, step)["learning_rate"] for step in range(1, 5)]
+    assert rates == pytest.approx([0.0, 0.5e-3, 1e-3, 0.5e-3])
+    # The first step has the rate 0: before the second the policy is what it was.
+    assert numbers(job, 2)["kl"] == pytest.approx(0.0, abs=1e-5)
+    assert numbers(job, 4)["kl"] > 0
+
+
 def test_with_all_quantiles_the_published_tokenizer_knows_their_tokens(world: Path, tmp_path: Path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

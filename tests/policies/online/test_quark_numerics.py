@@ -1,14 +1,24 @@
 """Quark's quantiles and loss, against numbers by hand and finite differences, in float64."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpfloop.configs.methods import QuarkTraining
 from lpfloop.policies.engines.control_text import conditioned
-from lpfloop.policies.online.quantiles import Pool, Sample, quantile_token, quantiles_of
+from lpfloop.policies.online.quantiles import (
+    Pool,
+    Sample,
+    quantile_token,
+    quantiles_of,
+    sorted_apart,
+)
+from lpfloop.policies.online.quark_batches import batches, planned_updates
 from lpfloop.stores.records import Message
 
 torch = pytest.importorskip("torch")
@@ -30,6 +40,53 @@ def test_quantiles_are_of_equal_size_and_ordered_by_score(scores: list[float], c
         above = [s for s, q in zip(scores, found, strict=True) if q == better]
         below = [s for s, q in zip(scores, found, strict=True) if q == worse]
         assert not above or not below or min(above) >= max(below)
+
+
+def pool_of_a_device(scores: list[float], count: int) -> list[int]:
+    """Return the quantiles of a device's samples by the rule of AlpacaFarm's `DataPool`."""
+    sizes = [len(scores) // count] * count
+    sizes[-1] += len(scores) % count
+    ordered = sorted(range(len(scores)), key=lambda place: scores[place], reverse=True)
+    token_of = [token for token, size in enumerate(sizes) for _ in range(size)]
+    return [token_of[ordered.index(place)] for place in range(len(scores))]
+
+
+@given(st.lists(st.floats(-5, 5), min_size=24, max_size=24), st.sampled_from([2, 3, 4, 5]))
+def test_by_group_they_are_those_of_the_papers_devices(scores: list[float], count: int):
+    size = 8
+    expected = [
+        q for n in range(0, 24, size) for q in pool_of_a_device(scores[n : n + size], count)
+    ]
+    assert sorted_apart(scores, count, size) == expected
+    # A device whose samples are all worse than another's still learns its own best.
+    assert sorted_apart([9.0, 8.0, 1.0, 0.0], 2, 2) == [0, 1, 0, 1]
+    assert quantiles_of([9.0, 8.0, 1.0, 0.0], 2) == [0, 0, 1, 1]
+
+
+def in_order(lessons: int) -> Callable[[int], Any]:
+    return lambda visit: torch.arange(lessons).roll(visit)
+
+
+def test_one_optimizer_step_goes_round_the_best_samples_twice():
+    """512 rollouts, 128 of them best, a batch of 256: as the papers' script has it."""
+    code = QuarkTraining(rollouts=512, batch_size=256, gradient_steps=1)
+    (batch,) = batches(code, in_order(128), 128, 512)
+    assert sorted(batch) == sorted([*range(128)] * 2)
+    assert planned_updates(code) == 1
+    paper = QuarkTraining(rollouts=512, batch_size=256, inner_epochs=2)
+    found = batches(paper, in_order(128), 128, 512)
+    assert [sorted(batch) for batch in found] == [[*range(128)]] * 2
+    assert planned_updates(paper) == len(found)
+
+
+def test_steps_that_are_not_whole_rounds_go_on_where_the_last_ended():
+    settings = QuarkTraining(rollouts=8, batch_size=3, gradient_steps=2)
+    assert batches(settings, in_order(2), 2, 8) == [[0, 1, 1], [0, 0, 1]]
+
+
+def test_groups_of_a_step_are_refused_for_a_pool_of_several():
+    with pytest.raises(ValueError, match="sorts the samples of one step: set pool=reset"):
+        QuarkTraining(pool="growing", quantiles_over="group")
 
 
 def sample(number: int) -> Sample:

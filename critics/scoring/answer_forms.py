@@ -1,0 +1,147 @@
+"""Forms by which a judge scores single answers: Just-Eval, AlignBench, or a YAML file of one's own.
+
+A form has a scale from 1 to `best`, `aspects` with what each means, and the `template` of the
+question. `kinds` say which aspects a prompt is scored in, by its task, its family, its source or
+its exam. `totals` are means of the means of categories, which prompts name as their family.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+from ...configs.pools import fault, read_yaml
+from ...configs.schema import ConfigError
+from ...configs.section import Section
+from ...stores.keys import digest
+from ...stores.records import Prompt
+from ..grading.graded_aspects import GradeScale
+from ..templating import placeholders
+
+FORMS = Path(__file__).parent / "forms"
+NEEDED, MAY_HAVE = frozenset({"instruction", "answer", "aspects", "form"}), frozenset({"reference"})
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Key = Annotated[Text, Field(pattern=r"^[^{}\"'\\:\n\r]*$")]
+"""A key of the object in a reply."""
+AspectName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class ScoredAspect(Section):
+    """What an aspect means; `key` is what a reply calls it, if that is not its name."""
+
+    says: Text
+    key: Key | None = None
+
+
+class ScoredKind(Section):
+    """The aspects of prompts whose task, family, source or exam is one of `of`; empty: of all."""
+
+    of: tuple[Text, ...] = ()
+    aspects: tuple[AspectName, ...] = Field(min_length=1)
+
+
+class AnswerFormFile(Section):
+    """The fields of a form's file."""
+
+    best: int = Field(ge=2, le=100)
+    may_not_apply: bool = False
+    aspects: dict[AspectName, ScoredAspect] = Field(min_length=1)
+    kinds: tuple[ScoredKind, ...] = ()
+    mean: tuple[AspectName, ...] = ()
+    total: AspectName | None = None
+    totals: dict[AspectName, tuple[tuple[Text, ...], ...]] = Field(default_factory=dict)
+    template: Text
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        there = placeholders(self.template)
+        if missing := NEEDED - there:
+            raise ValueError(f"the template lacks {{{min(missing)}}}")
+        if unknown := there - NEEDED - MAY_HAVE:
+            raise ValueError(f"the template has the unknown placeholder {{{min(unknown)}}}")
+        named = {*self.mean, *(n for kind in self.kinds for n in kind.aspects)}
+        if unknown := {*named, *filter(None, (self.total,))} - {*self.aspects}:
+            raise ValueError(f"{min(unknown)!r} is none of its aspects")
+        if self.totals and self.total is None:
+            raise ValueError("totals need a total: the aspect whose means they are of")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerForm:
+    """A form with its name, by which its scores are called: `just-eval:depth`."""
+
+    name: str
+    file: AnswerFormFile
+
+    @property
+    def digest(self) -> str:
+        """The hash of all that shapes its questions, and how they are read."""
+        return digest(self.file.model_dump(mode="json", exclude={"mean", "total", "totals"}))
+
+    @property
+    def summed(self) -> str:
+        """The hash of what scores are summed up to."""
+        return digest(self.file.model_dump(mode="json", include={"mean", "total", "totals"}))
+
+    @property
+    def scale(self) -> GradeScale:
+        """From 1 to the best."""
+        return GradeScale(best=self.file.best, may_not_apply=self.file.may_not_apply)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether answers are compared with the prompt's reference."""
+        return "reference" in placeholders(self.file.template)
+
+    def aspects_of(self, prompt: Prompt) -> tuple[str, ...]:
+        """Return the names of the aspects that answers to a prompt are scored in."""
+        called = (prompt.task, prompt.family, prompt.source, prompt.exam)
+        for name in filter(None, called):
+            for kind in self.file.kinds:
+                if name in kind.of:
+                    return kind.aspects
+        usual = (kind.aspects for kind in self.file.kinds if not kind.of)
+        return next(usual, tuple(self.file.aspects))
+
+    def key_of(self, aspect: str) -> str:
+        """Return what a reply calls an aspect."""
+        return self.file.aspects[aspect].key or aspect
+
+    def metric(self, aspect: str) -> str:
+        """Return what the scores in an aspect are called in the lake."""
+        return f"{self.name}:{aspect}"
+
+    def categories(self) -> Iterator[str]:
+        """Give the names of the categories that its totals are made of."""
+        for groups in self.file.totals.values():
+            for group in groups:
+                yield from group
+
+
+def shipped_forms() -> tuple[str, ...]:
+    """Return the names of the forms that come with the package."""
+    return tuple(sorted(path.stem for path in FORMS.glob("*.yaml")))
+
+
+def load_form(name_or_path: str) -> AnswerForm:
+    """Read a shipped form by its name, or a YAML file by its path.
+
+    Raises:
+        ConfigError: if there is no such file, or it is no form; names the file and the field.
+    """
+    shipped = name_or_path in shipped_forms()
+    path = FORMS / f"{name_or_path}.yaml" if shipped else Path(name_or_path)
+    hint = f"; shipped are {', '.join(shipped_forms())}"
+    document = read_yaml(path, missing="no form of scores can be read", hint=hint)
+    try:
+        return AnswerForm(name=path.stem, file=AnswerFormFile.model_validate(document))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {fault(error, AnswerFormFile)}") from error
+
+
+Forms = Mapping[str, AnswerForm]
+"""Forms by their names."""

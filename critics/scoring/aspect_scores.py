@@ -1,0 +1,182 @@
+"""Reading a judge's scores of one answer: one object with a number for each aspect.
+
+An aspect's value is a number, or an object with a `score` and a `reason`; AlignBench's judges write
+a dictionary as Python does, with single quotes. Each aspect has a reading of its own: one that is
+missing or off the scale is unscored, and the others count. Objects that differ count for nothing,
+nor does one whose scores stand in a judged text.
+"""
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from ...stores.records import SCORED
+from ..grading.grade_reply import Appraisal, rating_of
+from ..grading.graded_aspects import LOWEST, GradeScale
+from ..json_objects import decoded, json_objects
+from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..quoting import foreign, holds, require_undisputed, seen
+
+SCORE, REASON = "score", "reason"
+PYTHON = re.compile(r"\{(?:\s*'[^'\n]{1,60}'\s*:\s*'?-?[0-9.]{1,8}'?\s*,?)+\s*\}")
+"""A dictionary of numbers as Python writes it."""
+MOST_OBJECTS = 40
+"""So many objects of a judged text are looked at."""
+
+Said = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreObject:
+    """An object that names an aspect, and where it stands."""
+
+    said: Said
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AspectScores(Expected[Appraisal]):
+    """What a reply must hold: a score in each aspect, by what the reply calls it."""
+
+    keys: tuple[str, ...]
+    scale: GradeScale
+
+    @property
+    def nothing(self) -> tuple[Appraisal, ...]:
+        """No score in any aspect."""
+        return (Appraisal(),) * len(self.keys)
+
+    @property
+    def place(self) -> str:
+        """Where the line with the mark goes: behind an analysis, ahead of the object."""
+        return (
+            "If you write an analysis, write it first. Then write the line {mark} by itself, and "
+            "below it the object alone."
+        )
+
+    def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
+        """Read a score in each aspect, or why it has none.
+
+        Raises:
+            UnreadError: if the reply has no object of its own, or several that differ.
+        """
+        found = list(self._objects(reply.text))
+        if not found:
+            raise UnreadError(absent(reply.text, Status.MISSING))
+        readings = self._readings(found[-1].said)
+        scores = _scores(readings)
+        if any(_scores(self._readings(one.said)) != scores for one in found):
+            raise UnreadError(Status.CONTRADICTORY)
+        faults = [foreign(reply.text, one.start, one.end) for one in found]
+        if fault := None if None in faults else faults[-1]:
+            raise UnreadError(fault)
+        if self._echoed(scores, reply.judged):
+            raise UnreadError(Status.ECHO)
+        analysis = f"{reply.before}{_without(reply.text, found)}".strip()
+        require_undisputed(analysis, {score for score in scores if score is not None})
+        return [_explained(reading, analysis) for reading in readings]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return an object with a score and a reason for each aspect."""
+        best = self.scale.best
+        said = {key: {REASON: reason, SCORE: draw.randint(LOWEST, best)} for key in self.keys}
+        return ExampleReply("", json.dumps(said, ensure_ascii=False))
+
+    def _objects(self, text: str) -> Iterator[ScoreObject]:
+        """Give the objects that name an aspect; one that cannot be read may have had scores.
+
+        Raises:
+            UnreadError: if there is such a one.
+        """
+        for value, start, end in json_objects(text):
+            said = _of_python(text, start) if value is None else ScoreObject(value, start, end)
+            if said is None:
+                raise UnreadError(Status.MALFORMED)
+            if any(key in said.said for key in self.keys):
+                yield said
+
+    def _readings(self, said: Said) -> list[Reading[Appraisal]]:
+        return [self._reading(said.get(key)) for key in self.keys]
+
+    def _reading(self, value: object) -> Reading[Appraisal]:
+        """Read an aspect's value: its score, and its reason if there is one."""
+        if value is None:
+            return Reading(Status.MISSING.value, Appraisal())
+        fields = cast("dict[str, object]", value) if isinstance(value, dict) else {SCORE: value}
+        score, reason = fields.get(SCORE), fields.get(REASON)
+        why = reason.strip() if isinstance(reason, str) else ""
+        if not isinstance(score, str):
+            status = Status.INCOMPLETE if score is None else Status.MALFORMED
+            return Reading(status.value, Appraisal(rationale=why))
+        try:
+            rating = rating_of(score, self.scale)
+        except UnreadError as error:
+            return Reading(error.status.value, Appraisal(rationale=why))
+        status = Status.NOT_APPLICABLE if rating is None else Status.SCORED
+        return Reading(status.value, Appraisal(rating=rating, rationale=why))
+
+    def _echoed(self, scores: Sequence[float | None], judged: Sequence[str]) -> bool:
+        """Whether a judged text gives every aspect the score that the judge gives it."""
+        stated = [
+            f"{key}: {score:g}"
+            for key, score in zip(self.keys, scores, strict=True)
+            if score is not None
+        ]
+        if not stated:
+            return False
+        return holds(judged, stated) or any(
+            _scores(self._readings(said)) == scores
+            for text in judged
+            for said in _every_object(seen(text))
+        )
+
+
+def _scores(readings: Sequence[Reading[Appraisal]]) -> list[float | None]:
+    return [reading.value.rating for reading in readings]
+
+
+def _explained(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisal]:
+    """Return a reading with its reason, else the analysis; a bare number is no judgement."""
+    value = reading.value
+    if reading.status != SCORED or value.rationale:
+        return reading
+    if not analysis:
+        return Reading(Status.INCOMPLETE.value, Appraisal())
+    return Reading(SCORED, Appraisal(rating=value.rating, rationale=analysis))
+
+
+def _of_python(text: str, start: int) -> ScoreObject | None:
+    """Return a dictionary of numbers as Python writes it, with single quotes."""
+    found = PYTHON.match(text, start)
+    plain = None if found is None else decoded(found[0].replace("'", '"'), 0)
+    if found is None or plain is None:
+        return None
+    return ScoreObject(plain[0], found.start(), found.end())
+
+
+def _every_object(text: str) -> Iterator[Said]:
+    """Give the objects of a text, wherever they stand."""
+    at = -1
+    for _ in range(MOST_OBJECTS):
+        at = text.find("{", at + 1)
+        if at < 0:
+            return
+        found = decoded(text, at)
+        if found is not None:
+            yield found[0]
+        elif (said := _of_python(text, at)) is not None:
+            yield said.said
+
+
+def _without(text: str, found: Sequence[ScoreObject]) -> str:
+    """Return what a reply says around its objects, without the fences of code."""
+    kept: list[str] = []
+    at = 0
+    for each in found:
+        kept.append(text[at : each.start])
+        at = each.end
+    return re.sub(r"`{3,}\w*", "", "".join([*kept, text[at:]]))

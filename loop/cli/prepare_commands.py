@@ -1,0 +1,70 @@
+"""`lpfloop prepare`: what a method begins with."""
+
+import os
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..daemon.run_request import RunOptions
+from .common import DEFAULT_LAKE, Lake, Settings, exit_codes, in_lake
+from .run_commands import refuse_secrets
+from .run_options import ConfigName, Critic, Policy, PromptsFile, RunName, Seed
+
+if TYPE_CHECKING:
+    from ..daemon.job import Job
+
+Method = Annotated[str, typer.Argument(help="The method: rlrf.", metavar="METHOD")]
+
+
+def prepare(
+    method: Method,
+    *,
+    config: ConfigName = None,
+    name: RunName = None,
+    lake: Lake = DEFAULT_LAKE,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    critic: Critic = None,
+    seed: Seed = None,
+    settings: Settings = None,
+) -> None:
+    """Make what a method begins with: M_0, critic and reward.
+
+    --policy is the base model, --critic the teacher whose critiques and better answers are learned.
+    Each recipe is a run of its own, named after it; given again, the command goes on.
+    """
+    from ..daemon.preparing import Preparation
+    from ..daemon.preparing import prepare as make
+    from ..run.terminal import say
+    from .session import stop_signal, turn
+
+    options = RunOptions(
+        config=config,
+        prompts=prompts,
+        policy=policy,
+        critic=critic,
+        seed=seed,
+        settings=settings or (),
+    )
+    with exit_codes():
+        refuse_secrets(settings or ())
+        options = options.in_lake(lake)
+        wanted = Preparation(
+            method=method,
+            config=options.preset,
+            lake=lake,
+            prefix=name or options.stem,
+            overrides=tuple(options.overrides),
+            env=os.environ,
+        )
+
+        def work(job: "Job") -> None:
+            turn(job, stop_signal(job.config, lift_pause=True))
+
+        made = make(wanted, work, say)
+        words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
+        words += ["--prompts", prompts] if prompts else []
+        words += ["--policy", made.policy, "--critic", made.policy]
+        words += ["--set", f"reward.model={made.reward}", "--set", "guard=false"]
+        say(f"made: run the method with\n  {shlex.join(words)}{in_lake(lake)}")

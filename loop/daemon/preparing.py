@@ -1,0 +1,134 @@
+"""What a method begins with, made by recipes one after another: `lpfloop prepare`.
+
+Each is a run of the lake, named after its recipe, and the next one starts from what it made. What
+is done is not done again, and all of them are rehearsed before the first one asks anything.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...configs.describe import every_field
+from ...configs.load import ConfigSource, Override, load_config, parse_set
+from ...configs.schema import ConfigError
+from ..evaluation.watch_policy import AlarmStopError
+from ..recipes import variant_of
+from ..run.outcomes import Regressed
+from .job import Job
+from .planning import dry_plan
+from .suite import made_model
+
+LESSONS = "reflective-sft"
+REWARD = "task-reward"
+PREPARED: Mapping[str, tuple[str, ...]] = {"rlrf": (LESSONS, REWARD)}
+"""The recipes that make what a method begins with: M_0, which is the critic, and the reward."""
+POLICY, RECIPE = "policy.model", "recipe."
+MEANT_FOR: Mapping[str, str] = {"critic.model": LESSONS, "annotation.": REWARD}
+"""Settings that one recipe alone takes: nobody asks the teacher after its lessons."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What is prepared, from what, and the lake and the names of the runs that it takes."""
+
+    method: str
+    config: ConfigSource | None
+    lake: Path
+    prefix: str
+    overrides: tuple[str | Override, ...]
+    env: Mapping[str, str]
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """The recipes, in the order in which they run.
+
+        Raises:
+            ConfigError: if nothing is known that the method begins with.
+        """
+        if self.method not in PREPARED:
+            raise ConfigError(
+                f"prepare {self.method}: what can be prepared is {', '.join(PREPARED)}; every "
+                "other method begins with a model as it is: `lpfloop run --policy MODEL`"
+            )
+        return PREPARED[self.method]
+
+    def name(self, recipe: str) -> str:
+        """Return the name of the run of a recipe."""
+        return f"{self.prefix}-{recipe}"
+
+    def job(self, recipe: str, policy: str | None = None) -> Job:
+        """Return the job of a recipe, which starts from `policy` if it is given.
+
+        Raises:
+            ConfigError: if its configuration cannot be used.
+        """
+        own = list(_fitting(self.overrides, recipe, self.recipes))
+        own.append(Override(source="prepare", path="iterations", value=1))
+        if policy is not None:
+            own.append(Override(source="prepare", path=POLICY, value=policy))
+        config = load_config(self.config, recipe, own, self.env)
+        return Job(config=config, lake=self.lake, name=self.name(recipe))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What was made: the name of M_0, which is also the critic, and the folder of the reward."""
+
+    policy: str
+    reward: str
+
+
+def prepare(
+    wanted: Preparation, turn: Callable[[Job], None], note: Callable[[str], None]
+) -> Prepared:
+    """Make what a method begins with, or go on with it; `turn` works on a job to its end.
+
+    Raises:
+        ConfigError: if anything cannot be used: nothing is asked or made before all is read.
+    """
+    require_possible(wanted)
+    policy: str | None = None
+    for recipe in wanted.recipes:
+        note(f"{wanted.name(recipe)}: {variant_of(recipe).summary}")
+        try:
+            turn(wanted.job(recipe, policy))
+        except (Regressed, AlarmStopError) as end:
+            note(f"{wanted.name(recipe)}: {end}")
+        if recipe == LESSONS:
+            policy = made_model(wanted.lake, wanted.name(recipe), "checkpoints")
+    return Prepared(
+        policy=f"{wanted.name(LESSONS)}:M_1",
+        reward=made_model(wanted.lake, wanted.name(REWARD), "reward_models"),
+    )
+
+
+def require_possible(wanted: Preparation) -> None:
+    """Refuse what the last of the recipes would find wrong after the first ones were paid.
+
+    Raises:
+        ConfigError: if a model is missing, or settings do not fit.
+        InputError: if a file cannot be read.
+    """
+    for recipe in wanted.recipes:
+        try:
+            dry_plan(wanted.job(recipe))
+        except ConfigError as error:
+            raise ConfigError(f"{recipe}: {error}") from error
+
+
+def _fitting(
+    overrides: Sequence[str | Override], recipe: str, recipes: Sequence[str]
+) -> Iterator[str | Override]:
+    """Give the overrides that are meant for a recipe: settings of another one's are left out."""
+    for item in overrides:
+        path = (parse_set(item) if isinstance(item, str) else item).path
+        having = {other for other in recipes if _has(other, path)}
+        having |= {other for start, other in MEANT_FOR.items() if path.startswith(start)}
+        if not having or recipe in having:
+            yield item
+
+
+def _has(recipe: str, path: str) -> bool:
+    """Whether a recipe has a setting of this path, or a part; all have the others."""
+    own = (field.path for field in every_field() if field.recipe == recipe)
+    return path.startswith(RECIPE) and any(f"{name}.".startswith(f"{path}.") for name in own)

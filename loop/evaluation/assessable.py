@@ -1,0 +1,93 @@
+"""Whether a run's prompts can be assessed as it is configured: told before anything is paid."""
+
+from collections.abc import Iterable, Sequence
+
+from ...configs.exam_names import of_exam
+from ...configs.likely_names import listed
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.sentence_match import is_matchable
+from ...critics.verify import SENTENCE_MATCH, is_factual
+from ...stores.records import Prompt
+from ..run.models import is_endpoint
+from .assess import load_oracle
+from .instruction_difficulty import require_difficulties
+from .measure_scores import require_scorable
+from .reference_outputs import require_outputs
+
+
+def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse an assessment that is not possible on these prompts.
+
+    Raises:
+        ConfigError: naming the setting.
+        InputError: if the file of reference outputs or of difficulties cannot be used.
+    """
+    wanted = config.assessment
+    _require_known_sets(config, held_out)
+    require_scorable(config, held_out)
+    if wanted.reference is None and wanted.difficulty is not None:
+        raise ConfigError(
+            "assessment.difficulty is for the length-controlled win-rate, and there is none "
+            "without assessment.reference: set that, or leave it out"
+        )
+    for exam in sorted({prompt.exam or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
+        if (reference := of_exam(wanted.reference, exam)) is not None:
+            require_outputs(reference, own)
+        if (difficulty := of_exam(wanted.difficulty, exam)) is not None:
+            require_difficulties(difficulty, own)
+    if wanted.oracle is not None:
+        _require_knowing(wanted.oracle, held_out)
+    if wanted.kl and is_endpoint(config.policy.model):
+        raise ConfigError(
+            "assessment.kl needs the probability of given answers, which an endpoint does not "
+            "return: leave it out, or name a folder in policy.model"
+        )
+
+
+def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse a setting by sets of held-out prompts that are not those of the run."""
+    known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
+    wanted = config.assessment
+    settings = {
+        "reference": wanted.reference,
+        "difficulty": wanted.difficulty,
+        "scores": wanted.scores,
+    }
+    for name, said in settings.items():
+        others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
+        if others:
+            there = f"names {listed(known)}" if known else "names no sets"
+            raise ConfigError(
+                f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
+            )
+        if isinstance(said, dict) and hasattr(config.recipe, "most"):
+            raise ConfigError(
+                f"assessment.{name} differs from set to set, but {config.recipe.name} compares its "
+                "best answers to all of them at once: give it one place"
+            )
+
+
+def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
+    """Refuse to judge facts by equal sentences where references are not the tiny world's.
+
+    Raises:
+        ConfigError: naming the setting, and the source of such prompts.
+    """
+    if config.facts.judge != SENTENCE_MATCH:
+        return
+    foreign = (p.source for p in prompts if is_factual(p) and not is_matchable(p))
+    if (source := next(foreign, None)) is not None:
+        raise ConfigError(
+            f"facts.judge={SENTENCE_MATCH} compares sentences with the tiny world's abstracts, and "
+            f"there are facts of {source!r}: set facts.judge to critic, nli or none"
+        )
+
+
+def _require_knowing(path: str, prompts: Sequence[Prompt]) -> None:
+    oracle = load_oracle(path)
+    try:
+        for prompt in prompts:
+            oracle(prompt.instruction, "")
+    except LookupError as error:
+        raise ConfigError(f"assessment.oracle {path!r} does not know a prompt: {error}") from error

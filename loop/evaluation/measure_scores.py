@@ -1,0 +1,149 @@
+"""Measuring answers by the scores that a strong judge gives them: means by aspect, and totals.
+
+An answer that is unscored in an aspect has no number there, and none in a mean over aspects. A
+total is the mean of its categories' means, as AlignBench has it, and is told only where there is an
+answer of each category.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import sqrt
+from statistics import fmean
+
+from ...configs.schema import ConfigError, RunConfig
+from ...critics.scoring.answer_forms import AnswerForm
+from ...critics.scoring.answer_scorer import AnswerScorer
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json
+from ...stores.records import Candidate, Evaluation, Grade, Prompt, Score
+from ...stores.schemas import RowsByType
+from ..data.splits import HELD_OUT, exam_of, is_measured_on
+from ..lake.statistics.clustered_error import mean_error
+from ..run.handles import Rows
+from ..run.iteration import Iteration
+from ..run.run import Verb
+from ..run.run_forms import forms_of, forms_on
+from ..stages.score_answers import score_answers
+from .metrics import Clusters, clustered_params, summarise
+
+MEASURE_SCORES = Verb("measure_scores")
+MEAN, OVERALL = "mean", "total"
+
+
+def require_scorable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
+    """Refuse a form that no held-out prompt could be scored by.
+
+    Raises:
+        ConfigError: naming the form, and what the prompts lack.
+    """
+    forms = forms_of(config)
+    for exam in sorted({prompt.exam or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
+        for form in forms_on(config, forms, exam or None):
+            if all(AnswerScorer(form=form).lacks_reference(prompt) for prompt in own):
+                of = f"the set {exam!r}" if exam else "the held-out prompts"
+                raise ConfigError(
+                    f"assessment.scores: {form.name} compares each answer with a reference, and "
+                    f"{of} have none: give them a `reference`, or choose another form"
+                )
+
+
+def measure_scores(
+    it: Iteration, answers: Rows[Candidate], name: str, benchmark: str, clusters: Clusters
+) -> None:
+    """Let the judge score held-out answers by the forms of their set, and sum the scores up."""
+    if not is_measured_on(name, HELD_OUT):
+        return
+    forms = forms_on(it.run.config, it.run.forms, exam_of(name))
+    if not forms:
+        return
+    graded = [score_answers(it, answers, form) for form in forms]
+
+    def make(_: Unit) -> RowsByType:
+        scores, numbers = list[Score](), list[Evaluation]()
+        for form, rows in zip(forms, graded, strict=True):
+            own = list(_scores(it, form, _all(it, rows), benchmark))
+            scores += own
+            numbers += [*summarise(own, clusters), *_totals(it, form, own, clusters)]
+        return {Score: scores, Evaluation: numbers}
+
+    told: Json = [benchmark, [[form.name, form.summed] for form in forms]]
+    work = it.whole(MEASURE_SCORES, clustered_params(told, clusters), *graded)
+    it.run.make(it.number, f"scores:{benchmark}", work, make)
+
+
+def _all(it: Iteration, rows: Rows[Grade]) -> list[Grade]:
+    return [row for chunk in range(rows.chunks) for row in it.chunk(rows, chunk)]
+
+
+def _scores(
+    it: Iteration, form: AnswerForm, grades: Sequence[Grade], benchmark: str
+) -> Iterator[Score]:
+    """Give the score of each answer in each aspect, and their mean if it has them all."""
+    by_answer = dict[str, dict[str, Grade]]()
+    for grade in grades:
+        by_answer.setdefault(grade.candidate_id, {})[grade.aspect] = grade
+    averaged = [form.metric(aspect) for aspect in form.file.mean]
+    for candidate_id, of in by_answer.items():
+        ratings = {name: grade.rating for name, grade in of.items() if grade.rating is not None}
+        if averaged and all(name in ratings for name in averaged):
+            ratings[form.metric(MEAN)] = fmean(ratings[name] for name in averaged)
+        for metric, value in ratings.items():
+            yield Score(
+                iteration=it.number,
+                checkpoint_id=it.policy.identity,
+                benchmark=benchmark,
+                metric=metric,
+                prompt_id=next(iter(of.values())).prompt_id,
+                candidate_id=candidate_id,
+                value=value,
+            )
+
+
+def _totals(
+    it: Iteration, form: AnswerForm, scores: Sequence[Score], clusters: Clusters
+) -> Iterator[Evaluation]:
+    """Give the means of categories' means, and the mean of these: each where nothing is missing."""
+    if form.file.total is None or not scores:
+        return
+    metric = form.metric(form.file.total)
+    counted = [score for score in scores if score.metric == metric]
+    found = dict[str, tuple[float, float | None, int]]()
+    for name, groups in form.file.totals.items():
+        means = [_mean_of(it.run.prompts, counted, group, clusters) for group in groups]
+        there = [mean for mean in means if mean is not None]
+        if len(there) == len(groups):
+            found[name] = _mean_of_means(there)
+    if len(found) == len(form.file.totals) > 1:
+        found[OVERALL] = _mean_of_means(list(found.values()))
+    for name, (value, stderr, n) in found.items():
+        yield Evaluation(
+            iteration=it.number,
+            checkpoint_id=it.policy.identity,
+            benchmark=scores[0].benchmark,
+            metric=form.metric(name),
+            value=value,
+            stderr=stderr,
+            n=n,
+        )
+
+
+def _mean_of(
+    prompts: Mapping[str, Prompt], scores: Sequence[Score], names: Sequence[str], clusters: Clusters
+) -> tuple[float, float | None, int] | None:
+    """Return the mean of a category, its standard error and its prompts; None without any."""
+    own = [score for score in scores if prompts[score.prompt_id].family in names]
+    if not own:
+        return None
+    values = [score.value for score in own]
+    error = mean_error(values, [clusters.get(s.prompt_id, s.prompt_id) for s in own])
+    return fmean(values), error, len(own)
+
+
+def _mean_of_means(
+    means: Sequence[tuple[float, float | None, int]],
+) -> tuple[float, float | None, int]:
+    """Return the mean of independent means, with its standard error if all of theirs are known."""
+    errors = [error for _, error, _ in means if error is not None]
+    known = len(errors) == len(means)
+    spread = sqrt(sum(error**2 for error in errors)) / len(means) if known else None
+    return fmean(value for value, _, _ in means), spread, sum(n for _, _, n in means)

@@ -1,0 +1,163 @@
+"""The policies that an iteration's training published on the way to its last, and which is M_t.
+
+Each takes the exam of M_t on dev prompts, the last one with them, under a benchmark of its own. By
+the first usual figure that all were measured by, the best of them is M_t where that is asked for:
+so a training that goes on beyond the point where its reward can be trusted loses nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import polars as pl
+
+from ...configs.methods import SteppedTraining
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.frames import as_frame
+from ...stores.journal_reader import Unit
+from ...stores.records import Checkpoint, Prompt, Score
+from ...stores.schemas import RowsByType
+from ..data.splits import DEV
+from ..data.step_names import step_benchmark
+from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
+from ..run.handles import Prompts
+from ..run.iteration import Iteration
+from ..run.run import Verb, Work
+from ..run.served_checkpoint import served_checkpoint
+from ..stages.online_rl import ON_THE_WAY
+from .assess import evaluate
+from .metrics import SCORING
+from .probe import probe
+
+CHOOSE = Verb("choose")
+
+
+def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[Prompt]) -> None:
+    """Refuse to choose among policies without prompts to choose by; `methods` train in the run.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    training = {"ppo": config.training.ppo, "quark": config.training.quark}
+    online = ((name, settings) for name, settings in training.items() if name in methods)
+    asked = next((name for name, settings in online if settings.choose == "best"), None)
+    if asked is not None and not dev:
+        raise ConfigError(
+            f"training.{asked}.choose is best, and the run has no dev prompts to choose by: set "
+            "prompts.dev_share, such as 0.05; held-out prompts never choose"
+        )
+
+
+def chosen_policy(
+    it: Iteration, last: Checkpoint, dev: Prompts, held_out: Mapping[str, Prompts]
+) -> Checkpoint:
+    """Examine the policies on the way to the last, if there are any, and return M_t.
+
+    `held_out` are the held-out prompts by their benchmark.
+    """
+    between = _on_the_way(it)
+    if last.at_step is None and not between:
+        return last
+    settings = _settings(it)
+    every = [*between, replace(last, at_step=last.steps)]
+    for policy in every:
+        own = replace(it, parent=policy, policy=served_checkpoint(it.run, policy))
+        if dev.chunks:
+            evaluate(own, dev, benchmark=DEV, step=policy.at_step)
+        for benchmark, prompts in held_out.items() if settings.held_out_each else ():
+            evaluate(own, prompts, benchmark=benchmark, step=policy.at_step)
+        probe(own, policy.at_step)
+    return last if settings.choose == "last" else _best(it, every)
+
+
+def _on_the_way(it: Iteration) -> list[Checkpoint]:
+    journal = it.run.store.journal
+    if (it.number, ON_THE_WAY) not in {(s.iteration, s.stage) for s in journal.stages()}:
+        return []
+    keys = journal.keys(it.number, ON_THE_WAY)
+    return [row for key in keys for row in it.run.store.rows(Checkpoint, key)]
+
+
+def _settings(it: Iteration) -> SteppedTraining:
+    """Return the settings of the method that trained in this iteration."""
+    stages = {s.stage for s in it.run.store.journal.stages() if s.iteration == it.number}
+    training = it.run.config.training
+    return training.quark if "quark" in stages else training.ppo
+
+
+def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
+    """Commit the best policy by the dev prompts as M_t; of equal ones the earliest."""
+    benchmarks = {step_benchmark(DEV, policy.steps): policy.steps for policy in every}
+    keys = [key for benchmark in benchmarks for key in _measured(it, benchmark)]
+    work = Work(
+        verb=CHOOSE,
+        params={"among": [policy.checkpoint_id for policy in every]},
+        upstream=tuple(keys),
+        reads=lambda: [keys],
+    )
+
+    def make(_: Unit) -> RowsByType:
+        tables = [as_frame(it.run.store.table(Score, key)) for key in keys]
+        found = deciding_values(pl.concat(tables), benchmarks) if tables else None
+        if found is None:
+            it.run.reporter.note(
+                f"nothing was measured on {DEV} prompts that tells which policy is the best: "
+                f"M_{it.number} is the last"
+            )
+            return {Checkpoint: [replace(every[-1], at_step=None)]}
+        figure, values = found
+        means = {step: fmean(of.values()) for step, of in values.items()}
+        best = max(means, key=lambda step: (means[step], -step))
+        it.run.reporter.note(_told(it, figure, values, means, best))
+        chosen = next(policy for policy in every if policy.steps == best)
+        return {Checkpoint: [replace(chosen, at_step=None)]}
+
+    planned = it.run.make(it.number, CHOOSE.name, work, make)
+    (checkpoint,) = it.run.store.rows(Checkpoint, planned.key(it.run.store.journal, 0))
+    return checkpoint
+
+
+def _measured(it: Iteration, benchmark: str) -> list[str]:
+    """Return the keys of the units that hold a policy's scores on a benchmark."""
+    journal = it.run.store.journal
+    stages = {state.stage for state in journal.stages() if state.iteration == it.number}
+    labels = (f"{name}:{benchmark}" for name in SCORING)
+    return [journal.key(it.number, label, 0) for label in labels if label in stages]
+
+
+def deciding_values(
+    scores: pl.DataFrame, benchmarks: Mapping[str, int]
+) -> tuple[Figure, Mapping[int, Values]] | None:
+    """Return the first usual figure that was measured, and each step's values of it.
+
+    They are those of the prompts that all policies have a value of; None if there are none.
+    `benchmarks` has the step of each.
+    """
+    by_step = scores.with_columns(
+        iteration=pl.col("benchmark").replace_strict(benchmarks, return_dtype=pl.Int64)
+    )
+    names = scores["metric"].unique().sort().to_list()
+    for figure in USUAL:
+        if not metrics_of(figure, names):
+            continue
+        found = values_of(by_step.lazy(), figure, names)
+        shared = set[str].intersection(*(set(of) for of in found.values())) if found else set[str]()
+        if len(found) == len(benchmarks) and shared:
+            of_shared = {step: {p: of[p] for p in sorted(shared)} for step, of in found.items()}
+            return figure, of_shared
+    return None
+
+
+def _told(
+    it: Iteration,
+    figure: Figure,
+    values: Mapping[int, Values],
+    means: Mapping[int, float],
+    best: int,
+) -> str:
+    last = max(means)
+    beside = "" if best == last else f", and of the last, after step {last}, {means[last]:.3f}"
+    return (
+        f"M_{it.number} is the policy after step {best}: of {len(means)} its {figure.meaning} on "
+        f"{len(values[best])} {DEV} prompts is the highest, {means[best]:.3f}{beside}"
+    )

@@ -1,0 +1,104 @@
+"""Policies that an online training publishes on its way: saved at their steps, finished at its end.
+
+Each has a folder in the work folder. The weights of a step are sealed there before its rows are
+reported, and before a checkpoint of the step: a training that was killed either goes on behind a
+whole one, or makes the step again. Finishing them needs the memory that the training has, so it
+comes after the last step. Imports no model library.
+"""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from ...configs.methods import SteppedTraining
+from ...stores.durable import link, make_folder, publish_folder, remove
+from ...stores.sealed import MANIFEST, DamagedError, check_folder, file_sha256, known_sha256
+from ..engines.canary import CANARY
+from .trainer_job import TrainJob
+
+FOLDER = "published"
+SAVED, POLICY, DRAFT = "weights", "policy", "draft"
+"""The sealed weights as the trainer saved them, the finished model, and what is not sealed yet."""
+
+
+def published_steps(settings: object, steps: int) -> range:
+    """Return the steps of a training after which a policy is published, but for the last one's."""
+    every = settings.publish_every if isinstance(settings, SteppedTraining) else 0
+    return range(every, steps, every) if every else range(0)
+
+
+def step_job(job: TrainJob, step: int) -> TrainJob:
+    """Return a job whose folders are those of the policy of a step."""
+    return replace(job, output=job.folder(FOLDER) / str(step))
+
+
+def step_draft(job: TrainJob, step: int) -> Path:
+    """Return the folder that the weights of a step are saved in."""
+    return step_job(job, step).folder(DRAFT)
+
+
+def new_draft(job: TrainJob, step: int) -> Path:
+    """Return an empty folder to save the weights of a step in, in place of what was there."""
+    part = step_job(job, step)
+    if part.output.exists():
+        remove(part.output)
+    return make_folder(step_draft(job, step))
+
+
+def seal_draft(job: TrainJob, step: int) -> None:
+    """Make the saved weights of a step durable."""
+    part = step_job(job, step)
+    publish_folder(step_draft(job, step), part.output, SAVED)
+
+
+def lacking(job: TrainJob, steps: range) -> list[int]:
+    """Return which of these steps left no whole weights and no finished policy."""
+    parts = ((step, step_job(job, step)) for step in steps)
+    return [
+        step
+        for step, part in parts
+        if finished_policy(part) is None and not _is_whole(part.folder(SAVED))
+    ]
+
+
+def seal_policy(part: TrainJob) -> None:
+    """Make a step's finished policy durable, under the hash of its files."""
+    publish_folder(part.folder("model"), make_folder(part.folder(POLICY)))
+
+
+def finished_policy(part: TrainJob) -> Path | None:
+    """Return the folder of a step's finished policy, named by its hash; None if there is none."""
+    found = part.folder(POLICY).glob("*")
+    return next((folder for folder in found if _is_whole(folder, folder.name)), None)
+
+
+def is_finished(job: TrainJob, step: int, canary: object) -> bool:
+    """Return whether a step's policy is whole, and the numbers beside it have this hash."""
+    part = step_job(job, step)
+    told = part.folder(CANARY)
+    return finished_policy(part) is not None and told.exists() and file_sha256(told) == canary
+
+
+def publish_step(job: TrainJob, step: int, parent: Path) -> str:
+    """Give a step's finished policy its place among the published ones; return its name.
+
+    It stays here, too: a training counts as finished for as long as its work folder is whole.
+
+    Raises:
+        DamagedError: if there is no whole one.
+    """
+    policy = finished_policy(step_job(job, step))
+    if policy is None:
+        raise DamagedError(f"{job.output} holds no whole policy of step {step}")
+    link(policy, parent / policy.name)
+    return policy.name
+
+
+def _is_whole(folder: Path, identity: str | None = None) -> bool:
+    try:
+        manifest = (folder / MANIFEST).read_bytes()
+        known = identity or hashlib.sha256(manifest).hexdigest()
+        check_folder(folder, known, sha256=known_sha256)
+    except OSError:
+        return False
+    return True

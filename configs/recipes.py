@@ -264,10 +264,8 @@ class ReflectiveSFT(Recipe):
 
     name: str = semantic("reflective-sft", "the variant; see `lpfloop config variants`")
     n: int = semantic(1, "answers a prompt, each critiqued and revised by the critic", ge=1)
-    drafted: int | None = semantic(None, "prompts that are answered so; default: all", ge=1)
-    revised: int | None = semantic(
-        None, "prompts of these whose answers are revised; default: all", ge=1
-    )
+    drafted: float = semantic(1.0, "share of the prompts that are answered so", gt=0, le=1)
+    revised: float = semantic(1.0, "share of these whose answers are revised", gt=0, le=1)
     refine: Refined = semantic(
         "all", "which answers are revised: all, or failures, which the critic faults"
     )

@@ -26,7 +26,8 @@ FUNCTIONS = {
         lpfloop.run,
         {
             "variants": "compared by `lpfloop run --variants`",
-            "seeds": "belongs to --variants",
+            "paper": "compared by `lpfloop run --paper`",
+            "seeds": "belongs to --variants and --paper",
             "dry-run": "a plan to read: `lpfloop run --dry-run`",
         },
         {"name", "display"},

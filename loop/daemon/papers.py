@@ -1,6 +1,7 @@
 """The main tables of the four papers as suites: which recipes, with which settings, after what."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...configs.schema import ConfigError
 from ..recipes import RECIPES
@@ -62,6 +63,8 @@ PAPERS: Mapping[str, tuple[Arm, ...]] = {
     ),
 }
 """The arms of each paper's suite."""
+UNDECIDED = ("verdict.on_regression=continue",)
+"""The papers decide nothing between their rounds: a table has each model, be it worse or not."""
 
 
 def arms_of(paper: str) -> tuple[Arm, ...]:
@@ -72,4 +75,4 @@ def arms_of(paper: str) -> tuple[Arm, ...]:
     """
     if paper not in PAPERS:
         raise ConfigError(f"--paper {paper}: the papers are {', '.join(PAPERS)}")
-    return PAPERS[paper]
+    return tuple(replace(arm, settings=(*arm.settings, *UNDECIDED)) for arm in PAPERS[paper])

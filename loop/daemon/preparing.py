@@ -18,7 +18,8 @@ from .job import Job
 from .planning import dry_plan
 from .suite import made_model
 
-LESSONS, REWARD = "reflective-sft", "task-reward"
+LESSONS = "reflective-sft"
+REWARD = "task-reward"
 PREPARED: Mapping[str, tuple[str, ...]] = {"rlrf": (LESSONS, REWARD)}
 """The recipes that make what a method begins with: M_0, which is the critic, and the reward."""
 POLICY, RECIPE = "policy.model", "recipe."

@@ -26,7 +26,7 @@ def reflective_sft(it: Iteration, cfg: ReflectiveSFT) -> Checkpoint:
         demonstrate_critiques(it, drafts, feedback, by_reference=True),
     ]
     if cfg.weights.reflection:
-        shown = it.first(cfg.revised)
+        shown = it.first(cfg.drafted * cfg.revised)
         revised = revise(it, drafts, feedback, of=shown, which=cfg.refine)  # (x, y, f) -> y~
         verdicts = verify(it, revised) + critique_unverifiable(it, revised)
         lessons.append(demonstrate_reflections(it, drafts, feedback, revised, verdicts))

@@ -4,6 +4,7 @@ A stage reads rows chunk by chunk of prompts, or all at once; what it computes, 
 its `Work`.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -41,10 +42,10 @@ class Iteration:
         sizes = laid_out(config.parts, self.run.parts)
         return chunked(part_of(every, part, sizes), config.chunk)
 
-    def first(self, count: int | None) -> Prompts:
-        """Return so many of this iteration's prompts, the first of its order, or all."""
+    def first(self, share: float) -> Prompts:
+        """Return this share of the iteration's prompts, the first of its order."""
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
-        return chunked(every[:count], self.run.config.prompts.chunk)
+        return chunked(every[: math.ceil(share * len(every))], self.run.config.prompts.chunk)
 
     def verifiable(self, prompts: Prompts) -> Prompts:
         """Return those of the prompts on whose answers the verifier has a verdict."""

@@ -36,7 +36,7 @@ Numbers = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class StepFinding:
     """A kind of alarm that a step raises: its number then, before, and the limit, in words."""
 
     kind: str
@@ -102,7 +102,7 @@ class StepWatch:
         self._known |= {finding.kind for finding in found}
         return [self._alarm(finding) for finding in found]
 
-    def _alarm(self, finding: Finding) -> Alarm:
+    def _alarm(self, finding: StepFinding) -> Alarm:
         step = len(self.history)
         return Alarm(
             iteration=self.it.number,
@@ -120,7 +120,7 @@ class StepWatch:
         )
 
 
-def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[Finding]:
+def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[StepFinding]:
     """Yield what the last steps of a training say beside its first ones."""
     width = config.step_window
     if len(history) <= width:
@@ -128,7 +128,7 @@ def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[Findi
     first, last = (_means(part) for part in (history[:width], history[-width:]))
     kl, length = last.get(KL), last.get(LENGTH, 0.0)
     if kl is not None and length and kl / length > config.kl:
-        yield Finding(
+        yield StepFinding(
             kind=KL,
             before=first[KL] / max(first.get(LENGTH, 0.0), 1.0),
             after=kl / length,
@@ -138,7 +138,7 @@ def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[Findi
         )
     cut = last.get(CUT, 0.0)
     if cut > config.step_cut and first.get(CUT, 0.0) <= config.step_cut / 2:
-        yield Finding(
+        yield StepFinding(
             kind=CUT,
             before=first.get(CUT, 0.0),
             after=cut,
@@ -155,7 +155,7 @@ def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[Findi
             continue
         share = after / before
         if (share > limit) if more else (share < limit):
-            yield Finding(
+            yield StepFinding(
                 kind=kind,
                 before=before,
                 after=after,
@@ -167,7 +167,7 @@ def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[Findi
     yield from _fallen_reward(history, config)
 
 
-def _fallen_reward(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[Finding]:
+def _fallen_reward(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[StepFinding]:
     width = config.step_window
     rewards = [numbers[REWARD] for numbers in history if REWARD in numbers]
     means = [fmean(rewards[at : at + width]) for at in range(len(rewards) - width + 1)]
@@ -175,7 +175,7 @@ def _fallen_reward(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator
         return
     best, risen = max(means), max(means) - means[0]
     if best - means[-1] > max(config.step_reward * risen, BEYOND * _noise(rewards, width)):
-        yield Finding(
+        yield StepFinding(
             kind=REWARD,
             before=best,
             after=means[-1],

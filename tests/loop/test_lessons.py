@@ -77,8 +77,8 @@ def lessons(tmp_path_factory):
     run = made(
         tmp_path_factory.mktemp("lessons"),
         "reflective-sft",
-        "recipe.drafted=18",
-        "recipe.revised=12",
+        "recipe.drafted=0.75",
+        "recipe.revised=0.6",
         "recipe.weights={answer: 0.5, critique_with_reference: 2}",
     )
     yield run
@@ -93,7 +93,7 @@ def test_the_four_kinds_of_lessons_are_one_mix_by_their_weights(lessons):
     assert counts["critique/weighed"] == counts["critique"]
     # Half of each of the three chunks of 10, 10 and 4.
     assert counts["people/weighed"] == 12
-    assert 0 < counts["reflection"] == counts["reflection/weighed"] < 12
+    assert 0 < counts["reflection"] == counts["reflection/weighed"] < 11
     ids = rows(lessons, "demonstrations")["demonstration_id"]
     assert ids.n_unique() == ids.len()
 
@@ -259,19 +259,38 @@ def wanted(lake: Path, *overrides: str | Override) -> Preparation:
     )
 
 
-def units(lake: Path, name: str) -> set[tuple[str, str]]:
+def units(lake: Path, name: str) -> set[tuple[str, str, str]]:
+    """Return the units of a run and the hashes of their rows."""
     reader = RunReader(run_folder(lake, name))
-    found = {(part.unit, part.table) for part in reader.journal.parts()}
+    found = {(part.unit, part.table, part.sha256) for part in reader.journal.parts()}
     reader.close()
     return found
 
 
+def stopped(job: Job) -> None:
+    stop = StopSignal()
+    run_loop(job, Silent(stop, after=12), stop)
+
+
+def test_a_stopped_preparation_makes_what_an_uninterrupted_one_does(tmp_path):
+    """Up to the first training."""
+
+    def turn(job: Job) -> None:
+        run_loop(job, Silent(), StopSignal())
+
+    name, never = "p-reflective-sft", "training.min_pairs=1000000"
+    with pytest.raises(Stopped):
+        prepare(wanted(tmp_path / "a", never), stopped, lambda _: None)
+    before = units(tmp_path / "a", name)
+    for lake in ("a", "b"):
+        with pytest.raises(NothingToTrainOn):
+            prepare(wanted(tmp_path / lake, never), turn, lambda _: None)
+    assert before < units(tmp_path / "a", name) == units(tmp_path / "b", name)
+
+
+@pytest.mark.slow
 @pytest.mark.model
 def test_a_preparation_that_is_stopped_goes_on_where_it_was(tmp_path):
-    def stopped(job: Job) -> None:
-        stop = StopSignal()
-        run_loop(job, Silent(stop, after=12), stop)
-
     turned = list[str]()
 
     def turn(job: Job) -> None:

@@ -26,6 +26,7 @@ from lpfloop.loop.recipes.missing_needs import parts_used
 from lpfloop.loop.recipes.roles import needed_roles, require_named
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.people_labels import labels_of
 from lpfloop.stores.lake import RunReader
 
 WORLDS = ("paper", "own")
@@ -113,7 +114,8 @@ def test_the_command_of_a_head_gets_to_its_end(
     """With stand-ins for models and trainer: every stage of the run, on the files that it reads."""
     config = configured(head_command(world, variant), named)
     prompts = load_prompts(config.prompts, seed=config.seed)
-    plan = plan_of(rehearse(config, prompts), prompts)
+    labels = labels_of(config, here)
+    plan = plan_of(rehearse(config, prompts, labels=labels), prompts)
     assert plan.ends is None
     assert {stage.iteration for stage in plan.stages} == set(range(config.iterations + 1))
     assert plan.totals["calls"]
@@ -196,7 +198,7 @@ def full_row(here: Path, command: HeadCommand, config: RunConfig, count: int, he
     prompts = many_prompts(count - dev - (0 if held_out else own), own, dev)
     if taught:
         prompts = load_prompts(config.prompts, seed=config.seed)
-    rehearsal = rehearse(config, prompts)
+    rehearsal = rehearse(config, prompts, labels=labels_of(config, here))
     assert rehearsal.ends is None
     return row_of(command, rehearsal, plan_of(rehearsal, prompts))
 

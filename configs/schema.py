@@ -276,7 +276,7 @@ class RunConfig(Section):
     alarms: AlarmsConfig = AlarmsConfig()
     overlap: bool = cosmetic(
         default=True,
-        description="let stages overlap whose models are on separate devices or endpoints",
+        description="let stages overlap whose models are on separate devices, or at endpoints",
     )
     memory: Literal["refuse", "warn", "ignore"] = cosmetic(
         "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"

@@ -59,7 +59,8 @@ class Prompt:
     `family` names the prompts that it is reported with, such as those of one template; `cluster`
     those whose results are not independent of its own, such as all questions about one text; `exam`
     the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
-    training, where its file says so.
+    training, where its file says so. `correct_answers` and `incorrect_answers` are what its data
+    set lists besides the reference, None where it lists none.
     """
 
     prompt_id: str
@@ -73,6 +74,8 @@ class Prompt:
     cluster: str | None = None
     exam: str | None = None
     part: PromptPart | None = None
+    correct_answers: tuple[str, ...] | None = None
+    incorrect_answers: tuple[str, ...] | None = None
 
     @property
     def instruction(self) -> str:

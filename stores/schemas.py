@@ -133,6 +133,8 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "cluster": _TEXT,
         "exam": _TEXT,
         "part": _TEXT,
+        "correct_answers": _TEXTS,
+        "incorrect_answers": _TEXTS,
     },
     "candidates": {
         "candidate_id": _TEXT,
@@ -423,7 +425,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "grades": ("same_as",),
     "pairs": ("chosen_cut", "rejected_cut"),
     "preferences": tuple(_JUDGED),
-    "prompts": ("family", "cluster", "exam", "part"),
+    "prompts": ("family", "cluster", "exam", "part", "correct_answers", "incorrect_answers"),
 }
 """Columns that a table has gained, null in most rows.
 

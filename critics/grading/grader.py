@@ -42,6 +42,8 @@ GRADING_TEMPLATES = TemplateSets(
     },
     fallback="ultrafeedback",
 )
+RIGHT = "Answers that are known to be right:"
+WRONG = "Answers that are often given, and known to be wrong:"
 INNER = {"texts": "text", "reference": "reference", "principle": "principle"}
 """The templates of what stands in a question, by their placeholders there."""
 
@@ -80,7 +82,7 @@ class Grader:
 
     def shows_reference(self, aspect: GradedAspect, prompt: Prompt) -> bool:
         """Whether questions about an aspect of answers to `prompt` show its reference."""
-        there = bool(prompt.reference and prompt.reference.strip())
+        there = known_of(prompt) is not None
         return self.use_reference and there and self._shows("reference", aspect)
 
     def ask(
@@ -97,7 +99,7 @@ class Grader:
         excuses what follows from it.
         """
         parts = self._parts(aspect)
-        reference = prompt.reference if self.shows_reference(aspect, prompt) else None
+        reference = known_of(prompt) if self.shows_reference(aspect, prompt) else None
         judged = (*answers, prompt.instruction, *filter(None, (reference, principle)))
         guard = key.over(judged, parts)
 
@@ -145,6 +147,22 @@ class Grader:
         """Return the texts that questions about an aspect are made of."""
         shown = [self.templates[part] for name, part in INNER.items() if self._shows(name, aspect)]
         return [self.templates[aspect], *shown, form_text(aspect, self.score_form)]
+
+
+def known_of(prompt: Prompt) -> str | None:
+    """Return what is known about a prompt: its reference, and the answers that its data set lists.
+
+    The words change with `GRADE`'s version alone, as they are in no template.
+    """
+    reference = prompt.reference if prompt.reference and prompt.reference.strip() else None
+    listed = (
+        (RIGHT, [text for text in prompt.correct_answers or () if text != reference]),
+        (WRONG, prompt.incorrect_answers or ()),
+    )
+    lists = [
+        "\n".join([words, *(f"- {text}" for text in texts)]) for words, texts in listed if texts
+    ]
+    return "\n\n".join(filter(None, (reference, *lists))) or None
 
 
 @lru_cache

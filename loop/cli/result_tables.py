@@ -97,16 +97,25 @@ def _blocks(results: RunResults) -> list[_FigureBlock]:
     places: dict[tuple[Scope, str], None] = {(row.scope, row.name): None for row in results.rows}
     tasks = [place for place in places if place[0] == "task"]
     shown = [p for p in places if p not in tasks or len(tasks) > 1 or ("all", "") not in places]
+    exams = [_told(results, *place) for place in places if place[0] == "exam"]
+    shown = [p for p in shown if p[0] != "task" or _told(results, *p) not in exams]
     measured = {(row.name, row.figure) for row in results.rows if row.scope == "task"}
     of_one = {f for _, f in measured if len(tasks) > 1 and sum(f == g for _, g in measured) == 1}
     return [_block(results, *place, of_one if place[0] == "all" else ()) for place in shown]
+
+
+def _told(results: RunResults, scope: Scope, name: str) -> frozenset[tuple[str, int, int, float]]:
+    """Return all that is told of a scope: a task may be all that an exam asks."""
+    own = (row for row in results.rows if (row.scope, row.name) == (scope, name))
+    return frozenset((row.figure, row.iteration, row.n, row.value) for row in own)
 
 
 def _block(results: RunResults, scope: Scope, name: str, without: Collection[str]) -> _FigureBlock:
     own = [row for row in results.rows if (row.scope, row.name) == (scope, name)]
     figures = [f for f in dict.fromkeys(row.figure for row in own) if f not in without]
     most = max(row.n for row in own)
-    called = one_line(name, limit=NAME) if name else "all"
+    exam = "exam " if scope == "exam" else ""
+    called = f"{exam}{one_line(name, limit=NAME)}" if name else "all"
     return _FigureBlock(
         title=f"{called}, {most:,}",
         figures=tuple((f, {r.iteration: r for r in own if r.figure == f}) for f in figures),

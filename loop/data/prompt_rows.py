@@ -24,6 +24,10 @@ from .row_texts import identity_field, kind_of, optional_text, text_of
 from .text_lines import RowError
 from .word_problems import in_lower_case, number_text, whole_problem
 
+CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
+"""The fields with the answers that a data set lists, as TruthfulQA and UltraFeedback do."""
+NO_ANSWER = "None"
+"""What UltraFeedback lists if there is none."""
 OUTSIDE: Mapping[str, Split] = {"val": "dev", "eval": "held-out"}
 """The parts of published data that are not trained on, and the splits that they are here."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
@@ -95,6 +99,7 @@ def to_prompt(
     Raises:
         RowError: if the row cannot be read.
     """
+    right, wrong = (listed_answers(row, name) for name in LISTED)
     row = whole_problem(known_fields(row))
     name_of_text = prompt_field(row)
     messages = _messages(row, name_of_text, shape)
@@ -114,7 +119,24 @@ def to_prompt(
         family=optional_text(row, "family"),
         cluster=identity_field(row, "cluster"),
         part=_part(row),
+        correct_answers=right,
+        incorrect_answers=wrong,
     )
+
+
+def listed_answers(row: Row, name: str) -> tuple[str, ...] | None:
+    """Return the answers in a field that lists them, or has them with semicolons between them.
+
+    TruthfulQA's CSV names it in title case.
+    """
+    value = row.get(name, row.get(name.replace("_", " ").title()))
+    if isinstance(value, str):
+        texts = [part.strip() for part in value.split(";")]
+    elif value is None or isinstance(value, list):
+        texts = [text_of(each, name).strip() for each in cast("list[object]", value or [])]
+    else:
+        raise RowError(f"{name!r} must be a list of texts, but is {kind_of(value)}")
+    return tuple(dict.fromkeys(text for text in texts if text and text != NO_ANSWER)) or None
 
 
 def known_fields(row: Row) -> Row:

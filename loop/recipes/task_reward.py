@@ -16,6 +16,10 @@ from .annotated_pairs import annotated
 PAPER = "RLRF (Lee et al., 2024)"
 SUMMARY = "train a reward model on preferences and on right answers against wrong ones"
 RIGHT = "success_vs_failure"
+UNVERIFIABLE = (
+    "no prompt can be verified, so no right answers are paired with wrong ones: the verifier needs "
+    "math with a reference, checks, or critic.verifier=./FILE.py:NAME"
+)
 
 
 def task_reward(it: Iteration, cfg: TaskReward) -> Checkpoint:
@@ -32,6 +36,8 @@ def task_reward(it: Iteration, cfg: TaskReward) -> Checkpoint:
 def verified(it: Iteration, cfg: TaskReward) -> Rows[Pair]:
     """(x, y+, y-): answers of the policy that are right, each against a wrong one."""
     prompts = it.verifiable(it.prompts())
+    if not prompts.chunks:
+        it.run.reporter.note(UNVERIFIABLE)
     drafts = sample(it, prompts, n=cfg.best_of, label="sample:verifiable", purpose="verifiable")
     judged = JudgedRows(candidates=drafts, critiques=verify(it, drafts), rewards=reward(it, drafts))
     return pair(it, judged, rule=RIGHT, top_k=cfg.top_k)

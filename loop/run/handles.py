@@ -25,6 +25,7 @@ from ...stores.records import (
     Score,
 )
 from ...stores.schemas import plain
+from ..data.prompt_rows import LISTED
 
 T = TypeVar(
     "T",
@@ -164,4 +165,5 @@ def content_key(prompts: Sequence[Prompt]) -> str:
 
 def _said_by(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
-    return {name: value for name, value in fields.items() if name not in SAYS_NOTHING}
+    silent = {*SAYS_NOTHING, *(name for name in LISTED if fields[name] is None)}
+    return {name: value for name, value in fields.items() if name not in silent}

@@ -1,7 +1,8 @@
 """Where stages are paid: two that need a place in common take turns, all others overlap.
 
-A place is a GPU, the URL of an endpoint, or the CPU, which all models of a machine without GPUs
-share. What asks no model is computed in the main thread of the loop's own process.
+A place is a GPU, or the CPU, which all models of a machine without GPUs share. An endpoint is none:
+stages that ask the same model there share its engine, and the requests that may be under way. What
+asks no model is computed in the main thread of the loop's own process.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ Places = frozenset[str]
 HERE = "the main thread"
 MAIN_THREAD: Places = frozenset((HERE,))
 CPU = "the CPU"
+ELSEWHERE: Places = frozenset()
+"""The places of a model that endpoints serve: it takes turns with no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ class Whereabouts:
             return MAIN_THREAD
         kind = engine_kind(served.location, engine)
         if kind == "openai":
-            return frozenset(url.rstrip("/") for url in engine.base_urls or (served.location,))
+            return ELSEWHERE
         if kind == "scripted":
             numbers = () if engine.devices == "auto" else engine.devices
             return frozenset(map(_gpu, numbers)) or frozenset((f"script {served.identity}",))

@@ -57,7 +57,7 @@ ON_THE_WAY = "train:steps"
 SHOWN = ("reward", "kl", "loss")
 
 
-def settings_params(settings: PPOTraining | QuarkTraining) -> Json:
+def settings_params(settings: PPOTraining | QuarkTraining) -> dict[str, Json]:
     """Return what of a method's settings can change its steps."""
     told = semantic(settings)
     unruled = isinstance(settings, QuarkTraining) and settings.missing_eos == "none"

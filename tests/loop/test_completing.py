@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from endpoints import answering
@@ -336,6 +337,22 @@ def test_an_endpoint_answers_beside_the_policy(tmp_path):
     for candidate in found:
         if candidate.model == "served":
             assert candidate.text == f"I was told: {Principle.read(candidate.principle).text}"
+
+
+def test_models_of_one_endpoint_are_asked_at_one_time(tmp_path):
+    """Each model has one request under way, and gets its answer when the other one has, too."""
+    both = Barrier(2)
+
+    def answer(messages):
+        both.wait(timeout=20)
+        return messages[0]["content"]
+
+    with answering(answer, names=("one", "other")) as url:
+        served = "- {{name: {0}, model: '{1}', engine: {{model_name: {0}, concurrency: 1}}}}\n"
+        models = "".join(served.format(name, url) for name in ("one", "other"))
+        wanted = job(tmp_path, "prompts.per_iteration=3", pool=pool_file(tmp_path, models))
+        found = completions(wanted, n=2)
+    assert Counter(c.model for c in found) == {"one": 3, "other": 3}
 
 
 @pytest.mark.model

@@ -56,11 +56,6 @@ ANSWERS = "training.next_token.source=tiny"
 """What people answered is named, so that it can be learned; nobody learns it."""
 BESIDE = {
     "training.dpo.loss": ("training.dpo.chosen_penalty=0",),
-    **{
-        f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
-        for method in ("ppo", "quark")
-        for name in ("choose", "held_out_each")
-    },
     "training.reward.template": ("training.reward.model=tiny",),
     "assessment.scores": (
         *(f"assessment.judge.{setting}" for setting in JUDGE),
@@ -208,17 +203,10 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",
-        "training.ppo.choose": "best",
-        "training.quark.choose": "best",
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",
         "training.reward.model": str(tiny / "policy"),
-        **{
-            f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
-            for method in ("ppo", "quark")
-            for name in ("choose", "held_out_each")
-        },
         "training.reward.template": "alpaca",
         "training.ppo.kl_estimator": "k3",
         "training.ppo.whiten_rewards": "scale",

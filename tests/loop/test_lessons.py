@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpfloop.configs.load import Override, load_config
@@ -18,6 +18,7 @@ from lpfloop.loop.daemon.opening import required_roles
 from lpfloop.loop.daemon.preparing import Preparation, prepare
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.recipes.task_reward import UNVERIFIABLE
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.loop.stages.weigh import copies
@@ -44,6 +45,7 @@ class Silent:
 
     def __init__(self, stop: StopSignal | None = None, after: int = -1) -> None:
         self.commits, self._stop, self._after = 0, stop, after
+        self.notes: list[str] = []
 
     def begin(self, iteration, stage, *, planned, done):
         pass
@@ -57,15 +59,15 @@ class Silent:
         pass
 
     def note(self, text):
-        pass
+        self.notes.append(text)
 
 
-def made(lake: Path, variant: str, *overrides: str, name: str = "a") -> RunReader:
+def made(lake: Path, variant: str, *overrides: str, listener: Silent | None = None) -> RunReader:
     """Run a recipe up to where it would train."""
     config = load_config("tiny", variant, (*SCRIPTED, *overrides), {})
     with pytest.raises(NothingToTrainOn):
-        run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
-    return open_run(lake, name)
+        run_loop(Job(config=config, lake=lake, name="a"), listener or Silent(), StopSignal())
+    return open_run(lake, "a")
 
 
 def rows(run: RunReader, table: str) -> pl.DataFrame:
@@ -142,6 +144,7 @@ def test_a_critique_is_asked_for_as_the_loop_asks(lessons):
     assert not bare.struct.field("content").str.contains("[Reference]", literal=True).any()
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=30),
     weight=st.floats(0, 3, allow_nan=False),
@@ -158,13 +161,14 @@ def test_each_kind_has_its_share_whatever_the_units(sizes, weight, seed):
         assert abs(sum(mine) - weight * size) <= 1
 
 
+@settings(deadline=None, max_examples=20)
 @given(weight=st.sampled_from([0.02, 0.25, 0.5, 1.3]), seed=st.integers(0, 2**32))
 def test_small_units_lose_nothing_of_a_small_weight(weight, seed):
     """Rounded down, a fiftieth of units of 10 rows would be none at all."""
     total = sum(
-        sum(copies(["people"] * 10, {"people": weight}, 1.0, seed + unit)) for unit in range(2000)
+        sum(copies(["people"] * 10, {"people": weight}, 1.0, seed + unit)) for unit in range(500)
     )
-    assert total == pytest.approx(weight * 20_000, abs=5 * (2000 * 0.25) ** 0.5)
+    assert total == pytest.approx(weight * 5000, abs=5 * (500 * 0.25) ** 0.5)
 
 
 def test_a_mix_without_a_weight_is_refused():
@@ -211,10 +215,21 @@ def test_files_of_preferences_feed_the_reward_model(tmp_path):
     pairs = [{"prompt": f"Say {n}.", "chosen": f"{n}", "rejected": f"No {n}."} for n in range(12)]
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
-    run = made(tmp_path / "lake", "task-reward", f"annotation.source=[{file}]")
+    bare = tmp_path / "prompts.jsonl"
+    bare.write_text("".join(f'{{"prompt": "Say {n} again."}}\n' for n in range(30)))
+    own = (
+        f"annotation.source=[{file}]",
+        f"prompts.source={bare}",
+        "policy.model=tiny",
+        "policy.engine.script=scripts:policy",
+        "assessment.oracle=null",
+    )
+    listener = Silent()
+    run = made(tmp_path / "lake", "task-reward", *own, listener=listener)
     counts = dict(rows(run, "pairs")["rule"].value_counts().iter_rows())
     run.close()
-    assert counts["preferred"] == counts["preferred/weighed"] == 12
+    assert counts == {"preferred": 12, "preferred/weighed": 12}
+    assert UNVERIFIABLE in listener.notes
 
 
 def test_the_teacher_of_the_tiny_world_finds_and_mends_every_slip():

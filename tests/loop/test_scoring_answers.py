@@ -18,6 +18,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.lake.query.model_figures import run_results
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.run.unread_replies import UnreadRepliesError
@@ -249,3 +250,9 @@ def test_alignbench_takes_the_mean_of_category_means(tmp_path: Path, form: str) 
     assert means[f"{form}:language"] == pytest.approx((3 * 8 + 3 * 7) / 6)
     assert means[f"{form}:total"] == pytest.approx((7 + 7.5) / 2)
     assert "It lacks what the reference has." in grades["rationale"].to_list()
+    run = open_run(tmp_path, RUN)
+    told = {row.figure: row for row in run_results(run).rows if row.scope == "exam"}
+    run.close()
+    total = told[f"{form}:total"]
+    assert (total.value, total.n) == (means[f"{form}:total"], 9)
+    assert total.low is None, "one prompt of a category says nothing of its spread"

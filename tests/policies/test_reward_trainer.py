@@ -220,7 +220,9 @@ def test_it_learns_from_cut_answers_that_an_end_is_better(world: Path, tmp_path:
     assert result.metrics["held_out/accuracy"] > 0.9
 
 
-def test_a_model_whose_template_shows_no_end_is_refused_before_it_is_trained(world, tmp_path):
+def test_a_model_whose_template_shows_no_end_is_refused_before_it_is_trained(
+    world: Path, tmp_path: Path
+):
     shutil.copytree(world / "model", tmp_path / "endless")
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         path = tmp_path / "endless" / name

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 def answering(
     script: Callable[[list[dict[str, str]]], str],
     tokens: Callable[[str, str], tuple[int, int]] = lambda *_: (5, 3),
+    names: Sequence[str] = ("m",),
 ) -> Iterator[str]:
-    """Serve the model `m`, which reports `tokens` of what it read and said; give its URL."""
+    """Serve models of these names, which report `tokens` of what they read and said; give the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._say({"object": "list", "data": [{"id": "m"}]})
+            self._say({"object": "list", "data": [{"id": name} for name in names]})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -31,7 +32,7 @@ def answering(
                 "completion_tokens": drawn,
                 "total_tokens": asked + drawn,
             }
-            rest = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+            rest = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
             self._say({**rest, "choices": [choice], "usage": usage})
 
         def _say(self, value: Any) -> None:

@@ -15,10 +15,11 @@ from ....critics.grading.graded_aspects import BY_NAME as GRADED
 from ....critics.judge import Status
 from ....stores.records import Grade, Message, Prompt
 from ...data.file_row import as_row
+from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER
 from ...data.rating_scale import SCALES, number
 from ..imports.imported_grades import PUBLISHED, published
 from ..imports.imported_rows import Maker
-from ..imports.ultrafeedback_rows import CORRECT, INCORRECT, MEAN, NO_ANSWER, REFERENCES, prompt_of
+from ..imports.ultrafeedback_rows import MEAN, prompt_of
 from .candidate_groups import Group, Judged
 
 SCALE = SCALES["1-5"]
@@ -56,7 +57,7 @@ def ultrafeedback(group: Group) -> Record:
 
 
 def _is_reference(judged: Judged) -> bool:
-    return judged.candidate["kind"] == "external" and judged.candidate["model"] in REFERENCES
+    return judged.candidate["kind"] == "external" and judged.candidate["model"] in LISTED
 
 
 def _texts(references: Sequence[Record], name: str) -> list[str]:

@@ -88,7 +88,7 @@ FORMATS: Mapping[str, ImportFormat] = {
     ),
     "factscore": ImportFormat(detect=is_factscore, read=factscore),
     "fine-grained": ImportFormat(detect=is_fine_grained, read=fine_grained),
-    "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa),
+    "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa, semantics=2),
     "solutions": ImportFormat(detect=has_solutions, read=solutions),
     "samples": ImportFormat(detect=_has("question", "gt", "code"), read=samples),
     "candidates": ImportFormat(

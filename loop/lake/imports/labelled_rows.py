@@ -6,6 +6,7 @@ of correct and of incorrect answers. A label becomes a critique by `label:FIELD`
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import zip_longest
 from typing import cast
 
@@ -100,7 +101,12 @@ def truthfulqa(row: Row, make: Maker) -> Rows:
         return row.get(own.get(name, name))
 
     asked = {"question": given("question"), "reference": given(BEST)}
-    prompt = make.prompt(Row({**asked, "family": given("category")}))
+    right, wrong = (tuple(_listed(given(name), name)) or None for name in (CORRECT, INCORRECT))
+    prompt = replace(
+        make.prompt(Row({**asked, "family": given("category")})),
+        correct_answers=right,
+        incorrect_answers=wrong,
+    )
     yield prompt
     made = dict[tuple[str, str], Candidate]()
     for name, best, right in ((CORRECT, BEST, True), (INCORRECT, BEST_INCORRECT, False)):

@@ -3,7 +3,7 @@
 Each annotation becomes a grade as it was given, and part of a critique on three levels. A
 completion's principle is stored with its system prompt. Reference answers are external candidates
 of the models `correct_answers` and `incorrect_answers`; a single correct one is the prompt's
-reference, too.
+reference, too, and several are stored with it, as the incorrect ones are.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from ....stores.records import Candidate, Pair, Prompt, Reward
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
 from ...data.principles import Principle
+from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER, listed_answers
 from ...data.rating_scale import number
 from ...data.row_fields import (
     fields_of,
@@ -35,10 +36,6 @@ from .imported_grades import (
 from .imported_rows import ImportedVerdict, Maker
 from .pair_forms import pairs, scores_of
 
-NO_ANSWER = "None"
-"""What is published if there is no reference answer."""
-CORRECT, INCORRECT = "correct_answers", "incorrect_answers"
-REFERENCES = (CORRECT, INCORRECT)
 MEAN = "fine-grained_score"
 OVERALL = "overall_score"
 
@@ -59,7 +56,7 @@ def ultrafeedback(row: Row, make: Maker) -> Rows:
     sound = shows_ones(item.get(OVERALL) for item in items)
     for place, item in enumerate(items, start=1):
         yield from _completion(prompt, item, place, make, sound=sound or MEAN in item)
-    for name in REFERENCES:
+    for name in LISTED:
         answers = [answer for answer in list_of(row, name) if answer != NO_ANSWER]
         if name == CORRECT and answers == [prompt.reference]:
             continue
@@ -73,7 +70,11 @@ def prompt_of(row: Row, make: Maker) -> Prompt:
     right = [answer for answer in list_of(row, CORRECT) if answer != NO_ANSWER]
     if "reference" not in asked:
         asked = asked.having({"reference": right[0] if len(right) == 1 else None})
-    prompt = make.prompt(asked)
+    prompt = replace(
+        make.prompt(asked),
+        correct_answers=tuple(map(str, right)) if len(right) > 1 else None,
+        incorrect_answers=listed_answers(row, INCORRECT),
+    )
     source = optional_text(row, "source")
     if source is None:
         return prompt

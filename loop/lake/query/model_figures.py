@@ -7,8 +7,6 @@ The two are compared on the prompts that both answered, each with itself; interv
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,10 +15,9 @@ from numpy.typing import NDArray
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Scope
-from ...data.splits import exam_of
 from ..statistics.bootstrap import Estimate, Ratio, estimates, numbered
 from ..statistics.paired import DRAWS, SEED
-from ..statistics.share_interval import NORMAL, same_change_interval, share_interval
+from ..statistics.share_interval import same_change_interval
 from .figures import (
     CONTROLLED,
     SHARES,
@@ -30,41 +27,11 @@ from .figures import (
     place_of,
     shown_split,
 )
-from .policy_figures import measured_on
+from .whole_figures import ALL, ModelFigure, whole_figures
 
-ALL: Scope = "all"
 Column = NDArray[np.float64]
 _Of = tuple[str, int]
 """A figure, and the iteration of a model."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFigure:
-    """A figure of M_t over `n` prompts: all, or those of the exam, task or so called `name`.
-
-    `change` is against M_`against`, over `paired` prompts in `clusters` clusters, of which `better`
-    have more of the figure and `worse` have less. Intervals are None where a single cluster, or no
-    value by prompt, tells nothing of them.
-    """
-
-    split: str
-    scope: Scope
-    name: str
-    figure: str
-    iteration: int
-    checkpoint_id: str
-    n: int
-    value: float
-    low: float | None
-    high: float | None
-    against: int
-    paired: int
-    clusters: int
-    change: float | None
-    change_low: float | None
-    change_high: float | None
-    better: int
-    worse: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +118,7 @@ def run_results(
         )
     made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
     rows = [row for scope in by for row in _of_scope(values, shown, scope, made)]
-    if figure in (None, CONTROLLED):
-        rows = _beside_raw(rows, list(_controlled(run, shown, made)))
+    rows = _beside_raw(rows, list(whole_figures(run, shown, made, figure)))
     marks = model_marks(run)
     models = [
         MeasuredModel(iteration=number, checkpoint_id=identity, marks=marks.get(number, ()))
@@ -270,58 +236,14 @@ def _change_interval(figure: str, change: Estimate | None) -> tuple[float, float
     return change.low, change.high
 
 
-def _controlled(run: RunReader, split: str, made: Mapping[int, str]) -> Iterator[ModelFigure]:
-    """Give the win-rates at equal lengths, which have no value by prompt.
+def _beside_raw(rows: list[ModelFigure], whole: list[ModelFigure]) -> list[ModelFigure]:
+    """Put each figure without values by prompt behind the others of the same prompts.
 
-    The change is as sure as the value where the first has none to doubt, as M_0's against itself.
+    The win-rate at equal lengths stands behind the raw one.
     """
-    numbers = (
-        run.scan("evaluations")
-        .filter(measured_on(split), pl.col("metric") == CONTROLLED)
-        .sort("benchmark", "iteration")
-        .collect()
-        .to_dicts()
-    )
-    for benchmark, group in groupby(numbers, key=itemgetter("benchmark")):
-        exam = exam_of(benchmark) if benchmark != split else None
-        yield from _controlled_of(list(group), split, exam, made)
-
-
-def _controlled_of(
-    numbers: Sequence[dict[str, Any]], split: str, exam: str | None, made: Mapping[int, str]
-) -> Iterator[ModelFigure]:
-    """Give the win-rates at equal lengths on one benchmark: a split, or a set of its prompts."""
-    for number in numbers:
-        value, first = number["value"], numbers[0]["value"]
-        within = share_interval(value, number["stderr"], number["n"])
-        spread = None if number["stderr"] is None else NORMAL * number["stderr"]
-        sure = None if numbers[0]["stderr"] or number is numbers[0] else spread
-        yield ModelFigure(
-            split=split,
-            scope=ALL if exam is None else "exam",
-            name=exam or "",
-            figure=CONTROLLED,
-            iteration=number["iteration"],
-            checkpoint_id=made[number["iteration"]],
-            n=number["n"],
-            value=value,
-            low=within and within[0],
-            high=within and within[1],
-            against=numbers[0]["iteration"],
-            paired=0,
-            clusters=0,
-            change=value - first,
-            change_low=None if sure is None else value - first - sure,
-            change_high=None if sure is None else value - first + sure,
-            better=0,
-            worse=0,
-        )
-
-
-def _beside_raw(rows: list[ModelFigure], controlled: list[ModelFigure]) -> list[ModelFigure]:
-    """Put the win-rates at equal lengths behind the raw ones of the same prompts."""
-    for of, group in groupby(controlled, key=lambda row: (row.scope, row.name)):
-        raw = [n for n, r in enumerate(rows) if (r.scope, r.name, r.figure) == (*of, "win_rate")]
+    for (scope, name, figure), group in groupby(whole, key=lambda r: (r.scope, r.name, r.figure)):
+        own = [n for n, r in enumerate(rows) if (r.scope, r.name) == (scope, name)]
+        raw = [n for n in own if rows[n].figure == "win_rate"] if figure == CONTROLLED else own
         place = raw[-1] + 1 if raw else 0
         rows = [*rows[:place], *group, *rows[place:]]
     return rows

@@ -50,7 +50,13 @@ order by table_schema desc, table_name, ordinal_position
 """
 """The query that lists tables and columns."""
 
-GAINED = {"string": "varchar", "int64": "bigint", "double": "double", "bool": "boolean"}
+GAINED = {
+    "string": "varchar",
+    "int64": "bigint",
+    "double": "double",
+    "bool": "boolean",
+    "list<item: string>": "varchar[]",
+}
 """The SQL types of columns that tables have gained, by their Arrow types."""
 
 

@@ -1,0 +1,128 @@
+"""A model's figures, and those of them that have no value by prompt.
+
+The win-rate at equal lengths is fitted to all comparisons at once, and the totals of a form of
+scores are means of its categories' means.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import hypot
+from typing import Any
+
+import polars as pl
+
+from ....stores.lake import RunReader
+from ....stores.records import Scope
+from ...data.splits import exam_of
+from ..statistics.share_interval import NORMAL, share_interval
+from .figures import CONTROLLED
+from .policy_figures import RATING, measured_on
+
+ALL: Scope = "all"
+BY_FORM = ":"
+"""Stands in the names of figures that a form of scores has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFigure:
+    """A figure of M_t over `n` prompts: all, or those of the exam, task or so called `name`.
+
+    `change` is against M_`against`, over `paired` prompts in `clusters` clusters, of which `better`
+    have more of the figure and `worse` have less. Intervals are None where a single cluster, or no
+    value by prompt, tells nothing of them.
+    """
+
+    split: str
+    scope: Scope
+    name: str
+    figure: str
+    iteration: int
+    checkpoint_id: str
+    n: int
+    value: float
+    low: float | None
+    high: float | None
+    against: int
+    paired: int
+    clusters: int
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    better: int
+    worse: int
+
+
+def whole_figures(
+    run: RunReader, split: str, made: Mapping[int, str], only: str | None = None
+) -> Iterator[ModelFigure]:
+    """Give the figures without values by prompt: all, or `only` one."""
+    own = pl.col("metric") == CONTROLLED
+    of_form = pl.col("metric").str.contains(BY_FORM, literal=True)
+    rated = pl.col("metric").str.starts_with(RATING)
+    wanted = own | (of_form & ~rated) if only is None else pl.col("metric") == only
+    scored = run.scan("scores").filter(measured_on(split)).select("metric").unique()
+    numbers = (
+        run.scan("evaluations")
+        .filter(measured_on(split), wanted)
+        .join(scored, on="metric", how="anti")
+        .sort("benchmark", "metric", "iteration")
+        .collect()
+        .to_dicts()
+    )
+    for (benchmark, _), group in groupby(
+        numbers, key=lambda row: (row["benchmark"], row["metric"])
+    ):
+        exam = exam_of(benchmark) if benchmark != split else None
+        yield from _of_models(list(group), split, exam, made)
+
+
+def _of_models(
+    numbers: Sequence[dict[str, Any]], split: str, exam: str | None, made: Mapping[int, str]
+) -> Iterator[ModelFigure]:
+    """Give one figure of each model on a benchmark: a split, or a set of its prompts."""
+    first = numbers[0]
+    for number in numbers:
+        value, low, high = number["value"], *_interval(number)
+        sure = _of_change(number, first)
+        yield ModelFigure(
+            split=split,
+            scope=ALL if exam is None else "exam",
+            name=exam or "",
+            figure=number["metric"],
+            iteration=number["iteration"],
+            checkpoint_id=made[number["iteration"]],
+            n=number["n"],
+            value=value,
+            low=low,
+            high=high,
+            against=first["iteration"],
+            paired=0,
+            clusters=0,
+            change=value - first["value"],
+            change_low=None if sure is None else value - first["value"] - sure,
+            change_high=None if sure is None else value - first["value"] + sure,
+            better=0,
+            worse=0,
+        )
+
+
+def _interval(number: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the bounds of a value; a share's lie between 0 and 1."""
+    value, error = number["value"], number["stderr"]
+    if number["metric"] == CONTROLLED:
+        return share_interval(value, error, number["n"]) or (None, None)
+    return (None, None) if error is None else (value - NORMAL * error, value + NORMAL * error)
+
+
+def _of_change(number: Mapping[str, Any], first: Mapping[str, Any]) -> float | None:
+    """Return how far a change may be off; None where that is not known.
+
+    A win-rate's is as sure as the value where the first has none to doubt, as M_0's against itself;
+    of totals both errors count, as if other prompts had been asked: an upper bound.
+    """
+    if number is first or number["stderr"] is None:
+        return None
+    if number["metric"] == CONTROLLED:
+        return None if first["stderr"] else NORMAL * number["stderr"]
+    return None if first["stderr"] is None else NORMAL * hypot(number["stderr"], first["stderr"])

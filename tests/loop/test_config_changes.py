@@ -238,8 +238,6 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.recompute": "always",
         "training.attention": "sdpa",
         "training.next_token.source": str(more / "prompts.jsonl"),
-        "training.ppo.choose": "best",
-        "training.quark.choose": "best",
         "training.quark.train_on": "all",
         "training.quark.pool": "growing",
         "training.thought": "own",

@@ -203,6 +203,8 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.reference": "initial",
         "training.dpo.scheduler": "constant",
         "training.dpo.loss": "ipo",
+        "training.ppo.choose": "best",
+        "training.quark.choose": "best",
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
         "training.reward.scheduler": "constant",

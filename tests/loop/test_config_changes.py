@@ -115,6 +115,7 @@ NEUTRAL_OF_ENGINES = {
     "think_tags": ["<a>", "</a>"],
     "extra_body": {"service_tier": "flex"},
     "reasoning_effort": "low",
+    "json_schema": "auto",
     "vllm.quantization": "fp8",
     "vllm.kv_cache_dtype": "fp8",
 }

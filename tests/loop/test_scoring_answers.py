@@ -8,7 +8,7 @@ import answer_judges
 import polars as pl
 import pytest
 from crashing import RUN, SMALL, Silent, loop, stand_ins
-from endpoints import answering
+from endpoints import Schemas, answering
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
@@ -207,6 +207,22 @@ def test_an_endpoint_that_misbehaves_costs_answers_and_no_number(tmp_path: Path)
     assert asked_for == {1: 8, 2: 1, 3: 1}
     depth = numbers.filter(pl.col("metric") == "just-eval:depth")
     assert depth.select("value", "n").rows() == [(4.0, 8)]
+
+
+@pytest.mark.parametrize("guard", ["true", "false"])
+@pytest.mark.parametrize("schemas", ["kept", "refused"])
+def test_a_judge_of_prose_is_kept_to_a_schema_by_its_endpoint(
+    tmp_path: Path, schemas: Schemas, guard: str
+) -> None:
+    with answering(lambda _: "It is good.", schemas=schemas) as url:
+        here = ("assessment.judge.engine.kind=openai", "assessment.judge.engine.script=null")
+        kept = (f"assessment.judge.model={url}", "assessment.judge.engine.json_schema=auto")
+        bound = (ONCE, f"guard={guard}", "smoke.prompts=0")
+        grades, _ = scored(tmp_path, "fair", *here, *kept, *bound)
+    told = {tuple(row) for row in grades.select("status", "rating", "rationale").rows()}
+    unread = "unmarked" if guard == "true" else "missing"
+    read = ("scored", 5.0, "It is good.")
+    assert told == {read if schemas == "kept" else (unread, None, "")}
 
 
 def test_the_judge_is_tried_before_anything_long_is_paid_for(tmp_path: Path) -> None:

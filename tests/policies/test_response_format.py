@@ -1,0 +1,93 @@
+"""JSON schemas that are sent to endpoints: kept to, refused and done without, or insisted on."""
+
+from typing import Any
+
+import pytest
+from scripted_http import Asked, Reply, Stage, failure
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.endpoint.dialect import UNKEPT
+from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
+from lpfloop.policies.engines.engine import Batch, Completion, EngineError, Request, Sampling
+from lpfloop.policies.engines.token_count import schema_tokens
+from lpfloop.stores.records import Message
+
+SCHEMA = {"type": "object", "properties": {"score": {"type": "integer", "enum": [1, 2]}}}
+SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
+REFUSALS = [
+    failure(400, "This response_format type is unavailable now"),
+    failure(400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported"),
+    failure(422, "[{'loc': ('body', 'response_format', 'type'), 'msg': 'should be text'}]"),
+]
+
+
+def drawn(
+    refusal: Reply | None, setting: str, schema: dict[str, Any] | None = SCHEMA, count: int = 2
+) -> tuple[list[Completion], list[Asked]]:
+    """Ask one after the other; an endpoint with a refusal answers no request with a schema."""
+
+    def script(_: int, name: str, attempt: int) -> Reply | None:
+        return refusal if attempt == 0 and name == "0" else None
+
+    stage = Stage(1, script)
+    config = EngineConfig.model_validate({"base_urls": stage.urls, "json_schema": setting})
+    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    answers: list[Completion] = []
+    try:
+        for number in range(count):
+            said = (Message(role="user", content=str(number)),)
+            request = Request(request_id=str(number), messages=said, seed=1, schema=schema)
+            batch = Batch(key=str(number), requests=(request,), sampling=SAMPLING)
+            for result in engine.generate([batch]):
+                answers += result.completions
+    finally:
+        engine.close()
+        stage.close()
+    return answers, stage.posts
+
+
+def test_a_schema_is_sent_in_strict_form() -> None:
+    _, posts = drawn(None, "auto")
+    for post in posts:
+        sent = post.body["response_format"]
+        assert sent["type"] == "json_schema"
+        assert sent["json_schema"]["strict"] is True
+        assert sent["json_schema"]["schema"] == SCHEMA
+
+
+def test_without_a_schema_nothing_is_sent() -> None:
+    _, posts = drawn(None, "auto", schema=None)
+    assert not any("response_format" in post.body for post in posts)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_an_endpoint_that_refuses_is_remembered_and_told_of(refusal: Reply) -> None:
+    answers, posts = drawn(refusal, "auto")
+    assert ["response_format" in post.body for post in posts] == [True, False, False]
+    assert [answer.finish_reason for answer in answers] == ["stop", "stop"]
+    for one in answers:
+        assert one.provenance is not None
+        assert UNKEPT in one.provenance.remarks
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_schema_that_is_insisted_on_stops_the_engine_where_it_is_refused(refusal: Reply) -> None:
+    with pytest.raises(EngineError, match=r"engine\.json_schema=on, and this endpoint does not"):
+        drawn(refusal, "on")
+
+
+def test_a_refusal_of_a_request_without_a_schema_is_of_something_else() -> None:
+    answers, posts = drawn(REFUSALS[0], "on", schema=None)
+    assert [answer.finish_reason for answer in answers] == ["failed", "stop"]
+    assert len(posts) == 2
+
+
+def test_a_schema_counts_in_what_a_prompt_can_cost() -> None:
+    assert schema_tokens(None) == 0
+    assert schema_tokens(SCHEMA) > len(str(SCHEMA))
+
+
+def test_two_formats_of_a_reply_are_refused() -> None:
+    both = {"json_schema": "on", "extra_body": {"response_format": {"type": "json_object"}}}
+    with pytest.raises(ValueError, match="leave one of them out"):
+        EngineConfig.model_validate(both)

@@ -12,7 +12,7 @@ from endpoints import Schemas, answering
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config
-from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.configs.schema import ConfigError, EngineConfig, RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
@@ -20,6 +20,7 @@ from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.model_figures import run_results
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.served import identified
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.run.unread_replies import UnreadRepliesError
 from lpfloop.policies.engines.engine import Request, Sampling
@@ -272,3 +273,10 @@ def test_alignbench_takes_the_mean_of_category_means(tmp_path: Path, form: str) 
     total = told[f"{form}:total"]
     assert (total.value, total.n) == (means[f"{form}:total"], 9)
     assert total.low is None, "one prompt of a category says nothing of its spread"
+
+
+def test_a_schema_that_is_insisted_on_is_refused_for_a_model_that_runs_here() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.json_schema=on is for endpoints: tiny runs"):
+        identified("tiny", EngineConfig(json_schema="on"))
+    here = identified("tiny", EngineConfig(json_schema="auto", kind="scripted"))
+    assert not here.by_schema

@@ -15,6 +15,9 @@ the hash, which one finds by trying 2**64 texts.
 What no reader can tell: a judge that obeys a text to the point of writing the line with the nonce
 itself, and a verdict of the text's choice below it. A verdict that stands in the text is then an
 echo and does not count; one that the text only describes does.
+
+A reply that an endpoint keeps to a JSON schema has no room for a line: its object begins with a
+field for the mark, and what counts is the rest of that object, and what stands below it.
 """
 
 import hashlib
@@ -34,6 +37,8 @@ GUARDED = 1
 NONCE_DIGITS = 16
 MARK = "VERDICT"
 TEXT_TAG = "text"
+MARK_FIELD = "verdict_mark"
+"""The first field of an object that a schema is for: it holds the mark."""
 MARK_TOKENS = 32
 """Tokens that a judge may write besides, for the line with the nonce: no tokenizer needs more."""
 
@@ -44,6 +49,10 @@ DATA = (
 COUNTS = (
     "{place} Write this line once. Only what stands below it counts, and a reply without it says "
     "nothing."
+)
+FIELD_COUNTS = (
+    'Ahead of its other fields, the object has the field "{field}" with the text {mark}. Only the '
+    "object that begins with it counts; write nothing ahead of it."
 )
 _OWN_MARKS = re.compile(
     rf"(?<=<)(?=\s*/?\s*{TEXT_TAG}-)|(?<={MARK[0]})(?={MARK[1:]}-)", re.IGNORECASE
@@ -59,14 +68,25 @@ _MARK_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that begins with a mark; a verdict may follow on the line itself."""
+_MARK_OPENING = re.compile(
+    rf'\{{\s*"{MARK_FIELD}"\s*:\s*"\s*({MARK}-[0-9a-f]{{{NONCE_DIGITS}}})\s*"\s*(?:,\s*|(?=\}}))',
+    re.IGNORECASE,
+)
+"""The beginning of an object whose first field holds a mark."""
+_FENCE = re.compile(r"`{3,}\w*\s*$")
+"""What opens a block of code right ahead of an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardKey:
-    """The secret of a run, and the request that is asked; without a secret questions are bare."""
+    """The secret of a run, and the request that is asked; without a secret questions are bare.
+
+    `by_schema`: an endpoint is to keep the reply to a JSON schema, where the reply is one object.
+    """
 
     secret: str | None = field(default=None, repr=False)
     request: str = ""
+    by_schema: bool = False
 
     @classmethod
     def of(cls, seed: int, request: str) -> "GuardKey":
@@ -76,10 +96,12 @@ class GuardKey:
     def over(self, texts: Sequence[str], templates: Iterable[str]) -> "Guard":
         """Return the guard of a question that shows these texts in these templates."""
         if self.secret is None:
-            return Guard()
+            return Guard(by_schema=self.by_schema)
         hashed = canonical_json([self.request, list(texts)]).encode("utf-8", "surrogatepass")
         nonce = hmac.new(bytes.fromhex(self.secret), hashed, hashlib.sha256).hexdigest()
-        return Guard(nonce=nonce[:NONCE_DIGITS], templates=tuple(templates))
+        return Guard(
+            nonce=nonce[:NONCE_DIGITS], templates=tuple(templates), by_schema=self.by_schema
+        )
 
 
 BARE = GuardKey()
@@ -95,6 +117,7 @@ class Guard:
 
     nonce: str | None = None
     templates: tuple[str, ...] = ()
+    by_schema: bool = False
 
     @property
     def mark(self) -> str | None:
@@ -127,8 +150,21 @@ class Guard:
         said = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
         if place is not None:
             said += f" {COUNTS.format(place=place.format(mark=self.mark))}"
-        *others, last = messages
-        return (*others, replace(last, content=f"{last.content}\n\n{said}"))
+        return _with_last(messages, said)
+
+    def told_of_object(self, messages: tuple[Message, ...], shape: str) -> tuple[Message, ...]:
+        """Return the messages to a judge whose reply is one object, `shape` saying how."""
+        said = [shape] if shape else []
+        if self.nonce is not None:
+            data = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
+            said += [data, FIELD_COUNTS.format(field=MARK_FIELD, mark=self.mark)]
+        return _with_last(messages, " ".join(said)) if said else messages
+
+
+def _with_last(messages: tuple[Message, ...], said: str) -> tuple[Message, ...]:
+    """Return the messages with a paragraph at their end."""
+    *others, last = messages
+    return (*others, replace(last, content=f"{last.content}\n\n{said}"))
 
 
 def parted(text: str, mark: str) -> list[str]:
@@ -141,9 +177,27 @@ def parted(text: str, mark: str) -> list[str]:
     return [*parts, text[end:]]
 
 
+def parted_objects(text: str, mark: str) -> list[str]:
+    """Return what stands ahead of the objects that begin with `mark`, and each with what follows.
+
+    The objects are without the mark.
+    """
+    parts, end, opened = list[str](), 0, ""
+    for found in _MARK_OPENING.finditer(text):
+        if found[1].casefold() == mark.casefold():
+            parts.append(opened + _FENCE.sub("", text[end : found.start()]))
+            end, opened = found.end(), "{"
+    return [*parts, opened + text[end:]]
+
+
+def with_mark(reply: str, mark: str) -> str:
+    """Return a reply that is one object with the mark as its first field."""
+    return f'{{"{MARK_FIELD}": "{mark}", {reply.removeprefix("{")}'
+
+
 def without_mark(text: str) -> str:
-    """Return a stored reply as it is shown to others: without a line that carries a nonce."""
-    return _MARK_LINE.sub("", text)
+    """Return a stored reply as it is shown to others: without a line or field with a nonce."""
+    return _MARK_OPENING.sub("{", _MARK_LINE.sub("", text))
 
 
 @lru_cache

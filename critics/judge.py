@@ -4,8 +4,9 @@ A judge poses a `Question`: messages, and what is expected of the reply. A reply
 `Reading` for each subject of the question. What cannot be read is never a value: the status is the
 reason. No judge knows an engine; asking, retrying and storing stay in the loop.
 
-The reply to a guarded question (`guard`) counts below the line with its mark alone. What is
-`Expected` has the rules for what counts there, or in the whole reply to a bare question.
+The reply to a guarded question (`guard`) counts below the line with its mark alone, or in the
+object that begins with it. What is `Expected` has the rules for what counts there, or in the whole
+reply to a bare question.
 """
 
 import random
@@ -17,7 +18,8 @@ from enum import StrEnum
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import SCORED, FinishReason, Message
-from .guard import Guard, parted
+from .guard import Guard, parted, parted_objects, with_mark
+from .reply_schema import ReplySchema, marked
 
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
@@ -188,6 +190,20 @@ class Expected(ABC, Generic[T]):
         return "Begin your reply with the line {mark} by itself."
 
     @property
+    def schema(self) -> ReplySchema | None:
+        """The schema of a reply that is one object; None for a reply in words."""
+        return None
+
+    @property
+    def shape(self) -> str:
+        """What a judge is told where `as_object` changes its reply; nothing where it does not."""
+        return ""
+
+    def as_object(self, reply: str) -> str:
+        """Return a reply in the form that is asked for as the one object that the schema is of."""
+        return reply
+
+    @property
     @abstractmethod
     def nothing(self) -> Sequence[T]:
         """The value of each subject where nothing can be read."""
@@ -210,7 +226,8 @@ class Question(Generic[T]):
     """What to send to a judge, and what its reply must hold.
 
     A reply that repeats one of `own_lines` is an echo. `judged` are the texts that are shown, whose
-    verdicts are none of the judge's. With a `mark`, what stands below that line counts.
+    verdicts are none of the judge's. With a `mark`, what stands below that line counts. With a
+    `schema` the reply is one object, whose first field is the mark: that object counts.
     """
 
     messages: tuple[Message, ...]
@@ -218,9 +235,14 @@ class Question(Generic[T]):
     own_lines: frozenset[str] = frozenset()
     judged: tuple[str, ...] = ()
     mark: str | None = None
+    schema: ReplySchema | None = None
 
     def guarded(self, guard: Guard, *, short: bool = False) -> "Question[T]":
         """Return the question under a guard; replies of a few tokens, `short`, have no mark."""
+        schema = schema_under(guard, self.expected, short=short)
+        if schema is not None:
+            messages = guard.told_of_object(self.messages, self.expected.shape)
+            return replace(self, messages=messages, mark=guard.mark, schema=schema)
         place = None if short else self.expected.place
         messages = guard.told(self.messages, place)
         return replace(self, messages=messages, mark=None if short else guard.mark)
@@ -236,6 +258,8 @@ class Question(Generic[T]):
     def example(self, seed: int, reason: str = REASON) -> str:
         """Return a reply that this question would read, for a judge that is not asked."""
         parts = self.expected.example(random.Random(seed), reason)
+        if self.schema is not None:
+            return reply_object(self.expected, parts.below, self.mark)
         lines = (parts.before, self.mark, parts.below)
         return "\n".join(line for line in lines if line)
 
@@ -257,12 +281,28 @@ class Question(Generic[T]):
         """Return what stands ahead of the mark, and what counts."""
         if self.mark is None:
             return "", text
-        before, *below = parted(text, self.mark)
+        part = parted if self.schema is None else parted_objects
+        before, *below = part(text, self.mark)
         if not below:
             raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
         if len(below) > 1:
             raise UnreadError(Status.CONTRADICTORY)
         return before, below[0]
+
+
+def schema_under(guard: Guard, expected: Expected[T], *, short: bool = False) -> ReplySchema | None:
+    """Return the schema that a reply is kept to under a guard; None if it is kept to none.
+
+    Replies of a few tokens, `short`, have no room for an object.
+    """
+    schema = expected.schema if guard.by_schema and not short else None
+    return schema if schema is None or guard.mark is None else marked(schema)
+
+
+def reply_object(expected: Expected[T], reply: str, mark: str | None) -> str:
+    """Return a reply in the form that is asked for as the object that a schema is of."""
+    whole = expected.as_object(reply)
+    return whole if mark is None else with_mark(whole, mark)
 
 
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:

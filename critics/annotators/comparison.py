@@ -5,12 +5,12 @@ them, so a candidate cannot pass for a part of the prompt. Worked examples carry
 own (E1, E2, ...), which no verdict of a real pair has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...stores.records import Message, Order
-from ..guard import BARE, Guard, GuardKey
-from ..judge import Expected, Question, lines_of, user_message
+from ..guard import BARE, Guard, GuardKey, without_mark
+from ..judge import Expected, Question, lines_of, reply_object, schema_under, user_message
 from ..templating import defused, render, tags
 from .annotator_pool import (
     Annotator,
@@ -64,10 +64,11 @@ def ask(
     language = annotator.language
     form = form_text(annotator.form, several=annotator.several, language=language)
     tie = tie_text(annotator.form, language) if annotator.ties else ""
+    expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
     persona = f" {persona_text(annotator.persona, language)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
-        "examples": _examples(annotator, examples, "" if annotator.short else guard.ahead),
+        "examples": _examples(annotator, examples, _framing(annotator, expected, guard)),
         "form": f"{form}{tie}",
         "persona": persona,
     }
@@ -75,11 +76,22 @@ def ask(
     if "system" in annotator.templates:
         system = render(annotator.templates["system"], values)
         messages = (Message(role="system", content=system), *messages)
-    shown = frozenset[str]().union(*(lines_of(message.content) for message in messages))
+    # What counts of an object is without its mark.
+    texts = [without_mark(m.content) if guard.by_schema else m.content for m in messages]
+    shown = frozenset[str]().union(*map(lines_of, texts))
     own_lines = shown - {*WORDS.get(annotator.form, {}).values()}  # Worked examples show these.
-    expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
     return question.guarded(guard, short=annotator.short)
+
+
+def _framing(
+    annotator: Annotator, expected: Expected[PairChoice], guard: Guard
+) -> Callable[[str], str]:
+    """Return what makes the reply to a worked example one that would be read here."""
+    ahead = "" if annotator.short else guard.ahead
+    if schema_under(guard, expected, short=annotator.short) is None:
+        return lambda reply: f"{ahead}{reply}"
+    return lambda reply: reply_object(expected, reply, guard.mark)
 
 
 def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) -> None:
@@ -124,21 +136,26 @@ def _pair(
     return render(template, {"number": number, **safe})
 
 
-def _examples(annotator: Annotator, examples: Sequence[WorkedExample], ahead: str) -> str:
+def _examples(
+    annotator: Annotator, examples: Sequence[WorkedExample], framed: Callable[[str], str]
+) -> str:
     """Show worked examples as pairs will be shown: together, or each by itself; a gap follows.
 
-    `ahead` stands ahead of their replies, as it is to stand ahead of the annotator's.
+    `framed` gives their replies the form that the annotator's is to have.
     """
     frame = annotator.templates.get("example")
     if frame is None or not examples:
         return ""
     labelled = [(f"E{number}", example) for number, example in enumerate(examples, start=1)]
     groups = [labelled] if annotator.several else [[one] for one in labelled]
-    return "".join(f"{_example(annotator, frame, group, ahead)}\n\n" for group in groups)
+    return "".join(f"{_example(annotator, frame, group, framed)}\n\n" for group in groups)
 
 
 def _example(
-    annotator: Annotator, frame: str, group: Sequence[tuple[str, WorkedExample]], ahead: str
+    annotator: Annotator,
+    frame: str,
+    group: Sequence[tuple[str, WorkedExample]],
+    framed: Callable[[str], str],
 ) -> str:
     pairs = [
         _pair(
@@ -155,4 +172,4 @@ def _example(
         [(label, e.preferred, e.explanation) for label, e in group],
         several=annotator.several,
     )
-    return render(frame, {"pairs": "\n\n".join(pairs), "reply": f"{ahead}{reply}"})
+    return render(frame, {"pairs": "\n\n".join(pairs), "reply": framed(reply)})

@@ -30,6 +30,7 @@ from ..judge import (
     reasons,
 )
 from ..quoting import declared_choices, foreign, holds, seen
+from ..reply_schema import ANY_TEXT, ReplySchema, list_of, object_of, one_of
 from .written_verdicts import NUMBERS, ListedForm, reply_of
 
 MOST_PAIRS = 20
@@ -47,6 +48,9 @@ QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORE
 MARKS = " \t\r\n*`\"'."
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
+GATHERED = "verdicts"
+"""The list of the objects about several pairs, where the reply is one object."""
+GATHER = 'Reply with one JSON object alone: its field "{field}" is the list of these objects.'
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
 
 
@@ -87,6 +91,29 @@ class PairVerdicts(Expected[PairChoice]):
     several: bool
     ties: bool
     orders: tuple[Order, ...]
+
+    @property
+    def schema(self) -> ReplySchema | None:
+        """The schema of the object, or of that with the list of objects."""
+        if self.form != "json":
+            return None
+        choices = [1, 2, "tie"] if self.ties else [1, 2]
+        fields = {"explanation": ANY_TEXT, "preferred": one_of(choices)}
+        if not self.several:
+            return object_of(fields)
+        pairs = one_of(range(1, len(self.orders) + 1))
+        return object_of({GATHERED: list_of(object_of({"pair": pairs, **fields}))})
+
+    @property
+    def shape(self) -> str:
+        """What becomes of objects about several pairs."""
+        return GATHER.format(field=GATHERED) if self.several else ""
+
+    def as_object(self, reply: str) -> str:
+        """Return the objects of a reply as a list in one."""
+        if not self.several:
+            return reply
+        return f'{{"{GATHERED}": [{", ".join(reply.splitlines())}]}}'
 
     @property
     def nothing(self) -> tuple[PairChoice, ...]:

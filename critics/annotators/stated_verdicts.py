@@ -15,6 +15,7 @@ from ...stores.records import SCORED, Order, Preferred
 from ..json_objects import json_objects
 from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
 from ..quoting import declared_choices, foreign, seen
+from ..reply_schema import ANY_TEXT, ReplySchema, object_of, one_of
 from .declared_verdicts import stated_choices
 from .pair_verdicts import TURNED, PairChoice, Statement
 from .written_verdicts import CHOSEN_NAMES, LETTERS, StatedForm, reply_of
@@ -26,6 +27,8 @@ _BRACKETS = re.compile(r"\[\[([^\[\]\n]{0,20})\]\]")
 _STRONG = re.compile(r"([AB])\+{0,2}")
 """WildBench's judges say how much better: A++, A+. Here any of these prefers A."""
 _LABELS: dict[str, Preferred] = {letter: label for label, letter in LETTERS.items()}
+CHOICES = ("A++", "A+", "B+", "B++")
+"""What a "choice" may be where it is asked for."""
 DECLARED: dict[str, Preferred] = {"1": "first", "2": "second"}
 
 
@@ -41,6 +44,14 @@ class StatedVerdict(Expected[PairChoice]):
     def place(self) -> str:
         """Where the line with the mark goes: below the reasons."""
         return REASONS_FIRST
+
+    @property
+    def schema(self) -> ReplySchema | None:
+        """The schema of an object with a choice."""
+        if self.form != "choice":
+            return None
+        ties = (CHOSEN_NAMES["tie"],) if self.ties else ()
+        return object_of({"reason": ANY_TEXT, "choice": one_of([*CHOICES, *ties])})
 
     @property
     def nothing(self) -> tuple[PairChoice]:

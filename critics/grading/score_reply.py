@@ -17,6 +17,7 @@ from ...stores.records import SCORED
 from ..json_objects import json_objects
 from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
 from ..quoting import foreign, holds, require_undisputed, seen
+from ..reply_schema import ANY_TEXT, ReplySchema, object_of, one_of
 from .grade_reply import MARKS, SCORE, Appraisal, rating_of
 from .graded_aspects import LOWEST, GradeScale
 
@@ -80,6 +81,16 @@ class OverallScore(Expected[Appraisal]):
     scale: GradeScale
     form: ScoreForm = "line"
     path: tuple[str, ...] = SCORE_PATH
+
+    @property
+    def schema(self) -> ReplySchema | None:
+        """The schema of an object with the critique ahead of the score, a whole number."""
+        if self.form != "json":
+            return None
+        score = one_of(range(LOWEST, self.scale.best + 1))
+        for name in reversed(self.path[1:]):
+            score = object_of({name: score})
+        return object_of({"critique": ANY_TEXT, self.path[0]: score})
 
     @property
     def nothing(self) -> tuple[Appraisal]:

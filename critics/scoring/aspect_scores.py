@@ -19,8 +19,10 @@ from ..grading.graded_aspects import LOWEST, GradeScale
 from ..json_objects import decoded, json_objects
 from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
 from ..quoting import foreign, holds, require_undisputed, seen
+from ..reply_schema import ANY_TEXT, ReplySchema, object_of, one_of
 
 SCORE, REASON = "score", "reason"
+NOT_APPLICABLE = "N/A"
 PYTHON = re.compile(r"\{(?:\s*'[^'\n]{1,60}'\s*:\s*'?-?[0-9.]{1,8}'?\s*,?)+\s*\}")
 """A dictionary of numbers as Python writes it."""
 MOST_OBJECTS = 40
@@ -49,6 +51,14 @@ class AspectScores(Expected[Appraisal]):
     def nothing(self) -> tuple[Appraisal, ...]:
         """No score in any aspect."""
         return (Appraisal(),) * len(self.keys)
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of an object with a reason and a score, a whole number, for each aspect."""
+        best, may_not_apply = self.scale.best, self.scale.may_not_apply
+        scores = [*range(LOWEST, best + 1), *([NOT_APPLICABLE] if may_not_apply else [])]
+        aspect = object_of({REASON: ANY_TEXT, SCORE: one_of(scores)})
+        return object_of(dict.fromkeys(self.keys, aspect))
 
     @property
     def place(self) -> str:

@@ -19,7 +19,7 @@ from ...policies.engines.engine import (
     Scorer,
     ScoreRequest,
 )
-from ...policies.engines.token_count import most_tokens
+from ...policies.engines.token_count import most_tokens, schema_tokens
 from ...stores.journal_reader import Cost
 from .expectation import CostExperience
 from .models import Served
@@ -54,7 +54,7 @@ class EngineLine:
         """Return what requests can cost at most, each asked once."""
         self.run.prices.require([self.served])
         return self._cost(
-            prompt_tokens=sum(most_tokens(request.messages) for request in requests),
+            prompt_tokens=sum(most_tokens(r.messages) + schema_tokens(r.schema) for r in requests),
             tokens=len(requests) * (self.first.max_tokens + self._room),
             calls=len(requests),
         )

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -136,9 +136,13 @@ class Run:
         if self.stop.requested:
             self.store.give_up()
 
-    def guard(self, request: str) -> GuardKey:
-        """Return the key by which a request to a judge is guarded, by its name."""
-        return GuardKey.of(self.config.seed, request) if self.config.guard else BARE
+    def guard(self, request: str, judge: Served | None = None) -> GuardKey:
+        """Return the key by which a request to a judge is guarded, by its name.
+
+        `judge` is who is asked, where the reply may be an object that has a schema.
+        """
+        key = GuardKey.of(self.config.seed, request) if self.config.guard else BARE
+        return replace(key, by_schema=judge is not None and judge.by_schema)
 
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`, whose published weights are verified first.

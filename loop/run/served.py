@@ -28,6 +28,7 @@ ASKED = {
     "extra_body",
     "reasoning_effort",
     "reasoning_tokens",
+    "json_schema",
 }
 """Settings of an engine that change what it answers, and are left out where they are not set."""
 
@@ -69,6 +70,11 @@ class Served:
         return engine_kind(self.location, self.engine) == "openai"
 
     @property
+    def by_schema(self) -> bool:
+        """Whether it is asked to keep a judge's reply to a JSON schema."""
+        return self.engine.json_schema != "off" and self.is_elsewhere
+
+    @property
     def params(self) -> Json:
         """What of this can change a completion."""
         control = {"control": self.control} if self.control else {}
@@ -98,6 +104,11 @@ def identified(model: str, engine: EngineConfig) -> Served:
     if name is None and engine.besides:
         raise ConfigError(
             f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
+        )
+    if name is None and engine.json_schema == "on":
+        raise ConfigError(
+            f"engine.json_schema=on is for endpoints: {model} runs here, where replies are kept to "
+            "no schema; serve it by `vllm serve`, or set engine.json_schema=auto"
         )
     if name is None and engine.kind != "scripted":
         check_folder(Path(location))

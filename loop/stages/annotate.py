@@ -194,7 +194,7 @@ class Annotating:
         about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
         seed = derive_seed(self.run.config.seed, "annotate", about, number)
         name = row_id("ask", about)
-        question = ask_annotator(self.annotator, pairs, self.run.guard(name))
+        question = ask_annotator(self.annotator, pairs, self.run.guard(name, self._served))
         return Posed(question, name, seed)
 
     def _comparison(self, task: Task, order: Order) -> Comparison:

@@ -106,6 +106,7 @@ class JudgeInquiry(Generic[S, T]):
             messages=question.messages,
             seed=seed,
             example=question.example,
+            schema=question.schema,
         )
 
     def heard(self, answer: Completion) -> Sequence[Self]:

@@ -155,7 +155,7 @@ class Grading:
         prompt, about = self.run.prompts[group[0].prompt_id], self._about(group)
         name, texts = row_id("ask", about), [candidate.text for _, candidate in shown]
         return Posed(
-            self.grader.ask(self.aspect, prompt, texts, told, self.run.guard(name)),
+            self.grader.ask(self.aspect, prompt, texts, told, self.run.guard(name, self._judge)),
             name,
             derive_seed(self.run.config.seed, "grade", about, attempt),
         )

@@ -107,7 +107,8 @@ class ScoringAnswers:
         name = row_id("ask", self._about(answer))
         seed = derive_seed(self.run.config.seed, "score answers", self._about(answer), attempt)
         prompt = self.run.prompts[answer.prompt_id]
-        question = self._scorer.ask(prompt, answer.text, self.run.guard(name))
+        key = self.run.guard(name, self.run.models.answer_judge)
+        question = self._scorer.ask(prompt, answer.text, key)
         return Posed(question, name, seed)
 
     @property

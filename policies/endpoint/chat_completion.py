@@ -14,7 +14,7 @@ from ...stores.chat_markers import broken
 from ...stores.records import FinishReason
 from ..engines.engine import Completion, Provenance, Request, Sampling
 from ..engines.system_turn import folded
-from ..engines.token_count import TokenCount, about, counted, most_tokens
+from ..engines.token_count import TokenCount, about, counted, most_tokens, schema_tokens
 from .dialect import FOLDED, Dialect
 from .endpoint import ServedModel
 from .faults import shown
@@ -98,6 +98,9 @@ class ChatRequest:
             body["stop"] = list(self.sampling.stop)
         if self.sampling.logit_bias:
             body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
+        if dialect.schemas and self.request.schema is not None:
+            kept_to = {"name": "verdict", "strict": True, "schema": self.request.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": kept_to}
         return body
 
     def completion(self, reply: Any, key: str | None) -> Completion:
@@ -163,7 +166,7 @@ class ChatRequest:
         messages, usage = self.request.messages, _fields(reply.get("usage"))
         prompt = Share(
             reported=usage.get("prompt_tokens"),
-            most=most_tokens(messages),
+            most=most_tokens(messages) + schema_tokens(self.request.schema),
             own=lambda: counted(messages, self.count),
         )
         completion = Share(

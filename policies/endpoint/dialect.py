@@ -64,6 +64,14 @@ REFUSES = {
     "seed": "the endpoint refuses seed: asked again, it may answer otherwise",
 }
 
+SCHEMA_SIGNS = ("response_format", "json_schema", "json schema", "structured output")
+"""How servers name what keeps a reply to a schema, in lower case."""
+UNKEPT_SCHEMA = (
+    "{}: engine.json_schema=on, and this endpoint does not keep replies to a schema ({}); set "
+    "engine.json_schema to auto or off"
+)
+UNKEPT = "the endpoint refuses response_format: its replies are kept to no schema"
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -72,18 +80,26 @@ class Dialect:
     logprobs: bool = True
     limit: str = "max_completion_tokens"
     system: bool = True
+    schemas: bool = True
     refused: frozenset[str] = frozenset()
 
     def without(
-        self, refusal: RefusedError, messages: tuple[Message, ...] = ()
+        self,
+        refusal: RefusedError,
+        messages: tuple[Message, ...] = (),
+        *,
+        by_schema: bool = False,
     ) -> "Dialect | None":
         """Return a dialect without what a refusal names; None if it names nothing known.
 
-        `messages` are what was refused: a system turn is one of them, and nothing else is unusual.
+        `messages` are what was refused: a system turn is one of them, and nothing else is unusual
+        but that, `by_schema`, the reply was to be kept to one.
         """
         told = refusal.told
         if self.system and refuses_system(told, messages):
             return replace(self, system=False)
+        if by_schema and self.schemas and refuses_schema(refusal.complaints):
+            return replace(self, schemas=False)
         if self.logprobs and "logprob" in told:
             return replace(self, logprobs=False)
         if self.limit in told and self.limit != "max_tokens":
@@ -95,7 +111,14 @@ class Dialect:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What is to be told of answers that are drawn without the refused fields."""
-        return tuple(REFUSES[name] for name in DRAWN_BY if name in self.refused)
+        unkept = () if self.schemas else (UNKEPT,)
+        return (*unkept, *(REFUSES[name] for name in DRAWN_BY if name in self.refused))
+
+
+def refuses_schema(complaints: Sequence[Complaint]) -> bool:
+    """Whether a refusal is because of the schema that the reply is to be kept to."""
+    named = (f"{complaint.field or ''} {complaint.said}" for complaint in complaints)
+    return any(sign in said for said in named for sign in SCHEMA_SIGNS)
 
 
 def refused_field(complaints: Sequence[Complaint], sent: Sequence[str]) -> str | None:

@@ -30,7 +30,7 @@ from ..engines.engine import (
 from ..engines.feed import arrived
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
-from .dialect import Dialect, overflows
+from .dialect import UNKEPT_SCHEMA, Dialect, overflows
 from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .gate import Passage
@@ -254,11 +254,20 @@ class OpenAIEngine:
                     question.asked = replace(asked, bounded=False)
                     passage.gate.pace.count(self._loop.time())
                     continue
-                messages = asked.request.messages
-                if dialect.without(refusal, messages) is None:
+                refused = partial(
+                    Dialect.without,
+                    refusal=refusal,
+                    messages=asked.request.messages,
+                    by_schema=asked.request.schema is not None,
+                )
+                without = refused(dialect)
+                if without is None:
                     raise
+                if self._config.json_schema == "on" and not without.schemas:
+                    url = self._urls[passage.gate.place]
+                    raise EngineError(UNKEPT_SCHEMA.format(url, refusal)) from None
                 # Others in flight may have dropped something else, or the same, meanwhile.
-                self._dialect = self._dialect.without(refusal, messages) or self._dialect
+                self._dialect = refused(self._dialect) or self._dialect
                 passage.gate.pace.count(self._loop.time())
 
     async def _posted(self, asked: ChatRequest, dialect: Dialect, passage: Passage) -> Completion:

@@ -5,12 +5,13 @@ once and return each as soon as it is whole. Each request has its own seed, so r
 on a batch's neighbours, its order or the engine's concurrency. This module imports no engine.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ...configs.schema import EngineConfig
+from ...stores.keys import Json
 from ...stores.records import FinishReason, Message, Prompt
 
 
@@ -45,13 +46,15 @@ class Request:
     """One completion to draw: a conversation and the seed of its random numbers.
 
     `example` makes a reply that the asker could read, of a seed and a reason to give, for an engine
-    that stands in for a judge. It never leaves the process.
+    that stands in for a judge. It never leaves the process. `schema` is the JSON schema that an
+    endpoint keeps the reply to; no other engine does.
     """
 
     request_id: str
     messages: tuple[Message, ...]
     seed: int
     example: Callable[[int, str], str] | None = field(default=None, compare=False, repr=False)
+    schema: Mapping[str, Json] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,12 @@ that reports no usage is settled by the count of the model's own tokenizer if it
 else by the length of the texts.
 """
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ...stores.keys import Json
 from ...stores.records import Message
 
 BYTES_A_TOKEN = 3
@@ -26,6 +28,11 @@ TokenCount = Callable[[str], int]
 def most_tokens(messages: Sequence[Message]) -> int:
     """Return how many tokens a conversation is at most: a byte is at most one token."""
     return OPENING_TOKENS + sum(len(m.content.encode()) + TURN_TOKENS for m in messages)
+
+
+def schema_tokens(schema: Mapping[str, Json] | None) -> int:
+    """Return how many tokens a reply's schema is at most: some models read it with the prompt."""
+    return 0 if schema is None else len(json.dumps(schema).encode()) + TURN_TOKENS
 
 
 def about(text: str) -> int:

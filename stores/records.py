@@ -295,7 +295,8 @@ class Preference:
 
     `order` says how the two were shown (`both`: once in each order, then reconciled); `preferred`
     is already corrected for it. `flipped`: simulated noise, a fair coin, decided in place of the
-    annotator, who was not asked. `judged_at` and `judged_seconds` are as in a critique.
+    annotator, who was not asked. `judged_at` and `judged_seconds` are as in a critique. The two
+    scores are what the source of a comparison gives its answers, if it does.
     """
 
     preference_id: str
@@ -311,6 +312,8 @@ class Preference:
     status: str
     judged_at: str | None = None
     judged_seconds: float | None = None
+    first_score: float | None = None
+    second_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

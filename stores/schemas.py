@@ -93,6 +93,7 @@ _RATINGS = pa.list_(pa.int8())
 _TEXTS = pa.list_(pa.string())
 _TEXT, _INT, _REAL, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _JUDGED = {"judged_at": _TEXT, "judged_seconds": _REAL}
+_SCORES = {"first_score": _REAL, "second_score": _REAL}
 
 TABLES: Mapping[type[Row], str] = {
     Prompt: "prompts",
@@ -191,6 +192,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "text": _TEXT,
         "status": _TEXT,
         **_JUDGED,
+        **_SCORES,
     },
     "pairs": {
         "pair_id": _TEXT,
@@ -424,7 +426,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "critiques": ("sample", *_JUDGED, "same_as"),
     "grades": ("same_as",),
     "pairs": ("chosen_cut", "rejected_cut"),
-    "preferences": tuple(_JUDGED),
+    "preferences": (*_JUDGED, *_SCORES),
     "prompts": ("family", "cluster", "exam", "part", "correct_answers", "incorrect_answers"),
 }
 """Columns that a table has gained, null in most rows.

@@ -68,7 +68,7 @@ AnIteration = Annotated[
     str | None,
     typer.Option(
         "--iteration",
-        metavar="T|M_T|latest|best",
+        metavar="T|M_T|M_T@STEP|latest|best",
         help="Only this iteration: the model of that name.",
     ),
 ]

@@ -81,7 +81,7 @@ def _from_labels(lake: Path, name: str, wanted: TrainingRequest) -> Job:
     first = [Override(source=TRAIN, path=path, value=value) for path, value in said]
     asked = replace(options, variant=wanted.method, settings=(*first, *options.settings))
     config = asked.in_lake(lake).resolved()
-    default = f"{name}-{wanted.derived or wanted.method}"
+    default = _child_name(name, wanted) if wanted.derived else f"{name}-{wanted.method}"
     return Job(config=config, lake=lake, name=wanted.name or default)
 
 
@@ -99,8 +99,13 @@ def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
     config = stored_config(_stored(run.journal), options.overrides, os.environ)
     given = given_by(run, wanted.derived, wanted.iteration, config, reward=wanted.reward)
     config = config.model_copy(update={"iterations": given.iteration})
-    child = wanted.name or f"{name}-{wanted.derived}{'-reward' if wanted.reward else ''}"
+    child = wanted.name or _child_name(name, wanted)
     return Job(config=config, lake=lake, name=child, fork=name, given=given)
+
+
+def _child_name(name: str, wanted: TrainingRequest) -> str:
+    """Return what a run is called that trains from a derived table."""
+    return f"{name}-{wanted.derived}{'-reward' if wanted.reward else ''}"
 
 
 def _refuse_foreign(name: str, options: RunOptions) -> None:

@@ -24,7 +24,7 @@ READ: Mapping[str, Sequence[str]] = {
     "critiques": ("candidate_id", "critic", "aspects", "status"),
     "preferences": (
         *("preference_id", "prompt_id", "first_id", "second_id", "preferred"),
-        "annotator",
+        *("annotator", "first_score", "second_score"),
     ),
     "grades": ("candidate_id", "aspect", "rating", "status"),
     "prompts": ("prompt_id", "messages"),

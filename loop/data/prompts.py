@@ -148,6 +148,7 @@ def load_prompts(
         ConfigError: for a check that nothing here can decide, or if no prompts are named.
     """
     if config.source == TINY:
+        _require_no_files(config)
         return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL and not labelled:
         raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
@@ -157,6 +158,20 @@ def load_prompts(
         source = LABELLED if config.source == NO_MODEL else config.source
         raise InputError(f"{source}: has no prompts to train on: all are held out, or dev")
     return prompts
+
+
+def _require_no_files(config: PromptsConfig) -> None:
+    """Refuse files of prompts beside the tiny world, which has its own in each split.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    for name, given in (("held_out", config.held_out), ("dev", config.dev)):
+        if given:
+            raise ConfigError(
+                f"prompts.{name} would change nothing: the tiny world, which prompts.source "
+                "names, has its own; leave it out, or name your prompts by --prompts FILE"
+            )
 
 
 def tiny_prompts() -> list[Prompt]:

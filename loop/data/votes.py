@@ -37,9 +37,14 @@ def majority(preferences: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("_people") | ~pl.col("_people").any().over(_SIDES))
     )
     balance = pl.col("_for").sum()
+    scores = {
+        "first_score": pl.when(turned).then("second_score").otherwise("first_score"),
+        "second_score": pl.when(turned).then("first_score").otherwise("second_score"),
+    }
     decided = votes.group_by(_SIDES, maintain_order=True).agg(
         pl.col("preference_id", "prompt_id").first(),
         annotator=pl.col("annotator").first(),
+        **{name: score.drop_nulls().last() for name, score in scores.items()},
         preferred=pl.when(pl.col("_for").is_null().all())
         .then(None)
         .when(balance > 0)

@@ -207,7 +207,7 @@ class Taking:
         """Return the rows of some comparisons by type, with receipts; there is always `Pair`."""
         tables: Tables = {Pair: []}
         fates = dict[str, list[str]]()
-        for rows in made:
+        for rows in map(_with_scores, made) if self.votes else made:
             fate, name = self._fate(rows)
             fates.setdefault(fate, []).append(name)
             for row in rows if fate == KEPT else ():
@@ -283,6 +283,20 @@ def comparisons(
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         yield [*made, *decided(made, make)]
+
+
+def _with_scores(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
+    """Return a comparison, each vote of which has the scores that the pair's source gives."""
+    pair = _pair_in(rows)
+    if pair is None or pair.chosen_reward is None or pair.rejected_reward is None:
+        return rows
+    given = {pair.chosen_id: pair.chosen_reward, pair.rejected_id: pair.rejected_reward}
+    return [
+        replace(row, first_score=given.get(row.first_id), second_score=given.get(row.second_id))
+        if isinstance(row, Preference)
+        else row
+        for row in rows
+    ]
 
 
 def _pair_in(rows: Sequence[StoredRow]) -> Pair | None:

@@ -16,6 +16,7 @@ from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.keys import Json
 from ...stores.records import Candidate, Pair, Preference, Prompt
+from ..data.binarize import BINARISATIONS
 from ..data.cycles import MOST
 from ..data.files import InputError
 from ..data.prompt_ids import PromptIds
@@ -236,10 +237,12 @@ def _of_run(lake: Path, named: str, iteration: int) -> Iterator[Comparison]:
     make = Maker(source=name, scale=SCALES[THREE_LEVEL], task=None, iteration=iteration)
     with closing(open_run(lake, name)) as run:
         if table:
-            for prompt, chosen, rejected, rule in paired_answers(run, table, iteration):
-                vote = make.preference(chosen, rejected, f"rule:{rule}", "first")
-                pair = make.pair(prompt, chosen, rejected, (None, None))
-                yield [prompt, chosen, rejected, vote, pair]
+            for prompt, chosen, rejected, own in paired_answers(run, table, iteration):
+                vote = make.preference(chosen, rejected, f"rule:{own.rule}", "first")
+                # The scores of another rule are rewards, by which the chosen one may be behind.
+                graded = own.rule in BINARISATIONS
+                scores = (own.chosen_reward, own.rejected_reward) if graded else (None, None)
+                yield [prompt, chosen, rejected, vote, make.pair(prompt, chosen, rejected, scores)]
             return
         for made in compared_answers(run, iteration):
             yield [*made, *decided(made, make)]

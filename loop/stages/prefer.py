@@ -53,7 +53,8 @@ Derivation = Callable[[pl.DataFrame, pl.DataFrame, Sequence[Prompt], int], Made]
 class Sides(NamedTuple):
     """The preferred and the other candidate of each decided comparison, row by row.
 
-    Columns: `prompt_id`, `candidate_id`, `text`, `ratings` (none), `reward` (null).
+    Columns: `prompt_id`, `candidate_id`, `text`, `ratings` (none), `reward` (the score that the
+    comparison's source gives, or null).
     """
 
     chosen: pl.DataFrame
@@ -193,16 +194,20 @@ def _sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.Data
         .select(
             chosen=pl.when(first).then("first_id").otherwise("second_id"),
             rejected=pl.when(first).then("second_id").otherwise("first_id"),
+            chosen_score=pl.when(first).then("first_score").otherwise("second_score"),
+            rejected_score=pl.when(first).then("second_score").otherwise("first_score"),
         )
     )
     offered = unrated(candidates)
-    return Sides(*(_looked_up(offered, decided[side]) for side in ("chosen", "rejected")))
+    return Sides(*(_looked_up(offered, decided, side) for side in ("chosen", "rejected")))
 
 
-def _looked_up(candidates: pl.DataFrame, ids: pl.Series) -> pl.DataFrame:
-    """Return the candidates of these ids, in their order."""
-    wanted = ids.to_frame().select(candidate_id=ids.name)
-    return wanted.join(candidates, on="candidate_id", maintain_order="left")
+def _looked_up(candidates: pl.DataFrame, decided: pl.DataFrame, side: str) -> pl.DataFrame:
+    """Return the candidates on a side of comparisons, in their order, with their scores."""
+    wanted = decided.select(candidate_id=side, reward=pl.col(f"{side}_score").cast(pl.Float64))
+    offered = candidates.drop("reward")
+    found = wanted.join(offered, on="candidate_id", maintain_order="left")
+    return found.select(candidates.columns)
 
 
 def _yields(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import polars as pl
 import pyarrow as pa
 
 from ...configs.load import semantic
@@ -190,4 +191,6 @@ def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
     by = Origin(rule=SMOKE, iteration=it.number)
     if method == "sft":
         return to_table(Demonstration, as_arrow(demonstration_rows(first, asked, by)))
-    return to_table(Pair, as_arrow(pair_rows(first, second, asked, by)))
+    # A point apart: where margins are of scores, the step has some.
+    better, worse = first.with_columns(reward=pl.lit(1.0)), second.with_columns(reward=pl.lit(0.0))
+    return to_table(Pair, as_arrow(pair_rows(better, worse, asked, by)))

@@ -8,9 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from judges import SETTINGS
+from turns import rows, turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
+from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts
 from lpfloop.loop.daemon.run_request import RunOptions
 from lpfloop.loop.data.files import InputError
@@ -20,7 +23,8 @@ from lpfloop.loop.recipes import variant_of
 from lpfloop.loop.recipes.missing_needs import parts_used
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.panel import Panels
-from lpfloop.loop.stages.people_labels import Layout, label_prompts, labels_of
+from lpfloop.loop.stages.people_labels import Layout, label_prompts, labelled, labels_of
+from lpfloop.loop.stages.prefer import prefer
 from lpfloop.stores.records import Preference, Prompt
 
 
@@ -42,7 +46,10 @@ def votes(*told: tuple[str, str, str, str | None]) -> pl.DataFrame:
     names = ("first_id", "second_id", "annotator", "preferred")
     rows = pl.DataFrame(told, schema=dict.fromkeys(names, pl.String), orient="row")
     return rows.with_columns(
-        preference_id=pl.format("v{}", pl.int_range(pl.len())), prompt_id=pl.lit("p")
+        preference_id=pl.format("v{}", pl.int_range(pl.len())),
+        prompt_id=pl.lit("p"),
+        first_score=pl.lit(None, pl.Float64),
+        second_score=pl.lit(None, pl.Float64),
     )
 
 
@@ -72,6 +79,18 @@ def test_people_decide_before_models_and_each_by_the_last_word() -> None:
         ("a", "b", "human:1", "second"),
         ("b", "c", "gpt", "first"),
     ) == {("a", "b"): "second", ("b", "c"): "first"}
+
+
+@pytest.mark.parametrize("cycles", [False, True])
+def test_the_scores_of_a_source_stand_in_the_pairs(tmp_path: Path, cycles: bool) -> None:
+    scored = {"score_chosen": 8.0, "score_rejected": 3.0}
+    file = write(tmp_path / "p.jsonl", {**pair("Which?"), **scored}, pair("What?"))
+    settings = (f"annotation.source=[{file}]", f"annotation.drop_cycles={str(cycles).lower()}")
+    config = load_config("tiny", None, (*SETTINGS, *settings), {})
+    with turn(Job(config=config, lake=tmp_path, name="a")) as it:
+        found = rows(it, prefer(it, *labelled(it)))
+    told = {(p.prompt[0].content, p.chosen_reward, p.rejected_reward) for p in found}
+    assert told == {("Which?", 8.0, 3.0), ("What?", None, None)}
 
 
 def test_all_about_a_prompt_is_in_one_chunk_wherever_it_stands() -> None:

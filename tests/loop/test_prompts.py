@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from lpfloop.configs.schema import PromptsConfig, RunConfig
+from lpfloop.configs.schema import ConfigError, PromptsConfig, RunConfig
 from lpfloop.loop.daemon.exams import deciding
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import content_id
@@ -299,3 +299,10 @@ def test_an_empty_instruction_in_a_published_file_is_found(shared_data) -> None:
 @pytest.mark.parametrize("name", ["mtbench_question.jsonl", "factscore_InstructGPT.jsonl"])
 def test_published_files_of_other_forms_are_refused_by_line_1(shared_data, name) -> None:
     assert "line 1: " in refusal(shared_data / name)
+
+
+@pytest.mark.parametrize("name", ["held_out", "dev"])
+def test_files_beside_the_tiny_world_are_refused(name):
+    config = PromptsConfig.model_validate({"source": "tiny", name: "own.jsonl"})
+    with pytest.raises(ConfigError, match=rf"prompts\.{name} would change nothing: the tiny world"):
+        load_prompts(config, seed=0)

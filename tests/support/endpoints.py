@@ -14,7 +14,7 @@ def answering(
     tokens: Callable[[str, str], tuple[int, int]] = lambda *_: (5, 3),
     names: Sequence[str] = ("m",),
 ) -> Iterator[str]:
-    """Serve models of these names, which report `tokens` of what they read and said; give the URL."""
+    """Serve models of these names, which report `tokens` read and said; give the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

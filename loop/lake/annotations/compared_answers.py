@@ -71,8 +71,8 @@ def compared_answers(run: RunReader, iteration: int) -> Iterator[list[Row]]:
 
 def paired_answers(
     run: RunReader, table: str, iteration: int
-) -> Iterator[tuple[Prompt, Candidate, Candidate, str]]:
-    """Give each pair of a derived table: prompt, chosen and rejected answer, and the rule.
+) -> Iterator[tuple[Prompt, Candidate, Candidate, Pair]]:
+    """Give each pair of a derived table: prompt, chosen and rejected answer, and its row.
 
     Raises:
         DerivedError: if there is no such table, or it holds no pairs.
@@ -95,7 +95,7 @@ def paired_answers(
         for pair in frame_rows(Pair, some):
             sides = (answers[name] for name in (pair.chosen_id, pair.rejected_id))
             chosen, rejected = (_from_elsewhere(side, iteration) for side in sides)
-            yield asked[pair.prompt_id], chosen, rejected, pair.rule
+            yield asked[pair.prompt_id], chosen, rejected, pair
 
 
 def _votes(run: RunReader) -> pl.DataFrame:

@@ -46,7 +46,7 @@ logger = logging.getLogger("lpfloop.batches")
 
 
 @dataclass(frozen=True, slots=True)
-class _Talk:
+class _BatchTalk:
     """One call of `generate`: what it waits for, and how it asks."""
 
     calls: BatchCalls
@@ -108,7 +108,7 @@ class BatchFileEngine:
         calls = BatchCalls(endpoint, lambda: self._config, self._closed)
         try:
             served = calls(lambda: endpoint.served(self._config.model_name))
-            talk = _Talk(calls, served, self._session(served))
+            talk = _BatchTalk(calls, served, self._session(served))
             try:
                 yield from self._drawn(talk, iter(batches))
             finally:
@@ -124,7 +124,7 @@ class BatchFileEngine:
         }
         return BatchSession(asked_of=[served.name, self._config.besides], known=known)
 
-    def _drawn(self, talk: _Talk, source: Iterator[Batch]) -> Iterator[BatchResult]:
+    def _drawn(self, talk: _BatchTalk, source: Iterator[Batch]) -> Iterator[BatchResult]:
         session, more = talk.session, True
         while more or session.open:
             before = len(session.waiting)
@@ -151,7 +151,7 @@ class BatchFileEngine:
             session.add(batch)
         return more
 
-    def _send(self, talk: _Talk) -> None:
+    def _send(self, talk: _BatchTalk) -> None:
         """Send what waits: in files, or directly if it is too little for one."""
         session = talk.session
         with self._learning:
@@ -162,7 +162,7 @@ class BatchFileEngine:
         while session.waiting:
             self._send_file(talk)
 
-    def _send_file(self, talk: _Talk) -> None:
+    def _send_file(self, talk: _BatchTalk) -> None:
         """Send as many lines as one file takes."""
         session, endpoint = talk.session, talk.endpoint
         written, size = list[bytes](), 0
@@ -202,7 +202,7 @@ class BatchFileEngine:
                 self._is_learned |= drawn.finish_reason != "failed"
                 session.give(line, drawn)
 
-    def _look(self, talk: _Talk) -> None:
+    def _look(self, talk: _BatchTalk) -> None:
         """See which batches have ended, and take what they answer."""
         for file in list(talk.session.sent):
             try:
@@ -219,7 +219,7 @@ class BatchFileEngine:
             if state.ended is not None:
                 self._settle(talk, file, state)
 
-    def _begin(self, talk: _Talk, file: SentFile) -> None:
+    def _begin(self, talk: _BatchTalk, file: SentFile) -> None:
         """See that a file is answered by a batch, and that this is on disk."""
         if file.record.batch is None:
             batch = talk.calls(lambda: talk.endpoint.begun(file.record.file))
@@ -231,7 +231,7 @@ class BatchFileEngine:
         session.sent.remove(file)
         self._records.forget(file.record)
 
-    def _settle(self, talk: _Talk, file: SentFile, state: BatchState) -> None:
+    def _settle(self, talk: _BatchTalk, file: SentFile, state: BatchState) -> None:
         """Take what a batch that has ended answers; ask the rest again."""
         if state.ended == "failed":
             self._forget(talk.session, file)

@@ -12,7 +12,7 @@ TRIES = 3
 
 
 @dataclass(slots=True, eq=False)
-class OpenBatch:
+class AwaitedBatch:
     """A batch of the caller, which is given back when it is whole."""
 
     key: str
@@ -26,7 +26,7 @@ class BatchLine:
     name: str
     request: Request
     sampling: Sampling
-    of: OpenBatch
+    of: AwaitedBatch
     place: int
     tries: int = 0
 
@@ -57,7 +57,7 @@ class BatchSession:
 
     def add(self, batch: Batch) -> None:
         """Take a batch: what was sent before is waited for, the rest waits to be sent."""
-        opened = OpenBatch(batch.key, [None] * len(batch.requests))
+        opened = AwaitedBatch(batch.key, [None] * len(batch.requests))
         self.open += 1
         for place, request in enumerate(batch.requests):
             name = self._name(request, batch.sampling)

@@ -137,6 +137,17 @@ class EngineConfig(Section):
         "most tokens, of prompts and answers, to and from each endpoint in any minute",
         ge=1,
     )
+    batch: bool = cosmetic(
+        default=False,
+        description="ask an endpoint by batch files, which cost less and may take it a day",
+    )
+    batch_least: int = live(
+        100, "fewest requests of a batch file; fewer are asked one by one, at the full price", ge=1
+    )
+    batch_most: int = live(50_000, "most requests of a batch file", ge=1, le=50_000)
+    batch_poll_s: float = live(
+        60.0, "seconds from one look at a running batch to the next, at most an hour", gt=0, le=3600
+    )
     timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
     patience_s: float = live(
         86_400.0, "how long endpoints may keep one request waiting in total, in seconds", gt=0

@@ -224,6 +224,7 @@ class PriceConfig(Section):
     models: dict[str, ModelPrice] = live(
         {}, "prices by the models' names, before those of the table: {prompt, completion} a million"
     )
+    batch: float = live(0.5, "share of its price that a request in a batch file costs", ge=0, le=1)
 
 
 class EmbedderConfig(Section):

@@ -76,6 +76,8 @@ class EngineLine:
         prompt_tokens = sum(c.prompt_tokens for c in answers)
         tokens = sum(c.completion_tokens for c in answers)
         pairs = zip(requests, answers, strict=True)
+        batched = [c for c in answers if c.provenance is not None and c.provenance.batched]
+        off = 1 - self.run.prices.batch
         return Advance(
             tokens=tokens,
             prompt_tokens=prompt_tokens,
@@ -84,7 +86,7 @@ class EngineLine:
             calls=len(answers),
             retries=len(answers) if again else 0,
             failed=sum(c.finish_reason == "failed" for c in answers),
-            money=self.run.prices.money(self.served, prompt_tokens=prompt_tokens, tokens=tokens),
+            money=self._money(answers) - off * self._money(batched),
             served=frozenset(
                 (self.served.name, p.model, p.system_fingerprint) for p in _provenances(answers)
             ),
@@ -111,6 +113,14 @@ class EngineLine:
     @property
     def _experience(self) -> CostExperience:
         return self.run.budget.experience[self.served.name, self.first, self.judge]
+
+    def _money(self, answers: Sequence[Completion]) -> float:
+        """Return what answers cost one by one."""
+        return self.run.prices.money(
+            self.served,
+            prompt_tokens=sum(c.prompt_tokens for c in answers),
+            tokens=sum(c.completion_tokens for c in answers),
+        )
 
     def _cost(self, *, prompt_tokens: int, tokens: int, calls: int) -> Cost:
         return Cost(

@@ -14,10 +14,14 @@ FREE = ModelPrice(prompt=0.0, completion=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The prices of a run's models by name; with `limited`, each model elsewhere must have one."""
+    """The prices of a run's models by name; with `limited`, each model elsewhere must have one.
+
+    `batch` is the share of it that a request in a batch file costs.
+    """
 
     models: Mapping[str, ModelPrice]
     limited: bool
+    batch: float = 0.5
 
     @classmethod
     def of(cls, config: RunConfig) -> "Prices":
@@ -26,7 +30,11 @@ class Prices:
         Raises:
             ConfigError: if their table cannot be read.
         """
-        return cls(models=prices_of(config.prices), limited=config.budget.money is not None)
+        return cls(
+            models=prices_of(config.prices),
+            limited=config.budget.money is not None,
+            batch=config.prices.batch,
+        )
 
     def require(self, models: Iterable[Served]) -> None:
         """Refuse models that cost nobody knows what, while money is limited.

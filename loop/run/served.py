@@ -32,7 +32,7 @@ ASKED = {
 }
 """Settings of an engine that change what it answers, and are left out where they are not set."""
 
-PLACE = {"devices", "replicas", "tensor_parallel", "memory_utilization", "base_urls"}
+PLACE = {"devices", "replicas", "tensor_parallel", "memory_utilization", "base_urls", "batch"}
 """Settings of an engine that say where it runs, and what it takes there."""
 
 
@@ -109,6 +109,11 @@ def identified(model: str, engine: EngineConfig) -> Served:
         raise ConfigError(
             f"engine.json_schema=on is for endpoints: {model} runs here, where replies are kept to "
             "no schema; serve it by `vllm serve`, or set engine.json_schema=auto"
+        )
+    if engine.batch and (name is None or len(engine.base_urls) > 1):
+        raise ConfigError(
+            f"engine.batch=true: batch files are sent to one endpoint, and {model} "
+            f"{'runs here' if name is None else 'has several base_urls'}: leave it out"
         )
     if name is None and engine.kind != "scripted":
         check_folder(Path(location))

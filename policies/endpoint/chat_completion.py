@@ -64,9 +64,21 @@ class ChatRequest:
             OpenAIError, AnswerTooLargeError, OSError, ValueError, TypeError, LookupError,
             AttributeError, RecursionError: when no chat completion comes back.
         """
-        body = {"model": served.name, **self.parameters(dialect, served.family), **extra}
-        reply = await connections.post("chat/completions", body)
-        drawn = self.completion(reply, connections.key)
+        reply = await connections.post("chat/completions", self.body(served, dialect, extra))
+        return self.answered(reply, dialect, connections.key)
+
+    def body(
+        self, served: ServedModel, dialect: Dialect, extra: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return all that is sent, with `extra` fields."""
+        return {"model": served.name, **self.parameters(dialect, served.family), **extra}
+
+    def answered(self, reply: Any, dialect: Dialect, key: str | None) -> Completion:
+        """Read the reply to what was sent in a dialect, with remarks on what that left out.
+
+        Raises: as `completion`.
+        """
+        drawn = self.completion(reply, key)
         whole = self.request.messages
         changed = () if dialect.system or folded(whole) == whole else (FOLDED,)
         remarks = (*changed, *dialect.remarks)

@@ -103,6 +103,11 @@ class OpenAIEngine:
         limits = (config.requests_per_minute, config.tokens_per_minute)
         self._soon(partial(self._traffic.limit, *limits))
 
+    @property
+    def dialect(self) -> Dialect:
+        """What the endpoints have been found to take."""
+        return self._dialect
+
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Return None for each: endpoints cannot score given answers."""
         return [None] * len(conversations)
@@ -175,13 +180,18 @@ class OpenAIEngine:
                 self._loop.call_soon_threadsafe(call)
 
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
-        self._refuse_texts(batch.sampling)
+        self.refuse_texts(batch.sampling)
         with self._closing:
             if self._closed:
                 raise EngineError(CLOSED)
             return asyncio.run_coroutine_threadsafe(self._batch(batch, stream), self._loop)
 
-    def _refuse_texts(self, sampling: Sampling) -> None:
+    def refuse_texts(self, sampling: Sampling) -> None:
+        """Refuse a bias that names a token by its text.
+
+        Raises:
+            EngineError: naming it.
+        """
         texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
         if texts:
             raise EngineError(
@@ -285,18 +295,17 @@ class OpenAIEngine:
                     self._traffic.prove(passage)
                 served, config = self._served[place], self._config
                 extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
-                drawn = await asked.ask(connections, served, dialect, extra)
-                # A server, or the model behind it, may repeat the key that it was sent.
-                return replace(
-                    drawn,
-                    text=without_keys(drawn.text),
-                    reasoning=without_keys(drawn.reasoning),
-                )
+                return keyless(await asked.ask(connections, served, dialect, extra))
         except ATTEMPT_ERRORS as error:
             fault = fault_of(url, error, self._key)
         if place not in self._served and isinstance(fault, RefusedError):
             fault = EngineError(f"{url}: cannot tell what it serves ({fault})")
         raise fault  # outside: a traceback from within would hold the server's text
+
+
+def keyless(drawn: Completion) -> Completion:
+    """Return it without the key, which a server, or the model behind it, may repeat."""
+    return replace(drawn, text=without_keys(drawn.text), reasoning=without_keys(drawn.reasoning))
 
 
 def _used(drawn: Completion) -> int:

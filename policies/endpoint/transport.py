@@ -56,15 +56,22 @@ class Connections:
     """The connections to one endpoint, as many as requests are under way; of one event loop.
 
     The client library is used without its models: what an endpoint says is checked by the reader.
-    Retries and time limits are the caller's.
+    Retries and time limits are the caller's. A reply may have `most` bytes, and so many `parts`.
     """
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        *,
+        most: int = ANSWER_BYTES,
+        parts: float = ANSWER_PARTS,
+    ) -> None:
         self.url = url
         self.key = key
         self._url = httpx2.URL(url)
         self._http = httpx2.AsyncClient(
-            transport=BoundedTransport(),
+            transport=BoundedTransport(most, parts),
             follow_redirects=False,
             timeout=None,
             trust_env=False,
@@ -79,12 +86,36 @@ class Connections:
             http_client=self._http,
         )
 
-    async def get(self, path: str) -> object:
-        """Return what the endpoint has at `path` below its address.
+    async def get(self, path: str, **asked: object) -> object:
+        """Return what the endpoint has at `path` below its address, for what is `asked`.
 
         Raises: as `post`.
         """
-        reply = await self._client.get(_below(self._url, path), cast_to=httpx2.Response)
+        return json.loads(await self.download(path, **asked))
+
+    async def download(self, path: str, **asked: object) -> bytes:
+        """Return the bytes that the endpoint has at `path`.
+
+        Raises: as `post`, but for the last line.
+        """
+        address = _below(self._url, path)
+        reply = await self._client.get(
+            address, cast_to=httpx2.Response, options={"params": asked} if asked else {}
+        )
+        return reply.content
+
+    async def upload(self, path: str, data: bytes, **fields: str) -> object:
+        """Return what the endpoint replies to a file of JSON lines, sent with `fields` as a form.
+
+        Raises: as `post`.
+        """
+        reply = await self._client.post(
+            _below(self._url, path),
+            body=fields,
+            files=[("file", ("requests.jsonl", data, "application/jsonl"))],
+            options={"headers": {"Content-Type": "multipart/form-data"}},
+            cast_to=httpx2.Response,
+        )
         return json.loads(reply.content)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> object:
@@ -112,7 +143,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
     whenever one is taken or given back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, parts: float) -> None:
+        self._most, self._parts = most, parts
         self._free: list[httpx2.AsyncHTTPTransport] = []
         self._all: list[httpx2.AsyncHTTPTransport] = []
 
@@ -128,7 +160,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             reply = await connection.handle_async_request(_bare(request))
             reply.request = request
             try:
-                body = await _body(reply)
+                body = await _body(reply, self._most, self._parts)
             finally:
                 await reply.aclose()
         finally:
@@ -156,17 +188,17 @@ def allow_connections(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-async def _body(reply: httpx2.Response) -> bytes:
+async def _body(reply: httpx2.Response, most: int, parts: float) -> bytes:
     """Read a reply whole; of an error only the beginning."""
     body = bytearray()
-    limit = ANSWER_BYTES if reply.is_success else ERROR_BYTES
+    limit = most if reply.is_success else ERROR_BYTES
     async for part in reply.aiter_bytes():
         body += part
         if len(body) > limit:
             if reply.is_success:
                 raise AnswerTooLargeError
             break
-    if reply.is_success and body.count(b"{") + body.count(b"[") > ANSWER_PARTS:
+    if reply.is_success and body.count(b"{") + body.count(b"[") > parts:
         raise AnswerTooLargeError
     return bytes(body[:limit])
 

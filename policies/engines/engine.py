@@ -62,12 +62,14 @@ class Provenance:
     """What an endpoint says of itself with an answer, and what was odd about the answer.
 
     `model` and `system_fingerprint` are as it writes them, empty if it does not. `remarks` are
-    sentences for the run's journal.
+    sentences for the run's journal. `batched`: it came in a batch file, which has its own
+    price.
     """
 
     model: str = ""
     system_fingerprint: str = ""
     remarks: tuple[str, ...] = ()
+    batched: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,9 @@ def engine_kind(model: str, config: EngineConfig) -> str:
     raise EngineError(f"nothing here can run {model}: install vLLM ({install}), or give a URL")
 
 
+BATCHES = "batches"
+"""The folder beside the logs that says which batch files were sent."""
+
 Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
 """Fits an engine to the GPUs of one of its replicas."""
 
@@ -56,8 +59,11 @@ def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it
     kind = engine_kind(model, config)
     refuse_vllm(config, kind)
     if kind == "openai":
+        from ..endpoint.batch_file_engine import BatchFileEngine
         from ..endpoint.openai_engine import OpenAIEngine
 
+        if config.batch:
+            return BatchFileEngine(model, config, folder=log.parent / BATCHES)
         return OpenAIEngine(model, config)
     if kind == "scripted":
         from ..engines.scripted_engine import ScriptedEngine

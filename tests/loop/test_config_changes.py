@@ -42,6 +42,8 @@ NOT_HERE = tuple(
     for name in ("template", "extra_body", "reasoning_effort")
 )
 """Settings of models that run here, or of endpoints: scripted ones are neither."""
+BY_FILES = ("policy.engine.batch", "critic.engine.batch")
+"""Cosmetic settings of endpoints, which are refused by name elsewhere."""
 ON_GPUS = ("training.lora.quantise", "training.optimizer")
 """Settings whose other values need a GPU: they are refused by name before anything is compared."""
 TRAINED_ON_GPUS = ("training.devices", "training.sharding")
@@ -305,7 +307,7 @@ def test_a_semantic_change_is_refused_by_name_with_the_choice_to_fork(made, path
 
 # Neither a tracker's library nor Liger's is in the lock.
 UNLOCKED = ("tracking.to", "training.liger")
-TRIED_APART = (*UNLOCKED, *TRAINED_ON_GPUS)
+TRIED_APART = (*UNLOCKED, *TRAINED_ON_GPUS, *BY_FILES)
 OTHERS = [p for p, f in FIELDS.items() if f.effect != "semantic" and p not in TRIED_APART]
 
 
@@ -315,6 +317,14 @@ def test_without_a_gpu_a_training_on_gpus_is_refused_by_name(made, path, monkeyp
     config = changed(made, FIELDS[path])
     with pytest.raises(ConfigError, match=rf"^{re.escape(path)}=.*no GPU is visible here"):
         loop(made.lake, config=config)
+    assert FIELDS[path].effect == "cosmetic"
+    assert kept(made.lake) == made.kept
+
+
+@pytest.mark.parametrize("path", BY_FILES)
+def test_batch_files_for_a_model_that_runs_here_are_refused_by_name(made, path):
+    with pytest.raises(ConfigError, match=r"^engine\.batch=true: .* runs here: leave it out$"):
+        loop(made.lake, config=changed(made, FIELDS[path]))
     assert FIELDS[path].effect == "cosmetic"
     assert kept(made.lake) == made.kept
 

@@ -23,6 +23,7 @@ import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
+from ...configs.describe import ConfigField
 from ...configs.likely_names import alike, listed, meant
 from ...configs.load import Override, fields, resolved, stored_config
 from ...configs.price_table import prices_of
@@ -259,7 +260,7 @@ class ControlServer:
             pid=os.getpid(),
             paused=stop.paused,
             stopping=stop.requested,
-            live={path: resolved_at(config, path) for path in live_paths()},
+            live=resolved_values(config, [f for f in fields() if f.effect == "live"]),
         )
 
 
@@ -313,14 +314,21 @@ def _grafted(config: Any, checked: Any, path: list[str]) -> Any:
 
 def resolved_at(config: RunConfig, path: str) -> Json:
     """Return one value of the configuration as plain data."""
-    *sections, name = path.split(".")
-    values: Any = resolved(config)
-    for section in sections:
-        values = values.get(section, {})
-    if name in values:
-        return values[name]
-    # What says nothing has its default.
-    return cast("Json", next(field.default for field in fields() if field.path == path))
+    return resolved_values(config, [f for f in fields() if f.path == path])[path]
+
+
+def resolved_values(config: RunConfig, asked: Sequence[ConfigField]) -> dict[str, Json]:
+    """Return the values of some fields of the configuration as plain data, by their paths."""
+    whole: Any = resolved(config)
+    found = dict[str, Json]()
+    for field in asked:
+        *sections, name = field.path.split(".")
+        values = whole
+        for section in sections:
+            values = values.get(section, {})
+        # What says nothing has its default.
+        found[field.path] = values[name] if name in values else cast("Json", field.default)
+    return found
 
 
 def ask(folder: Path, command: Command) -> State:

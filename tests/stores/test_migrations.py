@@ -31,7 +31,10 @@ AS_IT_WAS = (
     "facts.judge=none",
     "prompts.deciding=660",
     "prompts.dev_share=0",
+    "reward.cut_last=false",
+    "reward.end_of_cut=true",
     "training.dpo.chosen_penalty=0",
+    "training.quark.missing_eos=none",
     "verdict.on_regression=continue",
 )
 """What the old run did, where the tiny world's presets or the tests have other values by now."""

@@ -222,10 +222,10 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     recipe: dict[str, Any] = config.get("recipe", {})
     method = str(recipe.get("name", UNNAMED))
+    # A recipe that trains no policy is what the best of its samples are.
+    benchmark = f"{BEST_OF}-{recipe['most']}" if "most" in recipe else HELD_OUT
     if method == BEST_OF_N:
-        method = benchmark = f"best-of-{recipe['most']}"
-    else:
-        benchmark = HELD_OUT
+        method = benchmark
     numbers = _numbers(run, counted)
     if which:
         method, benchmark, numbers = _named(run, which, method, numbers)

@@ -30,5 +30,7 @@ def test_the_main_table_of_a_paper_is_made_by_one_command(tmp_path, paper):
     assert process.returncode == 0, stderr
     heading = " ".join(stdout.split())
     for arm in PAPERS[paper]:
+        if arm.recipe == "reward-model":
+            continue  # It leaves the policy as it is, and so has no place of its own.
         assert arm.name in heading or f"{arm.name.removesuffix('-n')}-" in heading
     assert "Held-out prompts" in stdout

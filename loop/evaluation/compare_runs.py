@@ -222,11 +222,12 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     recipe: dict[str, Any] = config.get("recipe", {})
     method = str(recipe.get("name", UNNAMED))
-    # A recipe that trains no policy is what the best of its samples are.
-    benchmark = f"{BEST_OF}-{recipe['most']}" if "most" in recipe else HELD_OUT
-    if method == BEST_OF_N:
-        method = benchmark
     numbers = _numbers(run, counted)
+    # A recipe that trains no policy is what the best of its samples are.
+    best = f"{BEST_OF}-{recipe.get('most')}"
+    benchmark = best if best in numbers["benchmark"] else HELD_OUT
+    if method == BEST_OF_N:
+        method = best
     if which:
         method, benchmark, numbers = _named(run, which, method, numbers)
     of_policies = pl.col("benchmark") == HELD_OUT

@@ -19,10 +19,11 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
     the published data has both, the others can be asked for besides.
     """
     completions = complete(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
-    kinds = [grade, grade_overall]
-    if cfg.binarisation == "overall":
-        kinds.reverse()
-    grades, *_ = [ask(it, completions) for ask in kinds[: 2 if cfg.grades == "both" else 1]]
+    by_overall = cfg.binarisation == "overall"
+    needed, besides = (grade_overall, grade) if by_overall else (grade, grade_overall)
+    grades = needed(it, completions)
+    if cfg.grades == "both":
+        besides(it, completions)
     pairs = binarise(it, completions, grades, rule=cfg.binarisation)
     return mixed(it, pairs, cfg.mix, count=cfg.mix_pairs)
 

@@ -10,7 +10,7 @@ the iteration is added (refinements, pairs, training, measurements), and all of 
 measurement runs in a process of its own; its peak resident memory is printed beside its seconds.
 Peers get the same rows: PyArrow's `write_table` writes what the store commits, and a pandas
 group-by pairs by the same rule. The last lines give the cost of a row in the largest run, divided
-by that in the smallest.
+by that in the smallest. `lake_in_bucket.py` measures the same lake in a bucket.
 """
 
 import argparse
@@ -251,9 +251,10 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a process took."""
+    """What a process took: seconds passed, and those of the processors."""
 
     seconds: float
+    processor: float
     mib: float
     output: str
 
@@ -274,10 +275,11 @@ def process(*command: str) -> Cost:
         text = output.read().decode()
     if status:
         sys.exit(f"failed: {' '.join(command)}")
-    return Cost(seconds=seconds, mib=usage.ru_maxrss / 1024, output=text)
+    processor = usage.ru_utime + usage.ru_stime
+    return Cost(seconds=seconds, processor=processor, mib=usage.ru_maxrss / 1024, output=text)
 
 
-def lpfloop(lake: Path, *arguments: str) -> Cost:
+def lpfloop(lake: Path | str, *arguments: str) -> Cost:
     """Run a command of lpfloop on the lake."""
     return process("-P", "-m", "lpfloop", *arguments, "--lake", str(lake))
 

@@ -30,7 +30,7 @@ def lake_folder(place: str) -> Path:
     from .durable import make_folder, write_file
 
     inner = place_of(place)
-    folder = _state() / "s3" / inner.replace("/", "+")
+    folder = state_folder() / "s3" / inner.replace("/", "+")
     if bucket_of(folder) is None:
         write_file(make_folder(folder) / ADDRESS, f"s3://{inner}\n".encode())
     return folder
@@ -42,6 +42,15 @@ def bucket_of(lake: Path) -> str | None:
         return (lake / ADDRESS).read_text(encoding="utf-8").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def lake_in_bucket(path: Path) -> tuple[Path, str] | None:
+    """Return folder and bucket of the lake that a path is below; None if it is in no bucket."""
+    for lake in path.absolute().parents:
+        url = bucket_of(lake)
+        if url is not None:
+            return lake, url
+    return None
 
 
 def place_of(url: str) -> str:
@@ -60,6 +69,7 @@ def place_of(url: str) -> str:
     return match[1]
 
 
-def _state() -> Path:
+def state_folder() -> Path:
+    """Return the folder of what lpfloop keeps on this machine, whatever the lake."""
     chosen = os.environ.get(STATE)
     return Path(chosen).absolute() if chosen else Path.home() / ".local" / "state" / "lpfloop"

@@ -27,6 +27,8 @@ from .sealed import DamagedError
 ATTEMPTS = 5
 LONGEST_WAIT_S = 4.0
 REQUEST_S = 10.0
+BLOCK = 8 * 2**20
+"""How much of a large object is asked for, or sent, at a time: each time takes a round trip."""
 PASSING = re.compile(
     r"AWS Error (NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|"
     r"REQUEST_TIMEOUT|\w+ \(HTTP status (429|5\d\d)\))"
@@ -59,7 +61,8 @@ class Bucket:
         """Publish an object, replacing what is there, and check its size afterwards."""
 
         def upload() -> None:
-            with self._files().open_output_stream(f"{self._root}/{name}") as stream:
+            files = self._files()
+            with files.open_output_stream(f"{self._root}/{name}", compression=None) as stream:
                 stream.write(data)
 
         self._published(name, len(data), upload)
@@ -69,7 +72,7 @@ class Bucket:
         target = f"{self._root}/{name}"
 
         def upload() -> None:
-            pafs.copy_files(str(path), target, LOCAL, self._files())
+            pafs.copy_files(str(path), target, LOCAL, self._files(), chunk_size=BLOCK)
 
         self._published(name, path.stat().st_size, upload)
 
@@ -87,37 +90,61 @@ class Bucket:
         return self._asked(name, read)
 
     def sha256(self, name: str) -> str:
-        """Return the SHA-256 (hex) of an object's bytes, read in blocks."""
+        """Return the SHA-256 (hex) of an object's bytes, fetched in blocks."""
 
         def hashed() -> str:
-            with self._files().open_input_stream(f"{self._root}/{name}") as stream:
+            place = f"{self._root}/{name}"
+            with self._files().open_input_stream(place, None, BLOCK) as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
 
         return self._asked(name, hashed)
 
+    def place(self, name: str) -> tuple[pafs.FileSystem, str]:
+        """Return where others read an object themselves; passing failures are retried there."""
+        files = _client(os.environ.get("AWS_ENDPOINT_URL"), region(), attempts=ATTEMPTS)
+        return files, f"{self._root}/{name}"
+
     def download(self, name: str, path: Path) -> None:
         """Write an object's bytes to a file, not durably: the caller publishes it."""
         source = f"{self._root}/{name}"
-        self._asked(name, lambda: pafs.copy_files(source, str(path), self._files(), LOCAL))
+
+        def fetch() -> None:
+            pafs.copy_files(source, str(path), self._files(), LOCAL, chunk_size=BLOCK)
+
+        self._asked(name, fetch)
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the size of each object below `below`, a whole name or a folder; {} if none."""
         return {name: size for name, (size, _) in self.listed(below).items()}
 
     def listed(self, below: str) -> dict[str, tuple[int, int]]:
-        """Return size and time of change (ns) of each object below `below`."""
+        """Return size and time of change (ns) of each object below `below`.
+
+        A slash at its end says that it is a folder: nobody has to ask whether it is an object.
+        """
         place = f"{self._root}/{below}".rstrip("/")
 
         def look() -> dict[str, tuple[int, int]]:
             selector = pafs.FileSelector(place, recursive=True, allow_not_found=True)
             files = self._files()
-            found = [*files.get_file_info([place]), *files.get_file_info(selector)]
+            itself = [] if below.endswith("/") else files.get_file_info([place])
+            found = [*itself, *files.get_file_info(selector)]
             # Some tools mark an empty folder by an object whose name ends in a slash.
             return {
                 info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime_ns)
                 for info in sorted(found, key=lambda info: info.path)
                 if info.is_file and not info.path.endswith("/")
             }
+
+        return self._asked(below, look)
+
+    def folders(self, below: str) -> list[str]:
+        """Return the names of what is directly below a folder."""
+        place = f"{self._root}/{below}"
+
+        def look() -> list[str]:
+            selector = pafs.FileSelector(place, allow_not_found=True)
+            return sorted({info.base_name for info in self._files().get_file_info(selector)} - {""})
 
         return self._asked(below, look)
 
@@ -200,14 +227,14 @@ def polars_options() -> dict[str, str | int]:
 
 
 @lru_cache(maxsize=4)
-def _client(endpoint: str | None, region: str | None) -> pafs.S3FileSystem:
+def _client(endpoint: str | None, region: str | None, attempts: int = 2) -> pafs.S3FileSystem:
     address = urlsplit(endpoint or "")
     where = {"endpoint_override": address.netloc, "scheme": address.scheme} if endpoint else {}
     return pafs.S3FileSystem(
         region=region,
         allow_delayed_open=True,
         background_writes=False,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=2),
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=attempts),
         connect_timeout=REQUEST_S,
         request_timeout=REQUEST_S,
         **where,

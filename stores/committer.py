@@ -1,8 +1,9 @@
 # pyright: basic
-"""Committing in the background: units that finish together are made durable together.
+"""Committing in the background: what finishes together is made durable together.
 
 One thread seals parts and writes the journal, so that the loop does not wait for the disk: while
-one group is made durable, the next one gathers. A full disk pauses it until there is room.
+one group of units, and of replies to parts of units, is made durable, the next one gathers. A full
+disk pauses it until there is room.
 """
 
 import errno
@@ -17,7 +18,7 @@ from typing import TypeVar
 
 from .bucket import OutOfReachError
 from .failpoints import reach
-from .journal import Done, Journal
+from .journal import Done, Journal, KeptSlice
 from .keys import Json
 from .objects import objects_of
 from .packs import part_folder
@@ -28,6 +29,8 @@ GROUP = 64
 QUEUED = 2 * GROUP
 ROWS = 1024
 """This many rows count as one more unit, so that the queue bounds both units and rows."""
+LETTERS = 1 << 16
+"""So do this many letters of replies."""
 RETRY_S = 1.0
 TURN_S = 0.1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -53,30 +56,40 @@ class Finished:
         return 1 + sum(len(rows) for rows in self.tables.values()) // ROWS
 
 
-class _Backlog(queue.Queue[Finished | None]):
-    """A queue whose size is the weight of its units, not their number."""
+Item = Finished | KeptSlice
+
+
+class _Backlog(queue.Queue[Item | None]):
+    """A queue whose size is the weight of its items, not their number."""
 
     _weight = 0
 
     def _qsize(self) -> int:
         return self._weight
 
-    def _put(self, item: Finished | None) -> None:
+    def _put(self, item: Item | None) -> None:
         self._weight += _weight(item)
         super()._put(item)
 
-    def _get(self) -> Finished | None:
+    def _get(self) -> Item | None:
         item = super()._get()
         self._weight -= _weight(item)
         return item
 
 
-def _weight(item: Finished | None) -> int:
+def _weight(item: Item | None) -> int:
+    if isinstance(item, KeptSlice):
+        return 1 + len(item.replies) // LETTERS
     return 1 if item is None else item.weight
 
 
+def _name(item: Item) -> str:
+    """Return what tells an item from all others."""
+    return f"{item.unit} {item.slice_}" if isinstance(item, KeptSlice) else item.unit
+
+
 class Committer:
-    """A queue of finished units, and the thread that makes them durable.
+    """A queue of finished units and kept slices, and the thread that makes them durable.
 
     `on_settled` is told of those that have become durable, in that thread.
     """
@@ -84,7 +97,7 @@ class Committer:
     def __init__(self, journal: Journal, on_settled: Callable[[Sequence[str]], None]) -> None:
         self._journal = journal
         self._on_settled = on_settled
-        self._queue: queue.Queue[Finished | None] = _Backlog(QUEUED)
+        self._queue: queue.Queue[Item | None] = _Backlog(QUEUED)
         self._pending = set[str]()
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -92,26 +105,26 @@ class Committer:
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
-    def put(self, finished: Finished) -> None:
-        """Hand over a finished unit; waits while the disk is far behind.
+    def put(self, item: Item) -> None:
+        """Hand over a finished unit or a kept slice; waits while the disk is far behind.
 
         Raises:
-            Exception: the error that kept earlier units from becoming durable.
+            Exception: the error that kept earlier ones from becoming durable.
         """
         self._raise_failure()
         with self._changed:
-            self._pending.add(finished.unit)
+            self._pending.add(_name(item))
         try:
-            while not self._taken(finished):
+            while not self._taken(item):
                 pass
         except BaseException:
-            self._over([finished])
+            self._over([item])
             raise
 
-    def _taken(self, finished: Finished) -> bool:
-        """Try for one turn to queue a unit; short turns let signals be handled in between."""
+    def _taken(self, item: Item) -> bool:
+        """Try for one turn to queue an item; short turns let signals be handled in between."""
         try:
-            self._queue.put(finished, timeout=TURN_S)
+            self._queue.put(item, timeout=TURN_S)
         except queue.Full:
             return False
         return True
@@ -148,18 +161,18 @@ class Committer:
         while not ended:
             group = self._next_group()
             ended = None in group
-            units = [finished for finished in group if finished is not None]
-            if units and self._failure is None:
-                self._settle(units)
-            self._over(units)
+            items = [item for item in group if item is not None]
+            if items and self._failure is None:
+                self._settle(items)
+            self._over(items)
 
-    def _over(self, units: Sequence[Finished]) -> None:
-        """Let nobody wait for these units any more."""
+    def _over(self, items: Sequence[Item]) -> None:
+        """Let nobody wait for these any more."""
         with self._changed:
-            self._pending.difference_update(finished.unit for finished in units)
+            self._pending.difference_update(map(_name, items))
             self._changed.notify_all()
 
-    def _next_group(self) -> list[Finished | None]:
+    def _next_group(self) -> list[Item | None]:
         group = [self._queue.get()]
         while sum(map(_weight, group)) < GROUP:
             try:
@@ -168,11 +181,19 @@ class Committer:
                 break
         return group
 
-    def _settle(self, units: Sequence[Finished]) -> None:
-        """Make a group durable; an error is raised where the next unit is handed over."""
+    def _settle(self, items: Sequence[Item]) -> None:
+        """Make a group durable; an error is raised where the next item is handed over.
+
+        Slices are kept before units are committed: of a unit that is whole nothing is kept.
+        """
+        slices = [item for item in items if isinstance(item, KeptSlice)]
+        units = [item for item in items if isinstance(item, Finished)]
         try:
-            when_there_is_room(lambda: self._commit(units), self._closing)
-            self._on_settled([finished.unit for finished in units])
+            if slices:
+                when_there_is_room(lambda: self._journal.keep(slices), self._closing)
+            if units:
+                when_there_is_room(lambda: self._commit(units), self._closing)
+                self._on_settled([finished.unit for finished in units])
         except Exception as failure:  # noqa: BLE001 -- carried to the thread that waits for it
             self._failure = failure
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -21,24 +21,28 @@ from .sealed import MANIFEST, check_folder, files_below, manifest_of, same_bytes
 
 TEMPORARY = ".tmp-"
 
+Data = bytes | memoryview | Iterator[bytes]
+"""A file's bytes, or blocks of them, of which one at a time is held."""
 
-def write_file(path: Path, data: bytes | memoryview, purpose: str = "file") -> None:
+
+def write_file(path: Path, data: Data, purpose: str = "file") -> None:
     """Publish `data` as `path`, replacing what is there, atomically."""
     put(path, data, purpose)
     sync_folder(path.parent, purpose)
 
 
-def put(path: Path, data: bytes | memoryview, purpose: str) -> None:
-    """Write `data` wholeto a temporary file and rename it; the new name is not durable yet."""
+def put(path: Path, data: Data, purpose: str) -> None:
+    """Write `data` whole to a temporary file and rename it; the new name is not durable yet."""
     temporary = _temporary(path)
     with _removed_on_error(temporary), ExitStack() as stack:
         with operation(purpose, "create", temporary):
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             stack.callback(os.close, handle)
-        with operation(purpose, "write", temporary, data=data):
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
+        for block in [data] if isinstance(data, bytes | memoryview) else data:
+            with operation(purpose, "write", temporary, data=block):
+                left = memoryview(block)
+                while left:
+                    left = left[os.write(handle, left) :]
         with operation(purpose, "sync", temporary):
             os.fsync(handle)
         _rename(temporary, path, purpose)
@@ -49,6 +53,12 @@ def publish_file(draft: Path, path: Path) -> None:
     with _removed_on_error(draft):
         sync_file(draft, "draft")
         _rename(draft, path, "draft")
+    sync_folder(path.parent, "draft")
+
+
+def move(draft: Path, path: Path) -> None:
+    """Give a folder whose files are durable its final name, durably."""
+    _rename(draft, path, "draft")
     sync_folder(path.parent, "draft")
 
 

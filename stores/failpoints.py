@@ -98,6 +98,8 @@ _STEPS = {
     "object.put": "sending an object to the bucket and asking whether it arrived",
     "object.copy": "copying an object within the bucket",
     "object.delete": "removing an object of the bucket",
+    "head.take": "taking the next epoch of a run in a bucket",
+    "snapshot": "sending a snapshot of the journal to the bucket",
     "lake.commit": "sealing and committing a group of units",
 }
 _PLACES = {
@@ -117,6 +119,9 @@ _PLACES = {
     "trainer.step.saved": "in the trainer: a policy on the way is saved, its step not announced",
     "trainer.model.saved": "in the trainer: the final model is written",
     "trainer.result": "in the trainer: before the result is written",
+    "training.copied": "when the files of a checkpoint are in the bucket, before its list",
+    "adopt.taken": "when an adopting machine has the next epoch, and no journal yet",
+    "adopt.fetched": "when an adopting machine has fetched the journal, before it has its name",
     "control.command": "when a command has come by the control socket, before it takes effect",
 }
 

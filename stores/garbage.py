@@ -22,6 +22,7 @@ from .objects import Objects, objects_of
 from .packs import MODELS, file_path, remedied, trained
 from .sealed import size_of
 
+BATCH = 512
 UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
 
 
@@ -59,10 +60,12 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
     The loss of a checkpoint's weights is recorded before they are removed.
     """
     objects = objects_of(journal.folder)
+    journal.take_snapshot()  # Those before may refer to what is garbage now.
     with unread(journal.folder) as free:
         gone = [piece for piece in found if piece.rows and free]
-        for piece in gone:
-            objects.remove(piece.path)
+        for first in range(0, len(gone), BATCH):
+            journal.check_head()  # Another machine's rows may be what this one does not know of.
+            objects.discard([piece.path for piece in gone[first : first + BATCH]])
     for piece in found:
         if piece.checkpoint:
             journal.record(COLLECTED, f"{CHECKPOINTS}/{piece.path.name}")

@@ -7,9 +7,11 @@ trainer or an engine opens as files.
 
 import hashlib
 import json
+import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,17 +21,21 @@ import pyarrow as pa
 
 from . import durable, sealed, sealing, verified
 from .bucket import Bucket, polars_options
+from .far_rows import FarRows, far_rows
 from .pack_hashes import Some
+from .reading_ahead import AT_ONCE, read_ahead
 from .sealed import MANIFEST, DamagedError, PartFile
 from .verified import SealedFile
 
-AT_ONCE = 16
+OPENED_AT_ONCE = 64
 
 T = TypeVar("T")
 
 
 class InBucket:
     """Sealed files below a prefix of a bucket; the lake's `folder` holds the copies."""
+
+    at_once = AT_ONCE
 
     def __init__(self, url: str, folder: Path) -> None:
         self._bucket = Bucket(url)
@@ -57,6 +63,16 @@ class InBucket:
     def read_part(self, path: Path, sha256: str) -> pa.Table:
         """Read a sealed table."""
         return sealed.parsed_part(self._bucket.read(self._name(path)), self.at(path), sha256)
+
+    def read_parts(self, files: Iterable[tuple[Path, int]]) -> Iterator[pa.Table]:
+        """Read sealed tables, the next of them being fetched meanwhile."""
+
+        def fetch(file: tuple[Path, int]) -> tuple[Path, bytes]:
+            return file[0], self._bucket.read(self._name(file[0]))
+
+        with closing(read_ahead(fetch, files, size=lambda file: file[1])) as fetched:
+            for path, data in fetched:
+                yield sealed.parsed_part(data, self.at(path), path.stem)
 
     def check_part(self, path: Path) -> None:
         """Hash a sealed table."""
@@ -103,6 +119,14 @@ class InBucket:
         """Return none: objects are not local files."""
         return []
 
+    def dataset(self, files: Sequence[tuple[Path, int]], schema: pa.Schema) -> FarRows | None:
+        """Return sealed tables; what is read of them is not hashed, as in `scan`."""
+        places = [(self._bucket.place(self._name(path)), size) for path, size in files]
+        if not places:
+            return None
+        (filesystem, _), _ = places[0]
+        return far_rows(filesystem, [(place, size) for (_, place), size in places], schema)
+
     def missing(self, paths: Iterable[Path]) -> Path | None:
         """List each folder once, and return the first path that is not listed."""
         there = dict[Path, set[Path]]()
@@ -115,7 +139,8 @@ class InBucket:
 
     def files(self, folder: Path) -> list[Path]:
         """List the objects in a folder."""
-        return [path for path in self.sizes(folder) if path.parent == folder]
+        names = self._bucket.listed(f"{self._name(folder)}/")
+        return [path for name in names if (path := self._folder / name).parent == folder]
 
     def sizes(self, below: Path) -> dict[Path, int]:
         """Return the size of each object."""
@@ -146,7 +171,7 @@ class InBucket:
 
     def verify(self, paths: Sequence[Path]) -> None:
         """Hash objects that are new to this process, where they lie."""
-        verified.verify(self._sealed(paths))
+        verified.verify(self._sealed(paths), AT_ONCE)
 
     def scan(
         self,
@@ -158,13 +183,15 @@ class InBucket:
 
         That is not hashed, as it would be to fetch all: the store checks what it keeps and sends.
         """
+        _open_many_at_once()
         places = [self.at(path) for path in paths]
         return verified.trust(places, storage_options=polars_options(), **options)
 
     def _sealed(self, paths: Sequence[Path]) -> list[SealedFile]:
         """Return objects as they are listed now: an object is only ever replaced as a whole."""
         folders = {path.parent for path in paths}
-        listed = {k: v for f in folders for k, v in self._bucket.listed(self._name(f)).items()}
+        names = (f"{self._name(folder)}/" for folder in folders)
+        listed = {k: v for name in names for k, v in self._bucket.listed(name).items()}
         return [
             SealedFile(
                 place=self.at(path),
@@ -210,11 +237,17 @@ class InBucket:
             for folder in {draft, *(file.parent for file in drafts.values())}:
                 durable.make_folder(folder)
             _each(lambda file: self._bucket.download(self._name(file), drafts[file]), listed)
-            self._compare(listed, {file: sealed.file_sha256(drafts[file]) for file in listed})
+            self._compare(listed, {file: sealed.known_sha256(drafts[file]) for file in listed})
             durable.publish_folder(draft, path.parent)
         finally:
             if draft.exists():
                 durable.remove(draft)
+
+
+def _open_many_at_once() -> None:
+    """Let Polars open more objects at a time than it has processors to decode them with."""
+    for name in ("POLARS_NUM_READERS_PRE_INIT", "POLARS_MAX_CONCURRENT_SCANS"):
+        os.environ.setdefault(name, str(OPENED_AT_ONCE))
 
 
 def _each(action: Callable[[T], Any], things: Iterable[T]) -> list[Any]:

@@ -6,7 +6,8 @@ hashes its bytes, and those of canaries. A repair quarantines damaged files and 
 units owed again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,16 +46,11 @@ def repair(journal: Journal) -> list[Damage]:
 
 
 def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
-    gone, packs = collected(journal), journal.packs()
-    faults = dict[Path, str | None]()
-    objects = objects_of(journal.folder)
-    there = {**objects.sizes(journal.folder / PARTS), **objects.sizes(journal.folder / PACKS)}
-    for part in journal.parts():
+    gone, objects, parts = collected(journal), objects_of(journal.folder), journal.parts()
+    faults = _file_faults(journal, objects, parts, deep=deep)
+    for part in parts:
         path = path_of(journal.folder, part)
-        if path not in faults or part.pack is None:
-            size = part.size if part.pack is None else packs[part.pack]
-            faults[path] = _file_fault(objects, path, there.get(path), size, deep=deep)
-        reason = faults[path]
+        reason = faults.get(path)
         if reason is not None:
             yield _damage(part, path, reason)
         elif part.table in MODELS:
@@ -79,14 +75,30 @@ def _damage(part: Part, path: Path, reason: str) -> Damage:
     )
 
 
-def _file_fault(
-    objects: Objects, path: Path, found: int | None, size: int, *, deep: bool
-) -> str | None:
+def _file_faults(
+    journal: Reader, objects: Objects, parts: Sequence[Part], *, deep: bool
+) -> dict[Path, str]:
+    """Return what is wrong with files of rows; those that are as they should be are left out."""
+    packs, folder = journal.packs(), journal.folder
+    sizes = {path_of(folder, p): p.size if p.pack is None else packs[p.pack] for p in parts}
+    there = {**objects.sizes(folder / PARTS), **objects.sizes(folder / PACKS)}
+    faults = {
+        path: said
+        for path, size in sizes.items()
+        if (said := _size_fault(objects, path, there.get(path), size))
+    }
+    if deep:
+        whole = [path for path in sizes if path not in faults]
+        with ThreadPoolExecutor(objects.at_once) as pool:
+            said = pool.map(lambda path: _said(lambda: objects.check_part(path)), whole)
+            faults |= {path: fault for path, fault in zip(whole, said, strict=True) if fault}
+    return faults
+
+
+def _size_fault(objects: Objects, path: Path, found: int | None, size: int) -> str | None:
     if found is None:
         return f"{objects.at(path)} is missing"
-    if found != size:
-        return f"{objects.at(path)} has {found} bytes instead of {size}"
-    return _said(lambda: objects.check_part(path)) if deep else None
+    return None if found == size else f"{objects.at(path)} has {found} bytes instead of {size}"
 
 
 def _folder_fault(objects: Objects, folder: Path, *, deep: bool) -> str | None:

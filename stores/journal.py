@@ -13,15 +13,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from .journal_held import FencedError
 from .journal_opening import open_journal_file
 from .journal_reader import JOURNAL, TWICE, Cost, JournalError, Part
 from .journal_undoing import Undoing
 from .keys import Json, canonical_json
+from .lock import FencedError
 from .migrations import Migration, outdated
 from .sealed import PartFile
 
-__all__ = ["AMENDED", "ContradictionError", "Done", "FencedError", "Journal", "migrated"]
+__all__ = [
+    "AMENDED",
+    "ContradictionError",
+    "Done",
+    "FencedError",
+    "Journal",
+    "KeptSlice",
+    "migrated",
+]
 
 AMENDED = "amended"
 """The kind of the event that records a unit's replacement."""
@@ -43,6 +51,19 @@ class Done:
     parts: Mapping[str, PartFile]
     telemetry: Mapping[str, float]
     served: Sequence[Mapping[str, Json]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSlice:
+    """A slice's replies, kept until its unit is whole, and what they cost.
+
+    `replies` is opaque to the journal; whoever resumes the unit reads it back.
+    """
+
+    unit: str
+    slice_: str
+    cost: Cost
+    replies: str
 
 
 class Journal(Undoing):
@@ -95,32 +116,42 @@ class Journal(Undoing):
             ContradictionError: if a unit whose rows were lost gave different rows.
         """
         with self._transaction("commit"):
-            for result in results:
-                self._commit_one(result)
+            self._commit_all(results)
 
-    def _commit_one(self, result: Done) -> None:
-        changed = self._db.execute(
-            "UPDATE units SET done = 1, telemetry = ?, served = ? WHERE key = ? AND NOT done"
-            " RETURNING iteration, stage",
-            (json.dumps(dict(result.telemetry)), _listed(result.served), result.unit),
-        ).fetchall()
-        if not changed:
-            return
-        self._settle_loss(result)
+    def _commit_all(self, results: Sequence[Done]) -> None:
+        done = dict[tuple[int, str], list[Done]]()
+        parts = list[tuple[int, str, str, int, int]]()
+        for result in results:
+            changed = self._db.execute(
+                "UPDATE units SET done = 1, telemetry = ?, served = ? WHERE key = ? AND NOT done"
+                " RETURNING number, iteration, stage",
+                (json.dumps(dict(result.telemetry)), _listed(result.served), result.unit),
+            ).fetchall()
+            for number, *stage in changed:
+                done.setdefault(tuple(stage), []).append(result)
+                parts += ((number, t, p.sha256, p.rows, p.size) for t, p in result.parts.items())
+        settled = [result for stage in done.values() for result in stage]
+        self._settle_losses(settled)
         self._db.executemany(
-            'INSERT INTO parts (unit, "table", sha256, rows, size) VALUES (?, ?, ?, ?, ?)',
-            [(result.unit, t, p.sha256, p.rows, p.size) for t, p in result.parts.items()],
+            'INSERT INTO parts (unit, "table", sha256, rows, size) VALUES (?, ?, ?, ?, ?)', parts
         )
-        self._db.execute("DELETE FROM reservations WHERE unit = ?", (result.unit,))
-        self._db.execute("DELETE FROM replies WHERE unit = ?", (result.unit,))
-        ((iteration, stage),) = changed
+        units = [(result.unit,) for result in settled]
+        self._db.executemany("DELETE FROM reservations WHERE unit = ?", units)
+        self._db.executemany("DELETE FROM replies WHERE unit = ?", units)
+        for stage, its in done.items():
+            self._count(*stage, its)
+
+    def _count(self, iteration: int, stage: str, done: Sequence[Done]) -> None:
+        """Count units among those of their stage that are done."""
         ((text,),) = self._query(
             "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", (iteration, stage)
         )
-        totals = _added(json.loads(text), result.telemetry)
+        totals: dict[str, float] = json.loads(text)
+        for result in done:
+            totals = _added(totals, result.telemetry)
         self._db.execute(
-            "UPDATE stages SET done = done + 1, totals = ? WHERE iteration = ? AND stage = ?",
-            (json.dumps(totals), iteration, stage),
+            "UPDATE stages SET done = done + ?, totals = ? WHERE iteration = ? AND stage = ?",
+            (len(done), json.dumps(totals), iteration, stage),
         )
 
     def amend(
@@ -148,8 +179,7 @@ class Journal(Undoing):
                 raise JournalError(f"unit {unit} is not done")
             ((iteration, stage, chunk, telemetry, served),) = found
             self._forget(made_of_it)
-            self._take_from_packs(unit)
-            self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
+            self._take_parts(unit)
             self._db.execute("DELETE FROM units WHERE key = ?", (unit,))
             self._db.execute(
                 "INSERT INTO units (key, iteration, stage, chunk) VALUES (?, ?, ?, ?)",
@@ -159,7 +189,7 @@ class Journal(Undoing):
                 "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?",
                 (iteration, stage),
             )
-            self._commit_one(result)
+            self._commit_all([result])
             whole = _added(json.loads(telemetry), result.telemetry)
             self._db.execute(
                 "UPDATE units SET telemetry = ?, served = ? WHERE key = ?",
@@ -173,6 +203,11 @@ class Journal(Undoing):
             self._db.execute(
                 "INSERT INTO events VALUES (?, ?, ?)", (time.time(), AMENDED, json.dumps(detail))
             )
+
+    def _settle_losses(self, results: Sequence[Done]) -> None:
+        if self._query("SELECT 1 FROM lost LIMIT 1"):
+            for result in results:
+                self._settle_loss(result)
 
     def _settle_loss(self, result: Done) -> None:
         for table, sha256 in self._query(
@@ -204,8 +239,8 @@ class Journal(Undoing):
                 ),
             )
             changed = self._db.executemany(
-                'UPDATE parts SET pack = ? WHERE unit = ? AND "table" = ? AND sha256 = ?'
-                " AND pack IS NULL",
+                "UPDATE parts SET pack = ? WHERE unit = (SELECT number FROM units WHERE key = ?)"
+                ' AND "table" = ? AND sha256 = ? AND pack IS NULL',
                 [(pack.sha256, part.unit, part.table, part.sha256) for part in parts],
             ).rowcount
             if changed != len(parts):
@@ -222,19 +257,17 @@ class Journal(Undoing):
                 (unit, slice_, cost.as_json()),
             )
 
-    def keep(self, unit: str, slice_: str, cost: Cost, replies: str) -> None:
-        """Keep a slice's replies and their cost until the unit is whole.
-
-        `replies` is opaque to the journal; whoever resumes the unit reads it back.
-        """
+    def keep(self, slices: Sequence[KeptSlice]) -> None:
+        """Keep slices' replies, all at once, in the place of what was reserved for them."""
         with self._transaction("keep"):
-            self._db.execute(
-                "DELETE FROM reservations WHERE unit = ? AND slice = ?", (unit, slice_)
+            self._db.executemany(
+                "DELETE FROM reservations WHERE unit = ? AND slice = ?",
+                [(kept.unit, kept.slice_) for kept in slices],
             )
-            self._db.execute(
+            self._db.executemany(
                 "INSERT INTO replies VALUES (?1, (SELECT count(*) FROM replies WHERE unit = ?1),"
                 " ?2, ?3)",
-                (unit, cost.as_json(), replies),
+                [(kept.unit, kept.cost.as_json(), kept.replies) for kept in slices],
             )
 
     def add_seconds(

@@ -8,7 +8,7 @@ place; what was committed after it is owed again then.
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,14 +28,14 @@ def back_up(journal: Held) -> None:
     if not journal.changed:
         return
     folder = make_folder(journal.folder / BACKUPS)
-    image = journal.image()
-    name = hashlib.sha256(image).hexdigest()
-    before = _backups(journal.folder)
-    if not before or _named(before[-1]) != name:
-        number = int(before[-1].name.partition("-")[0]) + 1 if before else 1
-        write_file(folder / f"{number:08}-{name}.sqlite", image, "backup")
-        for old in before[: 1 - KEPT]:
-            remove(old)
+    with journal.unchanging() as blocks:
+        name = _sha256(blocks())
+        before = _backups(journal.folder)
+        if not before or _named(before[-1]) != name:
+            number = int(before[-1].name.partition("-")[0]) + 1 if before else 1
+            write_file(folder / f"{number:08}-{name}.sqlite", blocks(), "backup")
+            for old in before[: 1 - KEPT]:
+                remove(old)
     journal.changed = False
 
 
@@ -90,13 +90,12 @@ def _patched(folder: Path) -> str | None:
     known, log = PageHashes.read(folder), Log.read(folder / JOURNAL)
     if known is None or log.fault:
         return None
-    image = _file(folder)
-    altered = known.differing(image, log.pages)
+    altered = known.differing(folder / JOURNAL, log.pages)
     found = {number: _page(folder, known, number) for number in altered}
     pages = {number: page for number, page in found.items() if page is not None}
     if not pages or len(pages) < len(altered):
         return None
-    _replace(folder, folder / JOURNAL, known.with_pages(image, pages))
+    _replace(folder, folder / JOURNAL, known.with_pages(_file(folder), pages))
     return f"altered pages: {len(pages)}; they are as they were, from a backup: nothing is lost"
 
 
@@ -108,7 +107,7 @@ def _page(folder: Path, known: PageHashes, number: int) -> bytes | None:
 def _cut(folder: Path) -> str | None:
     """Let go of what follows a damaged place in the log, if the journal's file is whole."""
     known, log = PageHashes.read(folder), Log.read(folder / JOURNAL)
-    if known is None or not log.fault or known.differing(_file(folder), log.pages):
+    if known is None or not log.fault or known.differing(folder / JOURNAL, log.pages):
         return None
     _replace(folder, log.path, log.path.read_bytes()[: log.whole])
     return "its log is cut at the damaged place: what was committed after that is owed again"
@@ -154,6 +153,13 @@ def _images(folder: Path) -> Iterator[bytes]:
         image = path.read_bytes()
         if hashlib.sha256(image).hexdigest() == _named(path):
             yield image
+
+
+def _sha256(blocks: Iterable[bytes]) -> str:
+    found = hashlib.sha256()
+    for block in blocks:
+        found.update(block)
+    return found.hexdigest()
 
 
 def _named(path: Path) -> str:

@@ -21,8 +21,8 @@ from .sealed import PartFile
 __all__ = ["JOURNAL", "Files", "JournalError", "Part", "RowFile"]
 
 _PARTS_SQL = """
-SELECT p.unit, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.pack
-FROM parts p JOIN units u ON u.key = p.unit
+SELECT u.key, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.pack
+FROM parts p JOIN units u ON u.number = p.unit
 JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
 WHERE CONDITION ORDER BY u.iteration, s.ordinal, u.chunk, p."table"
 """
@@ -33,7 +33,7 @@ SELECT "table", sha256, rows, size, packed, partly, stage FROM (
     FROM packs k JOIN stages s ON s.iteration = k.iteration AND s.stage = k.stage
     UNION ALL
     SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.stage, u.iteration, s.ordinal, u.chunk
-    FROM parts p JOIN units u ON u.key = p.unit
+    FROM parts p JOIN units u ON u.number = p.unit
     JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
     WHERE p.pack IS NULL
 ) WHERE (?1 IS NULL OR "table" = ?1) AND (?2 IS NULL OR iteration = ?2)
@@ -207,7 +207,8 @@ class Files:
         With `before`, only iterations before it.
         """
         return self._query(
-            'SELECT u.iteration, u.stage, p."table" FROM parts p JOIN units u ON u.key = p.unit'
+            'SELECT u.iteration, u.stage, p."table" FROM parts p'
+            " JOIN units u ON u.number = p.unit"
             " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
             " WHERE p.pack IS NULL AND s.done = s.planned AND (?1 IS NULL OR u.iteration < ?1)"
             ' GROUP BY u.iteration, u.stage, p."table" HAVING count(*) >= ?2'
@@ -230,4 +231,4 @@ class Files:
 
     def parts_of(self, unit: str) -> Mapping[str, Part]:
         """Return a unit's parts, by table."""
-        return {part.table: part for part in self._parts("p.unit = ?1", unit)}
+        return {part.table: part for part in self._parts("u.key = ?1", unit)}

@@ -1,35 +1,40 @@
 """Holding a run's journal: one process takes it for life, and changes it by whole transactions.
 
 A file lock keeps others out; an epoch in the journal is a fence against a holder that was suspended
-and overtaken.
+and overtaken. The journal of a run in a bucket is held under an epoch of the bucket's, too, against
+holders on other machines (`heads`); snapshots of it go there.
 """
 
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from .bucket import BucketError, OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
+from .heads import take_headship
 from .journal_log import Log
-from .journal_opening import image_of
+from .journal_opening import blocks_of
 from .journal_pages import PageHashes, require_sound
 from .journal_reader import JOURNAL, Reader, read_cost
-from .lock import acquire, admit_readers, release
+from .journal_snapshots import Snapshots
+from .lock import FencedError, acquire, admit_readers, release
 from .migrations import create_tables, migrate
 from .objects import require_unused
 from .schemas import SCHEMA_VERSION
 
 BACKUPS = "backups"
 LOG_BYTES = 4 << 20
-"""A log that is longer is moved into the journal's file before the next transaction."""
+"""A log that is longer is moved into the journal's file before the next transaction, unless it is
+shorter than the hashes of all pages, which are written whole each time."""
+CACHE_KIB = 64 << 10
 
-
-class FencedError(RuntimeError):
-    """This process was overtaken: a later holder of the run has begun to write."""
+logger = logging.getLogger("lpfloop.store")
 
 
 class Held(Reader):
@@ -37,12 +42,15 @@ class Held(Reader):
 
     `publishing` is held from the sealing of parts until the journal refers to them, and while parts
     that the journal does not refer to are removed. `changed` says that something was committed
-    since the journal was opened, or backed up.
+    since the journal was opened, or backed up; `revision` counts the transactions. `headship` is
+    the epoch under which it is held, if the run lies in a bucket.
     """
 
     def __init__(self, folder: Path) -> None:
         self.publishing = threading.Lock()
         self.changed = self._unhashed = self._logged = False
+        self.revision = 0
+        self._overtaken: FencedError | None = None
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
@@ -56,8 +64,11 @@ class Held(Reader):
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA foreign_keys = ON")
             self._db.execute("PRAGMA wal_autocheckpoint = 0")
+            self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             self._db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             require_sound(self._db, self.folder, quick=True)
+            self.headship = take_headship(self.folder)
+            self._snapshots = self.headship and Snapshots(self.folder, self.headship)
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
             sweep(self.folder / BACKUPS)
@@ -95,10 +106,17 @@ class Held(Reader):
             reach("journal.create.after")
         finally:
             release(lock)
-        return cls(folder)
+        held = cls(folder)
+        try:
+            held.take_snapshot()  # From now on the run can be adopted.
+        except BaseException:
+            held.close()
+            raise
+        return held
 
     def close(self) -> None:
-        """Close the connection and release the run's lock."""
+        """Close the connection and release the run's lock; the bucket gets a last snapshot."""
+        self._take_last_snapshot()
         with self._mutex:
             # What cannot be moved or noted now is left to the next writer.
             with suppress(OSError, sqlite3.OperationalError, FencedError):
@@ -107,11 +125,56 @@ class Held(Reader):
             super().close()
         release(self._lock)
 
-    def image(self) -> bytes:
-        """Return the whole journal as it is now, as the bytes of a database."""
+    def take_snapshot(self) -> None:
+        """Keep the journal as it is now in the run's bucket; nothing for a run in a folder.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            OutOfReachError: if the bucket does not answer.
+        """
+        if self._snapshots is not None:
+            with self._fencing():
+                self._snapshots.take(self.revision)
+
+    def check_head(self) -> None:
+        """Ask the run's bucket whether this process is its head still, unless it does not answer.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+        """
+        if self.headship is not None:
+            with self._fencing(), suppress(OutOfReachError):
+                self.headship.check()
+
+    @contextmanager
+    def _fencing(self) -> Generator[None]:
+        try:
+            yield
+        except FencedError as error:
+            self._overtaken = error
+            raise
+
+    def _take_last_snapshot(self) -> None:
+        if self._snapshots is None or self.headship is None or self._overtaken is not None:
+            return
+        try:
+            self._snapshots.take(self.revision, ending=True)
+            self.headship.give_sign(ended=True)
+        except FencedError:
+            return  # Whoever was overtaken has nothing to keep.
+        except BucketError as error:
+            logger.warning(
+                "the bucket has no snapshot of what was committed last (%s): until run %s is "
+                "opened again on this machine, another one cannot know of it",
+                *(error, self.folder.name),
+            )
+
+    @contextmanager
+    def unchanging(self) -> Generator[Callable[[], Iterator[bytes]]]:
+        """Give what yields the journal as the bytes of a database; nothing is committed inside."""
         with self._mutex:
             self._check_epoch()
-            return image_of(self.folder)
+            yield lambda: blocks_of(self.folder)
 
     def _move_log(self, *, closing: bool = False) -> None:
         """Move the log's pages into the journal's file, then publish the hashes of its pages.
@@ -124,7 +187,7 @@ class Held(Reader):
             return
         self._unhashed = True
         if self._pages is None:
-            self._pages = PageHashes.of(image_of(self.folder))
+            self._pages = PageHashes.of_file(self.folder / JOURNAL)
         else:
             self._pages = self._pages.moved(Log.read(self.folder / JOURNAL))
         self._pages = self._pages.write(self.folder, closed=closing)
@@ -132,8 +195,10 @@ class Held(Reader):
 
     def _must_move_log(self) -> bool:
         """Whether hashes are owed for what was moved, or the log has become long since."""
-        log = self.folder / f"{JOURNAL}-wal"
-        return self._unhashed or (self._logged and log.stat().st_size > LOG_BYTES)
+        if self._unhashed or not self._logged:
+            return self._unhashed
+        hashes = len(self._pages.hashes) if self._pages else 0
+        return (self.folder / f"{JOURNAL}-wal").stat().st_size > max(LOG_BYTES, hashes)
 
     def _begin_epoch(self) -> int:
         self._db.execute("BEGIN IMMEDIATE")
@@ -160,6 +225,8 @@ class Held(Reader):
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
 
     def _check_epoch(self) -> None:
+        if self._overtaken is not None:
+            raise self._overtaken
         if int(self.meta("epoch") or 0) != self._epoch:
             raise FencedError(f"another process has taken over the run at {self.folder}")
 
@@ -177,6 +244,7 @@ class Held(Reader):
                 reach(f"journal.{name}.before")
                 self._db.execute("COMMIT")
                 self.changed = self._logged = True
+                self.revision += 1
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")

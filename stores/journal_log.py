@@ -6,17 +6,19 @@ undo every transaction after it. Here that is told apart from a crash (sqlite.or
 section 4).
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = {0x377F0682: "<u4", 0x377F0683: ">u4"}
 HEADER, FRAME_HEADER = 32, 24
+AT_ONCE = 1024
 
 Words = NDArray[np.uint32]
 
@@ -41,53 +43,90 @@ class Log:
         """Read the log of the journal at this path, if there is one."""
         path = journal.with_name(f"{journal.name}-wal")
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                return cls._read(path, file, os.fstat(file.fileno()).st_size)
         except FileNotFoundError:
-            data = b""
-        if len(data) <= HEADER or not any(data[:HEADER]):
-            return cls(path=path, size=len(data))
+            return cls(path=path)
+
+    @classmethod
+    def _read(cls, path: Path, file: BinaryIO, length: int) -> Self:
+        data = file.read(HEADER)
+        if length <= HEADER or not any(data):
+            return cls(path=path, size=length)
         head: Words = np.frombuffer(data, ">u4", 8).astype(np.uint32)
         order = MAGIC.get(int(head[0]))
         size = int(head[2])
         told = np.frombuffer(data, order or ">u4", 6).astype(np.uint32)
         if order is None or not size or tuple(_sums(told[None])[0]) != tuple(head[6:8]):
-            return cls(path=path, size=len(data), fault="its header was altered")
-        return cls._of_frames(path, data, head, order)
+            return cls(path=path, size=length, fault="its header was altered")
+        heads, follows = _frames(file, head, order)
+        return cls._of_frames(path, length, size, heads, follows)
 
     @classmethod
-    def _of_frames(cls, path: Path, data: bytes, head: Words, order: str) -> Self:
-        size = int(head[2])
-        length = FRAME_HEADER + size
-        count = (len(data) - HEADER) // length
-        frames = np.frombuffer(data, np.uint8, count * length, HEADER).reshape(count, length)
-        heads = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
-        follows = _following(frames, heads, head, order)
+    def _of_frames(
+        cls, path: Path, length: int, size: int, heads: Words, follows: NDArray[np.bool]
+    ) -> Self:
         commits = np.flatnonzero(heads[:, 1])
         broken = np.flatnonzero(~follows)
-        first = int(broken[0]) if len(broken) else count
+        first = int(broken[0]) if len(broken) else len(heads)
         used = int(max(commits[commits < first], default=-1)) + 1
-        pages = {
-            int(heads[n, 0]): frames[n, FRAME_HEADER:].tobytes()
-            for n in {int(heads[n, 0]): n for n in range(used)}.values()
-        }
+        places = {int(number): place for place, number in enumerate(heads[:used, 0])}
         fault = f"frame {first + 1} was altered" if _undone(follows, commits, first) else None
         return cls(
             path=path,
-            size=len(data),
-            whole=HEADER + used * length,
+            size=length,
+            whole=HEADER + used * (FRAME_HEADER + size),
             count=int(heads[used - 1, 1]) if used else 0,
             fault=fault,
-            pages=pages,
+            pages=LoggedPages(path, size, places),
         )
 
 
+class LoggedPages(Mapping[int, bytes]):
+    """The pages in a log by their number, each read from it when it is looked at."""
+
+    def __init__(self, path: Path, size: int, places: Mapping[int, int]) -> None:
+        self._path = path
+        self._size = size
+        self._places = places
+
+    def __getitem__(self, number: int) -> bytes:
+        place = HEADER + self._places[number] * (FRAME_HEADER + self._size) + FRAME_HEADER
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(place)
+            return file.read(self._size)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _frames(file: BinaryIO, head: Words, order: str) -> tuple[Words, NDArray[np.bool]]:
+    """Return the headers of all frames, and whether each is of this log and follows on the last.
+
+    They are looked at a few at a time: to plan a large stage can make a log of gigabytes.
+    """
+    length = FRAME_HEADER + int(head[2])
+    heads, follows = [np.empty((0, 6), np.uint32)], [np.empty(0, np.bool)]
+    last = head[6:8]
+    while len(data := file.read(AT_ONCE * length)) >= length:
+        frames = np.frombuffer(data[: len(data) // length * length], np.uint8).reshape(-1, length)
+        told = frames[:, :FRAME_HEADER].copy().view(">u4").astype(np.uint32)
+        heads.append(told)
+        follows.append(_following(frames, told, head, last, order))
+        last = told[-1, 4:6]
+    return np.concatenate(heads), np.concatenate(follows)
+
+
 def _following(
-    frames: NDArray[np.uint8], heads: Words, head: Words, order: str
+    frames: NDArray[np.uint8], heads: Words, head: Words, last: Words, order: str
 ) -> NDArray[np.bool]:
     """Whether each frame is of this log, and its checksum continues that of the one before."""
     parts = (frames[:, :8], frames[:, FRAME_HEADER:])
     words = np.ascontiguousarray(np.hstack(parts)).view(order).astype(np.uint32)
-    before = np.vstack((head[None, 6:8], heads[:-1, 4:6]))
+    before = np.vstack((last[None], heads[:-1, 4:6]))
     told = _sums(words, before)
     salted = (heads[:, 2:4] == head[4:6]).all(axis=1)
     return salted & (told == heads[:, 4:6]).all(axis=1)

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from .journal_pages import (
     DamagedJournalError,
     PageHashes,
     damage,
+    image_blocks,
     require_sound,
     verified,
     whole_log,
@@ -80,13 +81,13 @@ def open_journal_file(folder: Path, *, writable: bool = False) -> Opened:
         return _unwritable(folder)
 
 
-def image_of(folder: Path) -> bytes:
-    """Return the journal in a folder as it is now, as the bytes of a database.
-
-    A connection that writes may give pages that are free as it remembers them, not as they lie.
-    """
+def blocks_of(folder: Path) -> Iterator[bytes]:
+    """Yield the journal in a folder as it is now, as the bytes of a database, a few at a time."""
     with closing(_connected(folder / JOURNAL, "mode=ro")) as database:
-        return database.serialize()
+        # Until this connection closes, its state keeps later pages out of the journal's file.
+        database.execute("BEGIN")
+        database.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        yield from image_blocks(folder, whole_log(folder))
 
 
 def check_journal(folder: Path) -> None:

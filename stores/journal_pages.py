@@ -7,13 +7,16 @@ its hash in `journal.pages` or lies whole in the log.
 """
 
 import hashlib
+import io
 import json
+import os
 import sqlite3
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat, zip_longest
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from .durable import write_file
 from .journal_log import Log
@@ -24,6 +27,8 @@ FORMAT = "lpfloop pages 1"
 WIDTH = 16
 """The bytes of a page's hash."""
 PAUSE_S = 0.01
+BLOCK = 4 << 20
+"""Bytes that are read at a time: a journal may be larger than what SQLite makes one piece of."""
 
 
 class DamagedJournalError(RuntimeError):
@@ -45,11 +50,19 @@ class PageHashes:
     @classmethod
     def of(cls, image: bytes) -> Self:
         """Hash each page of a database."""
-        size = int.from_bytes(image[16:18]) or 4096
-        size = 65536 if size == 1 else size
-        view = memoryview(image)
-        pages = (view[start : start + size] for start in range(0, len(image), size))
-        return cls(closed=False, size=size, hashes=b"".join(map(_hash, pages)))
+        return cls._of_pages(io.BytesIO(image))
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """Hash each page of a database's file."""
+        with path.open("rb") as file:
+            return cls._of_pages(file)
+
+    @classmethod
+    def _of_pages(cls, file: BinaryIO) -> Self:
+        size = _page_size(file)
+        hashes = b"".join(map(_hash, _pages(file, size)))
+        return cls(closed=False, size=size, hashes=hashes)
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -89,17 +102,16 @@ class PageHashes:
             hashes[(number - 1) * WIDTH : number * WIDTH] = _hash(page)
         return replace(self, hashes=bytes(hashes))
 
-    def differing(self, image: bytes, logged: Collection[int] = ()) -> list[int]:
-        """Return the pages that are not what they were, but for those that lie in the log."""
-        view, size = memoryview(image), self.size
-        count = max(-(-len(image) // size), len(self.hashes) // WIDTH)
-        return [
-            number + 1
-            for number in range(count)
-            if _hash(view[number * size : (number + 1) * size])
-            != self.hashes[number * WIDTH : (number + 1) * WIDTH]
-            and number + 1 not in logged
-        ]
+    def differing(self, path: Path, logged: Collection[int] = ()) -> list[int]:
+        """Return the pages of a file that are not what they were, but for those in the log."""
+        known = (self.hashes[at : at + WIDTH] for at in range(0, len(self.hashes), WIDTH))
+        with path.open("rb") if path.exists() else io.BytesIO() as file:
+            each = zip_longest(map(_hash, _pages(file, self.size)), known)
+            return [
+                number
+                for number, (found, was) in enumerate(each, 1)
+                if found != was and number not in logged
+            ]
 
     def page(self, image: bytes, number: int) -> bytes:
         """Return a page of a database."""
@@ -117,8 +129,35 @@ class PageHashes:
         return _hash(page) == self.hashes[(number - 1) * WIDTH : number * WIDTH]
 
 
-def _hash(page: bytes | memoryview) -> bytes:
+def _hash(page: bytes) -> bytes:
     return hashlib.sha256(page).digest()[:WIDTH]
+
+
+def _page_size(file: BinaryIO) -> int:
+    """Return the size of a database's pages, which its first one names; the file is read anew."""
+    size = int.from_bytes(file.read(18)[16:]) or 4096
+    file.seek(0)
+    return 65536 if size == 1 else size
+
+
+def _pages(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while block := file.read(max(BLOCK, size)):
+        yield from (block[start : start + size] for start in range(0, len(block), size))
+
+
+def image_blocks(folder: Path, log: Log) -> Iterator[bytes]:
+    """Yield the journal in a folder as the bytes of a database: its file, and over it the log.
+
+    Nothing may move pages from the log into the file meanwhile, but those in `log`.
+    """
+    with (folder / JOURNAL).open("rb") as file:
+        size = _page_size(file)
+        count = log.count or os.fstat(file.fileno()).st_size // size
+        pages = chain(_pages(file, size), repeat(bytes(size)))
+        numbered, logged = zip(range(1, count + 1), pages, strict=False), dict(log.pages)
+        whole = (logged.get(number, page) for number, page in numbered)
+        while block := b"".join(islice(whole, BLOCK // size)):
+            yield block
 
 
 def verified(database: sqlite3.Connection, folder: Path) -> PageHashes | None:
@@ -133,10 +172,9 @@ def verified(database: sqlite3.Connection, folder: Path) -> PageHashes | None:
     try:
         # A query fixes the state that is read; only then may log and hashes be looked at.
         database.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        image = database.serialize()
         log = whole_log(folder)
         known = PageHashes.read(folder)
-        differing = known.differing(image, log.pages) if known else []
+        differing = known.differing(folder / JOURNAL, log.pages) if known else []
         if known is not None and not differing:
             return known
         if known is not None and (known.closed or log.size):

@@ -123,7 +123,7 @@ class Reader(Files):
     def count(self, iteration: int, stage: str, table: str) -> int:
         """Return how many rows of one table a stage has committed."""
         ((rows,),) = self._query(
-            "SELECT coalesce(sum(p.rows), 0) FROM parts p JOIN units u ON u.key = p.unit"
+            "SELECT coalesce(sum(p.rows), 0) FROM parts p JOIN units u ON u.number = p.unit"
             ' WHERE u.iteration = ? AND u.stage = ? AND p."table" = ?',
             (iteration, stage, table),
         )
@@ -190,7 +190,7 @@ class Reader(Files):
         """Return key, iteration, stage, chunk, whether done, rows and telemetry of every unit."""
         return self._query(
             "SELECT u.key, u.iteration, u.stage, u.chunk, u.done,"
-            " (SELECT coalesce(sum(rows), 0) FROM parts WHERE unit = u.key), u.telemetry"
+            " (SELECT coalesce(sum(rows), 0) FROM parts WHERE unit = u.number), u.telemetry"
             " FROM units u JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
             " ORDER BY u.iteration, s.ordinal, u.chunk"
         )

@@ -12,11 +12,11 @@ class Undoing(Held):
         """Make a unit whose rows are damaged owed again; it must give the same rows as before."""
         with self._transaction("lose"):
             self._db.execute(
-                'INSERT OR IGNORE INTO lost SELECT unit, "table", sha256 FROM parts WHERE unit = ?',
+                'INSERT OR IGNORE INTO lost SELECT key, "table", sha256'
+                " FROM parts JOIN units ON number = unit WHERE key = ?",
                 (unit,),
             )
-            self._take_from_packs(unit)
-            self._db.execute("DELETE FROM parts WHERE unit = ?", (unit,))
+            self._take_parts(unit)
             changed = self._db.execute(
                 "UPDATE units SET done = 0 WHERE key = ? AND done RETURNING iteration, stage",
                 (unit,),
@@ -25,14 +25,17 @@ class Undoing(Held):
                 "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?", changed
             )
 
-    def _take_from_packs(self, unit: str) -> None:
-        """Stop counting a unit's rows in the packs that hold them."""
+    def _take_parts(self, unit: str) -> None:
+        """Take a unit's parts away, and stop counting its rows in the packs that hold them."""
         self._db.execute(
             "UPDATE packs SET live = live - 1 WHERE sha256 IN"
-            " (SELECT pack FROM parts WHERE unit = ?)",
+            " (SELECT pack FROM parts JOIN units ON number = unit WHERE key = ?)",
             (unit,),
         )
         self._db.execute("DELETE FROM packs WHERE live = 0")
+        self._db.execute(
+            "DELETE FROM parts WHERE unit = (SELECT number FROM units WHERE key = ?)", (unit,)
+        )
 
     def forget(self, stages: Sequence[tuple[int, str]]) -> None:
         """Forget the plans and results of stages, by iteration and label; their cost stays."""
@@ -87,7 +90,7 @@ class Undoing(Held):
         )
         self._db.executemany(
             "DELETE FROM parts WHERE unit IN"
-            " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
+            " (SELECT number FROM units WHERE iteration = ? AND stage = ?)",
             stages,
         )
         self._db.executemany("DELETE FROM packs WHERE iteration = ? AND stage = ?", stages)

@@ -22,7 +22,8 @@ from .canaries import CANARIES, require_canaries
 from .committer import Committer, Finished, if_there_is_room, seal, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
-from .journal import FencedError, Journal
+from .far_rows import FarRows
+from .journal import FencedError, Journal, KeptSlice
 from .journal_backups import QUARANTINE, back_up
 from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
 from .keys import Json
@@ -45,6 +46,7 @@ from .renamed_metrics import renamed, table_under_new_names, under_new_names
 from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table, with_later
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
+from .snapshot_keeper import SnapshotKeeper
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PARTS, PACKS = "parts", "packs"
@@ -154,19 +156,39 @@ class RunReader:
         They may have more columns than the table. There are none for a bucket, if some rows of a
         file do not count because their unit is owed again, or if names in them mean something else.
         """
-        if renamed(self.journal, table):
-            return []
-        files = [file for file in self._present(table) if file.rows]
-        if any(file.live is not None for file in files):
-            return []
+        files = self._exact(table)
         paths = objects_of(self.folder).readable(file_path(self.folder, file) for file in files)
+        if paths:
+            self._require_present(files)
         with remedied(self.folder):
             objects_of(self.folder).verify(paths)
         return [str(path) for path in paths]
 
+    def far_rows(self, table: str) -> FarRows | None:
+        """Return the rows of `scan` for a library that reads them where they lie, in a bucket.
+
+        None for a folder, and wherever `files` would be none for another reason.
+        """
+        files = self._exact(table)
+        there = [(file_path(self.folder, file), file.size) for file in files]
+        rows = objects_of(self.folder).dataset(there, SCHEMAS[table])
+        if rows is not None:
+            self._require_present(files)
+        return rows
+
+    def _exact(self, table: str) -> list[RowFile]:
+        """Return a table's files, or none if they hold other rows than `scan`."""
+        files = [file for file in self.journal.files(table=table) if file.rows]
+        fewer = any(file.live is not None for file in files)
+        return [] if fewer or renamed(self.journal, table) else files
+
     def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
         files = self.journal.files(table=table, iteration=iteration)
-        paths = (file_path(self.folder, file) for file in files if file.rows)
+        self._require_present([file for file in files if file.rows])
+        return files
+
+    def _require_present(self, files: Sequence[RowFile]) -> None:
+        paths = (file_path(self.folder, file) for file in files)
         objects = objects_of(self.folder)
         missing = objects.missing(paths)
         if missing:
@@ -174,7 +196,6 @@ class RunReader:
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
                 f"`lpfloop lake repair {self.folder.name}` {REMEDY}"
             )
-        return files
 
     def close(self) -> None:
         """Close the journal."""
@@ -204,6 +225,7 @@ class RunWriter:
         self.on_settled: Callable[[Sequence[str]], None] = lambda _: None
         self._committer = Committer(journal, self._settled)
         self.packer = Packer(journal)
+        self.keeper = SnapshotKeeper(journal)
 
     def commit(
         self,
@@ -214,6 +236,10 @@ class RunWriter:
     ) -> None:
         """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""
         self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry, served=served))
+
+    def keep(self, slice_: KeptSlice) -> None:
+        """Hand over the replies to a part of a unit's requests."""
+        self._committer.put(slice_)
 
     def amend(
         self,
@@ -325,6 +351,7 @@ class RunWriter:
         self._giving_up.set()
         self.packer.close()
         self._committer.close()
+        self.keeper.close()
         try:
             # Whoever was overtaken has nothing to keep.
             with suppress(FencedError):

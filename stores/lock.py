@@ -21,6 +21,10 @@ class LockedError(RuntimeError):
     """Another process holds the run."""
 
 
+class FencedError(RuntimeError):
+    """This process was overtaken: a later holder of the run has begun to write."""
+
+
 def acquire(folder: Path, what: str | None = None) -> int:
     """Lock the run (or `what`) at `folder`; return the lock's file descriptor.
 

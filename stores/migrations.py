@@ -88,6 +88,44 @@ CREATE TABLE replies (
 ) WITHOUT ROWID;
 """
 
+NUMBERS_SQL = """
+CREATE TABLE numbered_units (
+    number INTEGER PRIMARY KEY,
+    key TEXT NOT NULL,
+    iteration INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    chunk INTEGER NOT NULL,
+    done INTEGER NOT NULL DEFAULT 0,
+    telemetry TEXT,
+    served TEXT
+);
+INSERT INTO numbered_units (key, iteration, stage, chunk, done, telemetry, served)
+    SELECT key, u.iteration, u.stage, chunk, u.done, telemetry, served
+    FROM units u JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
+    ORDER BY u.iteration, ordinal, chunk;
+CREATE UNIQUE INDEX units_by_key ON numbered_units (key);
+CREATE TABLE numbered_parts (
+    unit INTEGER NOT NULL REFERENCES numbered_units (number),
+    "table" TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    rows INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    pack TEXT,
+    PRIMARY KEY (unit, "table")
+) WITHOUT ROWID;
+INSERT INTO numbered_parts SELECT number, "table", sha256, rows, size, pack
+    FROM parts JOIN numbered_units ON key = unit ORDER BY number, "table";
+DROP TABLE parts;
+DROP TABLE units;
+ALTER TABLE numbered_units RENAME TO units;
+ALTER TABLE numbered_parts RENAME TO parts;
+CREATE UNIQUE INDEX units_by_stage ON units (iteration, stage, chunk);
+CREATE INDEX units_owed ON units (iteration, stage, chunk) WHERE NOT done;
+CREATE INDEX parts_by_pack ON parts (pack) WHERE pack IS NOT NULL;
+CREATE INDEX parts_unpacked ON parts ("table", sha256) WHERE pack IS NULL;
+"""
+"""Units and parts lie in the order of their stages: those that are committed together lie together.
+Under their keys, which are hashes, each would change a page of its own."""
 
 RENAMED = "renamed_metrics"
 """The fact about a run that maps its metrics' names to those of now."""
@@ -123,6 +161,10 @@ def _add_replies(database: sqlite3.Connection) -> None:
 
 def _add_served(database: sqlite3.Connection) -> None:
     database.execute("ALTER TABLE units ADD COLUMN served TEXT")
+
+
+def _number_units(database: sqlite3.Connection) -> None:
+    _execute(database, NUMBERS_SQL)
 
 
 def _price_by_name(database: sqlite3.Connection) -> None:
@@ -168,13 +210,14 @@ MIGRATIONS = (
         what="scores of facts that count equal sentences are called so",
         change=_name_sentence_match,
     ),
+    Migration(version=8, what="units lie in the order of their stages", change=_number_units),
 )
 JOURNAL_VERSION = MIGRATIONS[-1].version
 
 
 def create_tables(database: sqlite3.Connection) -> None:
     """Make the tables of a new journal."""
-    _execute(database, TABLES_SQL + PACKS_SQL + REPLIES_SQL)
+    _execute(database, TABLES_SQL + PACKS_SQL + REPLIES_SQL + NUMBERS_SQL)
     database.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")
 
 

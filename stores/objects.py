@@ -6,7 +6,7 @@ file is whole under its name before anything refers to it, and a folder counts o
 which is written last, is there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,13 +16,19 @@ import pyarrow as pa
 from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import BucketError
+from .far_rows import FarRows
 from .in_bucket import InBucket
 from .pack_hashes import Some
 from .sealed import DamagedError, PartFile
 
 
 class Objects(Protocol):
-    """The sealed files of a run, each under a path below its folder."""
+    """The sealed files of a run, each under a path below its folder.
+
+    `at_once` is how many are worth hashing at the same time.
+    """
+
+    at_once: int
 
     def at(self, path: Path) -> str:
         """Return its place, for messages."""
@@ -45,6 +51,14 @@ class Objects(Protocol):
 
         Raises:
             DamagedError: if the file is missing or altered.
+        """
+        ...
+
+    def read_parts(self, files: Iterable[tuple[Path, int]]) -> Iterator[pa.Table]:
+        """Read sealed tables, each with its size, one after another; some are fetched ahead.
+
+        Raises:
+            DamagedError: at the first that is missing or altered.
         """
         ...
 
@@ -96,6 +110,13 @@ class Objects(Protocol):
         """Return the paths if another library can open them as local files, else none."""
         ...
 
+    def dataset(self, files: Sequence[tuple[Path, int]], schema: pa.Schema) -> FarRows | None:
+        """Return sealed tables, each with its size, for a library to read where they lie.
+
+        None if it can open them as local files.
+        """
+        ...
+
     def missing(self, paths: Iterable[Path]) -> Path | None:
         """Return the first file that is not there."""
         ...
@@ -142,6 +163,8 @@ class Objects(Protocol):
 class OnDisk:
     """Sealed files in the run's folder."""
 
+    at_once = verified.AT_ONCE
+
     def at(self, path: Path) -> str:
         """Return the path."""
         return str(path)
@@ -160,6 +183,10 @@ class OnDisk:
     def read_part(self, path: Path, sha256: str) -> pa.Table:
         """Read a sealed table."""
         return sealed.read_part(path, sha256)
+
+    def read_parts(self, files: Iterable[tuple[Path, int]]) -> Iterator[pa.Table]:
+        """Read one sealed table after another."""
+        return (sealed.read_part(path, path.stem) for path, _ in files)
 
     def check_part(self, path: Path) -> None:
         """Hash a sealed table."""
@@ -191,6 +218,14 @@ class OnDisk:
     def readable(self, paths: Iterable[Path]) -> list[Path]:
         """Return all paths."""
         return list(paths)
+
+    def dataset(
+        self,
+        files: Sequence[tuple[Path, int]],  # noqa: ARG002 -- the protocol's
+        schema: pa.Schema,  # noqa: ARG002 -- the protocol's
+    ) -> FarRows | None:
+        """Return None."""
+        return None
 
     def missing(self, paths: Iterable[Path]) -> Path | None:
         """Check one path after another."""
@@ -247,7 +282,8 @@ def require_unused(folder: Path) -> None:
     if found:
         raise BucketError(
             f"{url} holds {len(found)} objects of a run {folder.name} whose journal is not at "
-            f"{folder}: choose another name or prefix, or put the journal there"
+            f"{folder}: `lpfloop adopt {url} {folder.name}` goes on with it here; for a new run "
+            "choose another name or prefix"
         )
 
 

@@ -11,8 +11,11 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import chain, islice
+
+import pyarrow as pa
 
 from .failpoints import reach
 from .journal import FencedError, Journal
@@ -45,10 +48,13 @@ def pack_all(
     for iteration, stage, table in journal.packable(before, FEWEST):
         if table not in PACKED:
             continue
-        for group in _groups(journal.unpacked(iteration, stage, table)):
-            if ending():
-                return count
-            count += _pack(journal, group)
+        groups = list(_groups(journal.unpacked(iteration, stage, table)))
+        with closing(_read(journal, chain.from_iterable(groups))) as read:
+            for group in groups:
+                if ending():
+                    return count
+                count += _pack(journal, group, list(islice(read, len(group))))
+    journal.take_snapshot()  # Those before refer to the parts.
     discard_superseded(journal)
     return count
 
@@ -69,20 +75,22 @@ def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
     yield from [group] if len(group) > 1 and rows else []
 
 
-def _pack(journal: Journal, parts: Sequence[Part]) -> int:
+def _read(journal: Journal, parts: Iterable[Part]) -> Generator[pa.Table]:
+    """Yield the rows of parts, the next of them being fetched meanwhile."""
+    files = ((path_of(journal.folder, part), part.size) for part in parts)
+    yield from objects_of(journal.folder).read_parts(files)
+
+
+def _pack(journal: Journal, parts: Sequence[Part], read: Sequence[pa.Table]) -> int:
     """Pack parts of one stage and table; return how many."""
     reach("lake.pack")
-    objects = objects_of(journal.folder)
     schema = SCHEMAS[parts[0].table]
-    tables = [
-        with_later(objects.read_part(path_of(journal.folder, part), part.sha256), schema)
-        for part in parts
-    ]
+    tables = [with_later(table, schema) for table in read]
     if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
         # Rows of an older and a newer lpfloop stay apart: a pack has one schema.
         return 0
     folder = pack_folder(journal.folder, parts[0].table)
-    sealed = objects.write_pack(folder, packed_table(parts, tables))
+    sealed = objects_of(journal.folder).write_pack(folder, packed_table(parts, tables))
     journal.pack(sealed, parts)
     return len(parts)
 

@@ -110,12 +110,12 @@ def committed(
     Raises:
         DamagedError: if one is missing or altered.
     """
-    objects = objects_of(journal.folder)
-    for file in journal.files(table=table):
-        if not stages(file.stage):
-            continue
+    files = [file for file in journal.files(table=table) if stages(file.stage)]
+    places = [(file_path(journal.folder, file), file.size) for file in files]
+    read = objects_of(journal.folder).read_parts(places)
+    for file in files:
         with remedied(journal.folder):
-            rows = objects.read_part(file_path(journal.folder, file), file.sha256)
+            rows = next(read)
         if file.live is not None:
             live = pc.SetLookupOptions(pa.array(file.live, pa.int32()))
             rows = rows.filter(pc.call_function("is_in", [rows[CHUNK]], live))

@@ -358,8 +358,48 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Distillation:
+    """A refinement z with both prompts between which it is distilled.
+
+    `teacher_prompt` is what the teacher saw when it drew z: x, the draft y~ and the critique f of
+    it; `prompt`, which the policy learns to answer so, is x alone. Its candidate names draft and
+    critique; `ratings` are those of z, if it was critiqued in turn.
+    """
+
+    distillation_id: str
+    prompt_id: str
+    iteration: int
+    candidate_id: str
+    rule: str
+    ratings: tuple[int, ...]
+    prompt: tuple[Message, ...]
+    teacher_prompt: tuple[Message, ...]
+    completion: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpairedAnswer:
+    """(x, y, success or failure), without another answer beside it.
+
+    `label` is true of a success; prompt, completion and label are TRL's own columns.
+    """
+
+    unpaired_id: str
+    prompt_id: str
+    iteration: int
+    candidate_id: str
+    rule: str
+    rank: int
+    ratings: tuple[int, ...]
+    reward: float | None
+    prompt: tuple[Message, ...]
+    completion: tuple[Message, ...]
+    label: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Yield:
-    """How many pairs or demonstrations pairing made from one prompt, or why none."""
+    """How many rows to train on were made from one prompt, or why none."""
 
     prompt_id: str
     iteration: int
@@ -410,8 +450,8 @@ class Rollout:
     `reward` is what the method optimises for the whole answer, before the KL penalty; `kl` sums the
     estimate over the answer's tokens, in nats; `logprob` and `reference_logprob` sum over them,
     too. `value`, `advantage_mean` and `advantage_std` are PPO's: the value at the first token, and
-    the moments of the advantages over the answer's tokens, after whitening. `quantile` is Quark's,
-    0 the best.
+    the moments of the advantages over the answer's tokens, after whitening. Of GRPO and RLOO
+    `advantage_mean` is the advantage, that of each token. `quantile` is Quark's, 0 the best.
     """
 
     candidate_id: str

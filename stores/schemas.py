@@ -24,6 +24,7 @@ from .records import (
     Claim,
     Critique,
     Demonstration,
+    Distillation,
     Evaluation,
     Grade,
     Message,
@@ -39,6 +40,7 @@ from .records import (
     Rollout,
     Score,
     Statistic,
+    UnpairedAnswer,
     Yield,
 )
 
@@ -52,6 +54,8 @@ Row = (
     | Preference
     | Pair
     | Demonstration
+    | Distillation
+    | UnpairedAnswer
     | Yield
     | Checkpoint
     | RewardModel
@@ -103,6 +107,8 @@ TABLES: Mapping[type[Row], str] = {
     Preference: "preferences",
     Pair: "pairs",
     Demonstration: "demonstrations",
+    Distillation: "distillations",
+    UnpairedAnswer: "unpaired_answers",
     Yield: "yields",
     Checkpoint: "checkpoints",
     RewardModel: "reward_models",
@@ -223,6 +229,30 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "reward": _REAL,
         "prompt": _MESSAGES,
         "completion": _MESSAGES,
+    },
+    "distillations": {
+        "distillation_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "candidate_id": _TEXT,
+        "rule": _TEXT,
+        "ratings": _RATINGS,
+        "prompt": _MESSAGES,
+        "teacher_prompt": _MESSAGES,
+        "completion": _MESSAGES,
+    },
+    "unpaired_answers": {
+        "unpaired_id": _TEXT,
+        "prompt_id": _TEXT,
+        "iteration": _INT,
+        "candidate_id": _TEXT,
+        "rule": _TEXT,
+        "rank": _INT,
+        "ratings": _RATINGS,
+        "reward": _REAL,
+        "prompt": _MESSAGES,
+        "completion": _MESSAGES,
+        "label": _BOOL,
     },
     "yields": {
         "prompt_id": _TEXT,
@@ -413,6 +443,8 @@ _SINCE: Mapping[str, int] = {
     "alarms": 5,
     "breakdowns": 6,
     "claims": 6,
+    "distillations": 6,
+    "unpaired_answers": 6,
 }
 """The schema version in which a table last changed, where that is not 1.
 
@@ -446,6 +478,7 @@ _NESTED: Mapping[str, type] = {
     "chosen": Message,
     "rejected": Message,
     "completion": Message,
+    "teacher_prompt": Message,
     "checks": Check,
     "aspects": AspectRating,
 }

@@ -82,14 +82,16 @@ def trust(places: Sequence[str], **options: Any) -> pl.LazyFrame:
     return pl.scan_parquet(list(places), **options)
 
 
-def verify(files: Iterable[SealedFile]) -> None:
+def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
     """Prove that files are unaltered, by hashing those that are new or look different by now.
+
+    So many are hashed `at_once`.
 
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
     owed = [file for file in files if _looked.get(file.place) != (file.look(), file.expected)]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         for _ in pool.map(_verify, owed):
             pass
 

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from small_units import candidates, make, plan, rows_of
 
 from examples import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 from lpfloop.stores import packing
 from lpfloop.stores.digest import canonical_rows, run_digest
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.inspection import damages, repair
-from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
@@ -26,49 +26,6 @@ from lpfloop.stores.records import Candidate, Critique, Pair, Reward
 from lpfloop.stores.schemas import to_table, without_later
 
 UNITS = 12
-
-
-def candidates(chunk: int, count: int) -> list[Candidate]:
-    """Return rows whose prompts come in no order."""
-    return [
-        dataclasses.replace(
-            CANDIDATE,
-            candidate_id=f"cand-{chunk}-{n}",
-            prompt_id=f"prompt-{(chunk * 7 + n * 5) % 19:02}",
-            text=f"answer {n} of chunk {chunk}",
-            seed=chunk * 100 + n,
-        )
-        for n in range(count)
-    ]
-
-
-def rows_of(chunk: int, count: int) -> dict:
-    rows = candidates(chunk, count)
-    return {
-        Candidate: rows,
-        Critique: [
-            dataclasses.replace(CRITIQUE, critique_id=f"crit{c.seed}", prompt_id=c.prompt_id)
-            for c in rows
-        ],
-        # Most units have no pairs: their parts are one and the same file.
-        Pair: [PAIR] if chunk == 3 else [],
-    }
-
-
-def make(folder: Path, counts: list[int], iteration: int = 1) -> RunWriter:
-    """Commit a stage of units with so many rows each."""
-    there = (folder / "journal.sqlite").exists()
-    writer = RunWriter(Journal(folder) if there else Journal.create(folder, {}))
-    plan(writer, counts, iteration)
-    return writer
-
-
-def plan(writer: RunWriter, counts: list[int], iteration: int = 1) -> None:
-    keys = [f"{iteration}-{chunk}" for chunk in range(len(counts))]
-    writer.journal.plan(iteration, "sample", "x", lambda: keys)
-    for chunk, count in enumerate(counts):
-        writer.commit(keys[chunk], rows_of(chunk, count), {})
-    writer.flush()
 
 
 @pytest.fixture

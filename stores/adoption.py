@@ -1,0 +1,167 @@
+"""Adopting a run of a bucket on another machine, from the newest whole snapshot of its journal.
+
+What can be refused is refused before the next epoch is taken. From then on the head before can
+neither take a snapshot nor remove an object without noticing, so the snapshots that are listed
+afterwards are the last there are. The journal's file is written last: without it there is no run
+here, and adopting begins anew.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from .address import bucket_of
+from .bucket import Bucket
+from .durable import make_folder, quarantine, write_file
+from .failpoints import reach
+from .heads import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
+from .inspection import Damage, damages
+from .journal import Journal
+from .journal_pages import JOURNAL, PageHashes
+from .journal_snapshots import Snapshot, images, snapshots
+from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
+from .lock import acquire, release
+from .objects import objects_of
+
+ADOPTED = "adopted"
+"""The kind of the event that records an adoption."""
+
+
+class AdoptionError(ValueError):
+    """A run that cannot be adopted here, or not now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedRun:
+    """A run that is this machine's now, and from what.
+
+    `before` was its head; `passed_over` are newer snapshots that were damaged; `missing` is what
+    the journal refers to and is not in the bucket: its units are owed again.
+    """
+
+    folder: Path
+    before: Head
+    snapshot: Snapshot
+    passed_over: int
+    missing: Sequence[Damage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WholeJournal:
+    """The newest whole snapshot of those that are there, and the journal that it holds."""
+
+    there: Sequence[Snapshot]
+    snapshot: Snapshot
+    image: bytes
+    passed_over: int
+
+
+def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
+    """Make a run of a bucket this machine's own; without a name the only one that is not here.
+
+    `force`: although its head gave a sign of life a short while ago.
+
+    Raises:
+        AdoptionError: if there is nothing to adopt, the run is here already, or its head may live.
+        AdoptedError: if another machine adopted it at the same moment.
+        BucketError: if the bucket cannot be used.
+    """
+    folder = run_folder(lake, name or _only_one(lake))
+    bucket = run_bucket(folder)
+    if bucket is None:
+        raise AdoptionError(f"{lake} is a folder: what is adopted lies in a bucket, s3://...")
+    before = _adoptable(folder, bucket, force=force)
+    found = _newest_whole(bucket)
+    make_folder(folder)
+    lock = acquire(folder)
+    try:
+        _set_aside_logs(folder)
+        take_epoch(folder, bucket, before)
+        reach("adopt.taken")
+        if found.there != snapshots(bucket):
+            found = _newest_whole(bucket)
+        PageHashes.of(found.image).write(folder, closed=True)
+        reach("adopt.fetched")
+        write_file(folder / JOURNAL, found.image)
+    finally:
+        release(lock)
+    with closing(RunWriter(Journal(folder))) as store:
+        missing = damages(store.journal, deep=False)
+        for damage in missing:
+            lose(store.journal, damage.unit, damage.path, damage.reason)
+        taken = {"epoch": found.snapshot.epoch, "number": found.snapshot.number}
+        told = {"from": before.told(), **taken, "missing": len(missing)}
+        store.journal.record(ADOPTED, told)
+    objects = objects_of(folder)
+    for path in objects.files(folder / OWN):
+        objects.local_file(path)
+    return AdoptedRun(
+        folder=folder,
+        before=before,
+        snapshot=found.snapshot,
+        passed_over=found.passed_over,
+        missing=missing,
+    )
+
+
+def _only_one(lake: Path) -> str:
+    """Return the name of the one run of a bucket that is not on this machine."""
+    url = bucket_of(lake)
+    if url is None:
+        raise AdoptionError(f"{lake} is a folder: what is adopted lies in a bucket, s3://...")
+    here = run_names(lake)
+    found = [name for name in Bucket(url).folders("runs") if name not in here]
+    if len(found) != 1:
+        what = f"{len(found)} runs that are not here" if found else "no run that is not here"
+        names = f": say which, {', '.join(found)}" if found else ""
+        raise AdoptionError(f"{url} holds {what}{names}")
+    return found[0]
+
+
+def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
+    """Return the head of a run that may be adopted now; nothing is written before."""
+    name, newest = folder.name, newest_head(bucket)
+    if (folder / JOURNAL).exists():
+        if newest is None or is_own(folder, newest):
+            raise AdoptionError(f"run {name} is on this machine: `lpfloop resume {name}` continues")
+        raise AdoptionError(
+            f"run {name} is on this machine as it was before {newest.told()} adopted it: move "
+            f"{folder} away first"
+        )
+    if newest is None:
+        raise AdoptionError(f"{bucket.url} holds no run that could be adopted")
+    if not snapshots(bucket):
+        raise AdoptionError(
+            f"{bucket.url} holds no snapshot of the journal, so nothing says which of its objects "
+            f"count: {newest.told()} took none"
+        )
+    age = None if is_own(folder, newest) else sign_of_life_s(bucket, newest)
+    if age is not None and age < ALIVE_S and not force:
+        raise AdoptionError(
+            f"run {name} may be worked on: its head, {newest.told()}, gave a sign of life {age:.0f}"
+            f" s ago; end it there, wait until {ALIVE_S / 60:.0f} minutes are over, or take the "
+            "run from it by --force"
+        )
+    return newest
+
+
+def _newest_whole(bucket: Bucket) -> _WholeJournal:
+    """Return the newest snapshot that is whole.
+
+    Raises:
+        AdoptionError: if none is.
+    """
+    there = snapshots(bucket)
+    for passed_over, (snapshot, image) in enumerate(images(bucket, there)):
+        if image is not None:
+            return _WholeJournal(
+                there=there, snapshot=snapshot, image=image, passed_over=passed_over
+            )
+    raise AdoptionError(f"{bucket.url} holds {len(there)} snapshots of the journal, all damaged")
+
+
+def _set_aside_logs(folder: Path) -> None:
+    """Let no log of a journal that was here once be taken for that of the one to come."""
+    for log in folder.glob(f"{JOURNAL}-*"):
+        quarantine(log, make_folder(folder / QUARANTINE))

@@ -1,0 +1,174 @@
+# pyright: basic
+"""Snapshots of a run's journal in its bucket: with one of them, another machine can go on.
+
+A snapshot is the whole journal at one moment, compressed. It is named by the epoch of the head that
+took it, its number and the SHA-256 of its bytes; the last two are kept. Whatever the
+newest refers to is in the bucket: objects are sealed before the journal refers to them, and those
+that rows were packed from are removed only after a snapshot that refers to the pack.
+"""
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from .bucket import Bucket
+from .durable import write_file
+from .failpoints import reach
+from .heads import Headship
+from .journal_opening import blocks_of
+from .sealed import DamagedError
+
+SNAPSHOTS = "journal"
+TAKEN = "snapshot.json"
+KEPT = 2
+CODEC = "zstd"
+_NAME = re.compile(rf"{SNAPSHOTS}/(\d{{8}})-(\d{{8}})-([0-9a-f]{{64}})\.sqlite\.{CODEC}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot in a bucket; `changed` is when it was written (seconds, by the bucket's clock)."""
+
+    epoch: int
+    number: int
+    sha256: str
+    size: int = 0
+    changed: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of its object."""
+        return f"{SNAPSHOTS}/{self.epoch:08}-{self.number:08}-{self.sha256}.sqlite.{CODEC}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSnapshot:
+    """What this machine knows of its last good snapshot.
+
+    `at` is the moment of the journal that it holds; `seconds` is how long it took, `size` its bytes
+    in the bucket; `whole`: nothing was committed after it.
+    """
+
+    epoch: int
+    number: int
+    at: float
+    seconds: float
+    size: int
+    whole: bool = False
+
+
+class Snapshots:
+    """Takes the snapshots of a held journal, under its head's epoch; one at a time."""
+
+    def __init__(self, folder: Path, headship: Headship) -> None:
+        self._folder = folder
+        self._headship = headship
+        self._turn = threading.Lock()
+        self._revision: int | None = None
+        self._last: LastSnapshot | None = None
+        before = last_snapshot(folder)
+        if before is not None and before.whole:
+            self._note(replace(before, whole=False))
+
+    def take(self, revision: int, *, ending: bool = False) -> None:
+        """Keep the journal as it is now in the bucket, unless that was done for this `revision`.
+
+        On return this head's epoch is the newest still, so that what the snapshot does not refer to
+        may be removed: whoever adopts the run from now on finds it. `ending`: nothing will be
+        committed after it.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over.
+            OutOfReachError: if the bucket does not answer.
+        """
+        with self._turn:
+            if self._last is None or self._revision != revision:
+                self._headship.check()
+                self._last, self._revision = self._uploaded(), revision
+                self._note(self._last)
+            self._headship.check()
+            if ending:
+                self._note(replace(self._last, whole=True))
+
+    def _uploaded(self) -> LastSnapshot:
+        began, at = time.monotonic(), time.time()
+        bucket = self._headship.bucket
+        reach("snapshot.before")
+        data = compressed(blocks_of(self._folder))
+        snapshot = Snapshot(
+            epoch=self._headship.head.epoch,
+            number=1 if self._last is None else self._last.number + 1,
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
+        bucket.put(snapshot.name, data)
+        reach("snapshot.after")
+        self._headship.check()
+        for old in snapshots(bucket)[KEPT:]:
+            bucket.delete(old.name)
+        return LastSnapshot(
+            epoch=snapshot.epoch,
+            number=snapshot.number,
+            at=at,
+            seconds=time.monotonic() - began,
+            size=len(data),
+        )
+
+    def _note(self, last: LastSnapshot) -> None:
+        write_file(self._folder / TAKEN, json.dumps(asdict(last)).encode())
+
+
+def last_snapshot(folder: Path) -> LastSnapshot | None:
+    """Return what this machine knows of its last snapshot of the run at `folder`."""
+    try:
+        return LastSnapshot(**json.loads((folder / TAKEN).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def snapshots(bucket: Bucket) -> list[Snapshot]:
+    """Return the snapshots of a run, the newest first."""
+    found = [
+        Snapshot(
+            epoch=int(match[1]),
+            number=int(match[2]),
+            sha256=match[3],
+            size=size,
+            changed=changed_ns / 1e9,
+        )
+        for name, (size, changed_ns) in bucket.listed(SNAPSHOTS).items()
+        if (match := _NAME.fullmatch(name))
+    ]
+    return sorted(found, key=lambda each: (each.epoch, each.number), reverse=True)
+
+
+def images(bucket: Bucket, found: Sequence[Snapshot]) -> Iterator[tuple[Snapshot, bytes | None]]:
+    """Yield snapshots with the bytes of the journal; None for one that is damaged or gone."""
+    for snapshot in found:
+        data = None
+        with suppress(DamagedError):
+            data = bucket.read(snapshot.name)
+        whole = data is not None and hashlib.sha256(data).hexdigest() == snapshot.sha256
+        yield snapshot, decompressed(data) if data is not None and whole else None
+
+
+def compressed(blocks: Iterable[bytes]) -> memoryview:
+    """Compress the bytes of a journal, which come in blocks."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, CODEC) as stream:
+        for block in blocks:
+            stream.write(block)
+    return memoryview(sink.getvalue())
+
+
+def decompressed(data: bytes) -> bytes:
+    """Return the bytes of a journal."""
+    with pa.CompressedInputStream(pa.BufferReader(data), CODEC) as stream:
+        return stream.read()

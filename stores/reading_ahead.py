@@ -1,0 +1,41 @@
+"""Fetching several things at once, in their order, no more of them ahead than memory has room for.
+
+What lies in a bucket takes a while to come, however small it is; asked for one after the other,
+thousands of files would take minutes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+AT_ONCE = 16
+AHEAD_BYTES = 128 * 2**20
+"""At most this much is fetched and not yet given, or one thing, if it is larger."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def read_ahead(
+    fetch: Callable[[T], R], things: Iterable[T], size: Callable[[T], int]
+) -> Generator[R]:
+    """Yield what `fetch` returns for each thing, which has `size` bytes; an error comes in order.
+
+    What is still to come is given up where the reader stops.
+    """
+    waiting = deque[tuple[Future[R], int]]()
+    ahead = 0
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        for thing in things:
+            while waiting and (len(waiting) == AT_ONCE or ahead + size(thing) > AHEAD_BYTES):
+                fetched, bytes_ = waiting.popleft()
+                yield fetched.result()
+                ahead -= bytes_
+            waiting.append((pool.submit(fetch, thing), size(thing)))
+            ahead += size(thing)
+        while waiting:
+            yield waiting.popleft()[0].result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,8 +1,9 @@
 """What replicas of a model bring, and what it costs to share its work among them.
 
 Slices a second of the tiny policy, drawn by transformers on one thread: by a bare worker, by a pool
-of one (what sharing costs), and by a pool of two (what a second replica brings, given the cores).
-The sides take turns on the same slices; loading is not counted. All must draw the same texts.
+of one (what sharing costs), by a pool of two (what a second replica brings, given the cores), and
+by a worker that joined over TCP on the loopback (what the line costs beside the pipe). The sides
+take turns on the same slices; loading is not counted. All must draw the same texts.
 
 With --sleep-ms scripted workers answer after a fixed time each, which needs no core: the second
 replica's share is then not limited by the machine.
@@ -13,6 +14,8 @@ replica's share is then not limited by the machine.
 
 import argparse
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +24,20 @@ from statistics import median
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Engine, Request, Sampling
+from lpfloop.policies.workers.join_listener import JoinListener
+from lpfloop.policies.workers.places import Berth
 from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.worker import Starter, child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 POLICY = Path(__file__).parent.parent / "loop" / "tiny" / "models" / "policy"
-SIDES = ("bare worker", "pool of one", "pool of two")
+SIDES = ("bare worker", "pool of one", "pool of two", "joined by TCP")
+BY_RAY = "bare by Ray"
+TOKEN = "a token of this benchmark alone"
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=48)
+HERE = Berth(place="local")
 SLEEPY = "import time\ndef answer(request, sampling):\n    time.sleep({seconds})\n    return 'so'\n"
 
 
@@ -54,16 +63,35 @@ def drawn(engine: Engine, options: argparse.Namespace) -> tuple[float, dict[str,
     return options.slices / (time.perf_counter() - started), results
 
 
-def opener(options: argparse.Namespace, folder: Path) -> Callable[..., WorkerEngine]:
-    """Return what opens a worker: a model's, or one that sleeps."""
+def opener(
+    options: argparse.Namespace, folder: Path, elsewhere: Starter
+) -> Callable[..., WorkerEngine]:
+    """Return what opens a worker, here or elsewhere: a model's, or one that sleeps."""
     config = EngineConfig(kind="transformers", cpu_threads=1)
     if options.sleep_ms:
         (folder / "sleepy.py").write_text(SLEEPY.format(seconds=options.sleep_ms / 1000))
         os.environ["PYTHONPATH"] = f"{folder}:{os.environ.get('PYTHONPATH', '')}"
         config = EngineConfig(kind="scripted", script="sleepy:answer")
-    return lambda number, *_: WorkerEngine(
-        config.kind, str(POLICY), config, log=folder / f"{number}.log"
-    )
+
+    def open_worker(number: int, berth: Berth = HERE, *_: object) -> WorkerEngine:
+        start = child_workers(log=folder / f"{number}.log")
+        if berth.place == "tcp":
+            start = elsewhere
+        elif berth.place == "ray":
+            from lpfloop.policies.workers.ray_channel import ray_workers
+            from lpfloop.policies.workers.ray_cluster import ray_request
+
+            start = ray_workers(ray_request(config))
+        return WorkerEngine(config.kind, str(POLICY), config, start=start)
+
+    return open_worker
+
+
+def joined(listener: JoinListener) -> subprocess.Popen[bytes]:
+    """Start a worker that joins by TCP."""
+    command = [sys.executable, "-P", "-m", "lpfloop", "worker", "--join", listener.address]
+    known = {**os.environ, "LPFLOOP_JOIN_TOKEN": TOKEN}
+    return subprocess.Popen(command, env=known, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:
@@ -75,9 +103,15 @@ def main() -> None:
     parser.add_argument("--sleep-ms", type=float, default=0.0, help="time of a scripted answer")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        opened = opener(options, Path(folder))
-        pools = (EnginePool(opened, str(POLICY), EngineConfig(), count) for count in (1, 2))
+        listener = JoinListener("127.0.0.1:0", TOKEN.encode())
+        own = options.folder or Path(folder)
+        opened = opener(options, own, listener.starter("policy", 1))
+        machine = joined(listener)
+        berths = ([HERE], [HERE, HERE], [Berth(place="tcp")])
+        pools = (EnginePool(opened, str(POLICY), EngineConfig(), its) for its in berths)
         engines = dict(zip(SIDES, (opened(0), *pools), strict=True))
+        if options.ray:
+            engines[BY_RAY] = opened(0, Berth(place="ray"))
         for engine in engines.values():
             drawn(engine, options)
         rounds: list[dict[str, float]] = []
@@ -88,6 +122,9 @@ def main() -> None:
             rounds.append({side: rate for side, (rate, _) in found.items()})
         for engine in engines.values():
             engine.close()
+        listener.close()
+        machine.terminate()
+        machine.wait()
     print(f"{'side':<14}{'slices/s':>10}{'of bare':>10}")
     for side in SIDES:
         ratio = median(r[side] / r[SIDES[0]] for r in rounds)

@@ -75,8 +75,8 @@ class ModelServer:
             "engine": config.model_dump(mode="json", exclude={"api_key"}),
             "options": [*options, "--disable-uvicorn-access-log"],
         }
-        # One server is one copy of the model.
-        devices = engine_groups(config)[0]
+        # One server is one copy of the model, and on this machine.
+        devices = engine_groups(config.model_copy(update={"place": "local"}))[0]
         environment = worker_environment(config.kv_cache_gib, config.cpu_threads, devices) | QUIET
         if self._key is not None:
             environment["VLLM_API_KEY"] = self._key

@@ -9,13 +9,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...configs.own_function import names_function
-from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from ...configs.schema import ConfigError, EmbedderConfig, EngineConfig, RewardConfig
+from ...stores.address import lake_in_bucket
 from ...stores.installation import pip_install, vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
-from .places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from .join_listener import JoinListener
+from .places import Berth, DeviceGroup, device_groups, engine_berths, scorer_berths
+from .work import OWN_SCORE, SCORE
+from .worker import Starter, child_workers
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -38,6 +42,9 @@ def engine_kind(model: str, config: EngineConfig) -> str:
 BATCHES = "batches"
 """The folder beside the logs that says which batch files were sent."""
 
+AGREED = "agreed"
+"""The folder beside the logs that says what several endpoints of a model agreed to serve."""
+
 Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
 """Fits an engine to the GPUs of one of its replicas."""
 
@@ -47,10 +54,18 @@ def as_it_is(config: EngineConfig, _: DeviceGroup) -> EngineConfig:
     return config
 
 
-def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it_is) -> Engine:
+def open_engine(
+    model: str,
+    config: EngineConfig,
+    *,
+    log: Path,
+    fit: Fit = as_it_is,
+    listener: JoinListener | None = None,
+) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
     Of several replicas each has a worker, fitted to its GPUs, and a log of its own beside `log`.
+    Those elsewhere run at machines that joined the `listener`.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -64,7 +79,7 @@ def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it
 
         if config.batch:
             return BatchFileEngine(model, config, folder=log.parent / BATCHES)
-        return OpenAIEngine(model, config)
+        return OpenAIEngine(model, config, folder=log.parent / AGREED)
     if kind == "scripted":
         from ..engines.scripted_engine import ScriptedEngine
 
@@ -73,23 +88,31 @@ def open_engine(model: str, config: EngineConfig, *, log: Path, fit: Fit = as_it
     from .pool import EnginePool
     from .worker_models import WorkerEngine
 
-    groups = engine_groups(config)
+    berths = engine_berths(config)
 
-    def replica(number: int, model: str, config: EngineConfig) -> WorkerEngine:
-        own, group = _log_of(log, number, len(groups)), groups[number]
-        return WorkerEngine(kind, model, fit(config, group), log=own, devices=group)
+    def replica(number: int, berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
+        own, elsewhere = _log_of(log, number, len(berths)), berth.place != "local"
+        fitted = config if elsewhere else fit(config, berth.group)
+        start = _starter(berth, config, log=own, listener=listener)
+        return WorkerEngine(
+            kind, model, fitted, start=start, elsewhere=elsewhere, bucket=_bucket_of(log)
+        )
 
-    if len(groups) == 1:
-        return replica(0, model, config)
-    return EnginePool(replica, model, config, len(groups))
+    return EnginePool(replica, model, config, berths)
 
 
 def open_scorer(
-    model: str | Path, config: RewardConfig, *, log: Path, identity: str | None = None
+    model: str | Path,
+    config: RewardConfig,
+    *,
+    log: Path,
+    identity: str | None = None,
+    listener: JoinListener | None = None,
 ) -> Scorer:
-    """Open a reward model, or the user's own function, in a worker that prints to `log`.
+    """Open a reward model, or the user's own function, in workers that print to `log`.
 
-    `identity` is that of the function that is meant; default: as it is now.
+    `identity` is that of the function that is meant; default: as it is now. Workers elsewhere run
+    at machines that joined the `listener`.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -102,13 +125,25 @@ def open_scorer(
     function = (identity or scorer_digest(place)) if names_function(place) else None
     if function is None:
         check_folder(Path(model))
-    groups = scorer_groups(config, function=function is not None)
 
-    def replica(number: int) -> WorkerScorer:
-        own = _log_of(log, number, len(groups))
-        return WorkerScorer(place, config, log=own, function=function, devices=groups[number])
+    def berths(config: RewardConfig) -> tuple[Berth, ...]:
+        return scorer_berths(config, function=function is not None)
 
-    return replica(0) if len(groups) == 1 else ScorerPool(replica, len(groups))
+    count = len(berths(config))
+
+    def replica(number: int, berth: Berth) -> WorkerScorer:
+        own, elsewhere = _log_of(log, number, count), berth.place != "local"
+        start = _starter(berth, config, log=own, listener=listener)
+        return WorkerScorer(
+            place,
+            config,
+            start=start,
+            function=function,
+            elsewhere=elsewhere,
+            bucket=_bucket_of(log),
+        )
+
+    return ScorerPool(replica, SCORE if function is None else OWN_SCORE, berths, config)
 
 
 def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
@@ -122,7 +157,8 @@ def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
 
     check_folder(model)
     (group,) = device_groups("facts.nli", config.devices, 1)
-    return WorkerScorer(str(model), config, log=log, entails=True, devices=group)
+    start = child_workers(log=log, devices=group)
+    return WorkerScorer(str(model), config, start=start, entails=True)
 
 
 def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
@@ -147,6 +183,40 @@ def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
     return WorkerEmbedder(Path(model), config, log=log)
 
 
+def _starter(
+    berth: Berth,
+    config: EngineConfig | RewardConfig,
+    *,
+    log: Path,
+    listener: JoinListener | None,
+) -> Starter:
+    """Return what starts the workers of a replica where it is."""
+    match berth.place:
+        case "local":
+            return child_workers(log=log, devices=berth.group)
+        case "tcp":
+            if listener is None:
+                raise ConfigError(
+                    "place=tcp: workers join runs alone, and this command is none; set it to local"
+                )
+            patient = not isinstance(config.place, str)
+            return listener.starter(log.stem, berth.gpus, patient=patient)
+        case "ray":
+            from .ray_cluster import ray_request
+
+            request = ray_request(config)
+            # It imports Ray, which is known to be there now.
+            from .ray_channel import ray_workers
+
+            return ray_workers(request)
+
+
+def _bucket_of(log: Path) -> str | None:
+    """Return the bucket of the lake in which a run has its logs."""
+    lake = lake_in_bucket(log)
+    return None if lake is None else lake[1]
+
+
 def _log_of(log: Path, number: int, count: int) -> Path:
     """Return where a replica's worker prints to; the only one has the log to itself."""
-    return log if count == 1 else log.with_stem(f"{log.stem}-{number + 1}")
+    return log if count == 1 and not number else log.with_stem(f"{log.stem}-{number + 1}")

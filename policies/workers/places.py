@@ -1,14 +1,21 @@
-"""Where the replicas of a model run: which GPUs each of them has.
+"""Where the replicas of a model run: on which GPUs of this machine, or elsewhere.
 
 On a CPU a replica is a process of its own, which shares the cores with the others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...configs.engines import EngineConfig
 from ...configs.schema import RewardConfig
-from ...configs.section import AutoCount, ConfigError, Devices
+from ...configs.section import (
+    AutoCount,
+    ConfigError,
+    Devices,
+    WorkerPlace,
+    WorkerPlaces,
+    replicas_here,
+)
 from ..devices import Gpu, showing, visible_gpus
 
 
@@ -25,25 +32,112 @@ class DeviceGroup:
         return showing(self.gpus)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Berth:
+    """Where one replica is: on `group` of this machine, or elsewhere, on so many GPUs there.
+
+    `many`: there are as many replicas as there are machines for them.
+    """
+
+    place: WorkerPlace
+    group: DeviceGroup = DeviceGroup()
+    gpus: int = 1
+    many: bool = False
+
+
+def engine_berths(config: EngineConfig, section: str = "engine") -> tuple[Berth, ...]:
+    """Return where each replica of an engine's model is, those of this machine first.
+
+    Raises:
+        ConfigError: naming the setting that this machine, or a cluster, cannot follow.
+    """
+    here = (Berth(place="local", group=group) for group in engine_groups(config, section))
+    spans = config.tensor_parallel
+    return (*here, *_elsewhere(section, config.place, config.replicas, spans))
+
+
 def engine_groups(config: EngineConfig, section: str = "engine") -> tuple[DeviceGroup, ...]:
     """Return the GPUs of each replica of a model that an engine runs here.
 
     Raises:
         ConfigError: naming the setting that this machine cannot follow.
     """
-    return device_groups(section, config.devices, config.replicas, config.tensor_parallel)
+    count = _count_here(section, config.place, config.replicas, config.devices)
+    if count is None:
+        return ()
+    return device_groups(section, config.devices, count, config.tensor_parallel)
+
+
+def scorer_berths(config: RewardConfig, *, function: bool = False) -> tuple[Berth, ...]:
+    """Return where each replica of a reward model is, or of a function of the user's own.
+
+    Raises:
+        ConfigError: naming the setting that this machine, or a cluster, cannot follow.
+    """
+    here = (Berth(place="local", group=group) for group in scorer_groups(config, function=function))
+    return (*here, *_elsewhere("reward", config.place, config.replicas, 1))
 
 
 def scorer_groups(config: RewardConfig, *, function: bool = False) -> tuple[DeviceGroup, ...]:
-    """Return the GPU of each replica of a reward model, or of a function of the user's own.
-
-    A function is not multiplied unless its user says so: it may use all of the devices, or none.
+    """Return the GPU of each replica of a reward model, or of a function, that runs here.
 
     Raises:
         ConfigError: naming the setting that this machine cannot follow.
     """
-    groups = device_groups("reward", config.devices, config.replicas)
-    if not function or config.replicas != "auto":
+    count = _count_here("reward", config.place, config.replicas, config.devices)
+    return () if count is None else _scorer_groups(config, count, function=function)
+
+
+def _count_here(
+    section: str, place: WorkerPlaces, replicas: AutoCount, devices: Devices
+) -> AutoCount | None:
+    """Return how many replicas this machine has; None for none."""
+    if not isinstance(place, str) and replicas != "auto":
+        raise ConfigError(
+            f"{section}.replicas={replicas}: {section}.place says how many there are in each "
+            "place; leave one of them out"
+        )
+    count = replicas_here(place, replicas)
+    if count is None and devices != "auto":
+        raise ConfigError(
+            f"{section}.devices={_said(devices)}: they are GPUs of this machine, where "
+            f"{section}.place has no replica; leave one of them out"
+        )
+    return count
+
+
+def _elsewhere(
+    section: str, place: WorkerPlaces, replicas: AutoCount, gpus: int
+) -> Iterator[Berth]:
+    """Yield the replicas that are on other machines, of so many GPUs each."""
+    places: Mapping[WorkerPlace, AutoCount]
+    places = {place: replicas} if isinstance(place, str) else dict(place)
+    for name, said in places.items():
+        if name != "local":
+            if said == "auto":
+                yield from _all_of(name, gpus, section)
+            else:
+                yield from (Berth(place=name, gpus=gpus),) * said
+
+
+def _all_of(place: WorkerPlace, gpus: int, section: str) -> tuple[Berth, ...]:
+    """Return the replicas of a place where nobody says how many."""
+    if place == "tcp":
+        return (Berth(place=place, gpus=gpus, many=True),)
+    from .ray_cluster import ray_replicas
+
+    return (Berth(place=place, gpus=gpus),) * ray_replicas(gpus, section)
+
+
+def _scorer_groups(
+    config: RewardConfig, replicas: AutoCount, *, function: bool
+) -> tuple[DeviceGroup, ...]:
+    """Return the GPU of each replica on this machine.
+
+    A function is not multiplied unless its user says so: it may use all of the devices, or none.
+    """
+    groups = device_groups("reward", config.devices, replicas)
+    if not function or replicas != "auto":
         return groups
     numbers = tuple(number for group in groups for number in group.numbers)
     return (DeviceGroup(numbers=numbers, gpus=tuple(gpu for g in groups for gpu in g.gpus)),)

@@ -1,10 +1,9 @@
-"""An engine, and a scorer, of several replicas; what they give does not depend on how many."""
+"""An engine, and a scorer, of any number of replicas; what they give does not depend on it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.schema import EngineConfig
+from ...configs.schema import EngineConfig, RewardConfig
 from ...stores.records import Message
 from ..engines.engine import (
     AnswerLogprob,
@@ -14,58 +13,70 @@ from ..engines.engine import (
     ScoreRequest,
     ScoreResult,
 )
-from .replica_pool import ReplicaPool, Seat
-from .work import GENERATE, MEASURE
+from .places import Berth, engine_berths
+from .replica_pool import ReplicaPool
+from .shared_stream import SharedStream
+from .supervised import Proof
+from .work import GENERATE, MEASURE, WorkKind
 from .worker_models import WorkerEngine, WorkerScorer
 
 TOGETHER = 16
 """Answers that one replica measures before it gets the next ones."""
 
-EngineOpener = Callable[[int, str, EngineConfig], WorkerEngine]
-"""Opens the replica of a number, on a folder, under a configuration."""
+EngineOpener = Callable[[int, Berth, str, EngineConfig], WorkerEngine]
+"""Opens the replica of a number, where it is to be, on a folder, under a configuration."""
 
-
-@dataclass(frozen=True, slots=True)
-class EngineReplica:
-    """One replica of an engine, to be measured by itself."""
-
-    _pool: ReplicaPool[WorkerEngine]
-    _seat: Seat[WorkerEngine]
-
-    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Measure the last turn of each conversation in this replica."""
-        return _measured(self._pool, conversations, [self._seat])
+ScorerOpener = Callable[[int, Berth], WorkerScorer]
+"""Opens the replica of a number, where it is to be."""
 
 
 class EnginePool:
-    """An `Engine` whose model lives in several workers, which share its batches."""
+    """An `Engine` whose model lives in workers that share its batches; they come and go."""
 
-    def __init__(self, opener: EngineOpener, model: str, config: EngineConfig, count: int) -> None:
+    def __init__(
+        self, opener: EngineOpener, model: str, config: EngineConfig, berths: Sequence[Berth]
+    ) -> None:
+        self._opener = opener
         self._model = model
         self._config = config
-        self._pool = ReplicaPool(lambda number: opener(number, self._model, self._config), count)
+        self._proof: Proof | None = None
+        self._pool = ReplicaPool(self._opened, berths)
 
     @property
     def pids(self) -> list[int | None]:
         """The process ids of the present workers."""
         return [seat.replica.pid for seat in self._pool.seats]
 
-    @property
-    def replicas(self) -> Sequence[EngineReplica]:
-        """The replicas, each of which holds the weights by itself."""
-        return [EngineReplica(self._pool, seat) for seat in self._pool.seats]
-
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`; yield each batch when it is whole."""
-        return self._pool.stream(batches, GENERATE)
+        return SharedStream(self._pool, batches, GENERATE).results()
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation, each in one of the replicas."""
-        return _measured(self._pool, conversations)
+        requests = [
+            ScoreRequest(request_id=str(number), messages=messages)
+            for number, messages in enumerate(conversations)
+        ]
+        slices = (
+            ScoreBatch(key=str(first), requests=tuple(requests[first : first + TOGETHER]))
+            for first in range(0, len(requests), TOGETHER)
+        )
+        results = SharedStream(self._pool, slices, MEASURE).results()
+        found = {int(result.key): result.logprobs for result in results}
+        return [said for first in sorted(found) for said in found[first]]
+
+    def prove(self, proof: Proof) -> None:
+        """Have every replica prove its weights now, and each later one before it is given work.
+
+        Raises:
+            EngineError: as `proof` does, of the first that does not hold the weights.
+        """
+        self._proof = proof
+        self._pool.each(lambda replica: replica.prove(proof))
 
     def reload(self, folder: Path) -> None:
         """Replace the weights of every replica by those of another folder."""
-        self._model = str(folder)
+        self._model, self._proof = str(folder), None
         self._pool.each(lambda replica: replica.reload(folder))
 
     def can_sleep(self) -> bool:
@@ -81,8 +92,9 @@ class EnginePool:
         self._pool.each(lambda replica: replica.wake())
 
     def configure(self, config: EngineConfig) -> None:
-        """Use the new stall limit from now on."""
+        """Use the new stall limit, and so many replicas, from now on."""
         self._config = config
+        self._pool.resize(engine_berths(config))
         for seat in self._pool.seats:
             seat.replica.configure(config)
 
@@ -90,16 +102,26 @@ class EnginePool:
         """End every worker."""
         self._pool.close()
 
+    def _opened(self, number: int, berth: Berth) -> WorkerEngine:
+        replica = self._opener(number, berth, self._model, self._config)
+        if self._proof is not None:
+            replica.expect(self._proof)
+        return replica
+
 
 class ScorerPool:
-    """A `Scorer` whose model lives in several workers, opened by `start`, which share its batches.
+    """A `Scorer` whose model lives in workers, opened by `start`, which share its batches."""
 
-    It needs one replica at least.
-    """
-
-    def __init__(self, start: Callable[[int], WorkerScorer], count: int) -> None:
-        self._pool = ReplicaPool(start, count)
-        self._work = self._pool.seats[0].replica.work
+    def __init__(
+        self,
+        start: ScorerOpener,
+        work: WorkKind[ScoreBatch, ScoreResult],
+        berths: Callable[[RewardConfig], Sequence[Berth]],
+        config: RewardConfig,
+    ) -> None:
+        self._work = work
+        self._berths = berths
+        self._pool = ReplicaPool(start, berths(config))
 
     @property
     def pids(self) -> list[int | None]:
@@ -108,7 +130,7 @@ class ScorerPool:
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch; yield each when it is whole."""
-        return self._pool.stream(batches, self._work)
+        return SharedStream(self._pool, batches, self._work).results()
 
     def can_sleep(self) -> bool:
         """Say whether to sleep frees anything, once the model is loaded."""
@@ -122,24 +144,10 @@ class ScorerPool:
         """Move every replica back to its device."""
         self._pool.each(lambda replica: replica.wake())
 
+    def configure(self, config: RewardConfig) -> None:
+        """Use so many replicas from now on."""
+        self._pool.resize(self._berths(config))
+
     def close(self) -> None:
         """End every worker."""
         self._pool.close()
-
-
-def _measured(
-    pool: ReplicaPool[WorkerEngine],
-    conversations: Sequence[tuple[Message, ...]],
-    seats: Sequence[Seat[WorkerEngine]] | None = None,
-) -> list[AnswerLogprob | None]:
-    """Measure conversations in slices, by the replicas in `seats` or by all."""
-    requests = [
-        ScoreRequest(request_id=str(number), messages=messages)
-        for number, messages in enumerate(conversations)
-    ]
-    slices = (
-        ScoreBatch(key=str(first), requests=tuple(requests[first : first + TOGETHER]))
-        for first in range(0, len(requests), TOGETHER)
-    )
-    found = {int(result.key): result.logprobs for result in pool.stream(slices, MEASURE, seats)}
-    return [said for first in sorted(found) for said in found[first]]

@@ -1,35 +1,29 @@
-"""Replicas of a model that share its work: each gets the next slice when it has the least to do.
+"""Replicas of a model, each in a seat with a thread of its own; they come and go.
 
-A replica is an engine or a scorer with a worker of its own, and is used by one thread alone. The
-thread that consumes a stream asks the caller for slices, one at a time and only where a replica has
-room, hands each to the replica with the fewest requests outstanding, and gives results as they
-come. A replica that gives up, after all its restarts, is replaced by a new one, and its slices are
-handed out again; so nothing is lost or given twice. One that gives up again and again is left out,
-and the last one's error is raised.
+A replica is an engine or a scorer with a worker of its own, and is used by its seat's thread alone.
+One that gives up, after all its restarts, is replaced by a new one; one that gives up again and
+again is left out, and the last one's error is raised. Of a berth for as many machines as there are,
+one replica more than there are machines waits for the next one. How they share a stream's work says
+`shared_stream`.
 """
 
 import logging
-import queue
 import threading
-import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import count
+from typing import Generic, Protocol, TypeVar
 
+from ..engines.canary import StaleWeightsError
 from ..engines.engine import EngineError, UnloadableError
-from ..engines.feed import Feed, arrived
-from .supervised import CLOSED, POLL_S, WAIT_S, GivenUpError
+from .places import Berth
+from .supervised import CLOSED, GivenUpError, VacatedError
 from .work import In, Out, WorkKind
 from .worker import WorkerInfo
 
 logger = logging.getLogger("lpfloop.worker")
-
-GRACE, GRACE_S = 0.25, 0.1
-"""How long the first replica to have loaded waits for the others: a share of the time that it took,
-and some seconds. They load at the same time, and one alone would take all of a small stage."""
 
 REPLACEMENTS = 3
 """How often a replica is replaced in a row, without a result from it in between."""
@@ -43,8 +37,13 @@ class Replica(Protocol):
         """The present worker's process id, or None."""
         ...
 
-    def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded."""
+    @property
+    def waits(self) -> bool:
+        """Whether no machine has been found yet that runs the worker."""
+        ...
+
+    def loaded(self, within_s: float) -> WorkerInfo | None:
+        """Wait until the model is loaded; return None if it is not `within_s` seconds from now."""
         ...
 
     def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
@@ -60,18 +59,39 @@ R = TypeVar("R", bound=Replica)
 T = TypeVar("T")
 
 
-class Seat(Generic[R]):
-    """A place in a pool: the replica that has it, and the thread that alone uses that."""
+USELESS = (GivenUpError, VacatedError, UnloadableError, StaleWeightsError)
+"""What a replica raises that cannot go on, where others may."""
 
-    def __init__(self, number: int, replica: R) -> None:
+
+class Seat(Generic[R]):
+    """A place in a pool: the replica that has it, and the thread that alone uses that.
+
+    Its number may be had by another one later, its ticket never. One that is `leaving` is given
+    nothing more. `fault` is why its replica is of no use, until a stream has seen to it: the one in
+    which it came up may have been over by then.
+    """
+
+    def __init__(self, number: int, ticket: int, berth: Berth, replica: R) -> None:
         self.number = number
+        self.ticket = ticket
+        self.berth = berth
         self.replica = replica
         self.losses = 0
+        self.leaving = False
+        self.fault: EngineError | None = None
         self._thread = ThreadPoolExecutor(1, f"replica-{number}")
 
     def do(self, job: Callable[[], T]) -> Future[T]:
-        """Have the seat's thread do a job, after those that it was given before."""
-        return self._thread.submit(job)
+        """Have the seat's thread do a job, after those that it was given before.
+
+        Where the thread has ended, as the replica left or the pool was closed, the job fails.
+        """
+        try:
+            return self._thread.submit(job)
+        except RuntimeError:
+            failed: Future[T] = Future()
+            failed.set_exception(EngineError(CLOSED))
+            return failed
 
     def leave(self) -> None:
         """Let the thread end when it has done what it was given."""
@@ -79,21 +99,84 @@ class Seat(Generic[R]):
 
 
 class ReplicaPool(Generic[R]):
-    """Holds `count` replicas, of which `start` opens one by its number; all start at once."""
+    """Holds a replica for each of `berths`, which `start` opens; all start at once.
 
-    def __init__(self, start: Callable[[int], R], count: int) -> None:
+    `changes` counts how often seats came or went.
+    """
+
+    def __init__(self, start: Callable[[int, Berth], R], berths: Sequence[Berth]) -> None:
         self._start = start
-        self._count = count
         self._changing = threading.Lock()
-        self.seats = [Seat(number, start(number)) for number in range(count)]
+        self._closed = False
+        self._last_error: EngineError | None = None
+        self._tickets = count()
+        self.changes = 0
+        self.seats: list[Seat[R]] = []
+        self._leaving: list[Seat[R]] = []
+        try:
+            for berth in berths:
+                self._add(berth)
+        except BaseException:
+            self.close()
+            raise
 
-    def stream(
-        self, items: Iterable[In], work: WorkKind[In, Out], seats: Sequence[Seat[R]] | None = None
-    ) -> Iterator[Out]:
-        """Share items among the replicas, or those in `seats`; yield results as they come."""
-        return SharedStream(
-            self, self._open_seats() if seats is None else seats, items, work
-        ).results()
+    @property
+    def grows(self) -> bool:
+        """Whether it has as many replicas as there are machines for them."""
+        return any(seat.berth.many for seat in self.seats)
+
+    def resize(self, berths: Sequence[Berth]) -> None:
+        """Have a replica for each of `berths` from now on; those that leave finish what they have.
+
+        Raises:
+            EngineError: if no worker process can be started.
+        """
+        with self._changing:
+            if self._closed:
+                return
+            wanted = Counter(berths)
+            # Whoever still waits for a machine goes first.
+            for seat in sorted(self.seats, key=lambda seat: seat.replica.waits):
+                if not wanted[seat.berth]:
+                    self._dismiss(seat)
+                elif not seat.berth.many:
+                    wanted[seat.berth] -= 1
+            there = {seat.berth for seat in self.seats if seat.berth.many}
+            for berth in wanted.elements():
+                if berth not in there:
+                    self._add(berth)
+
+    def grow(self) -> None:
+        """Let one replica wait for the next machine, where there are as many as machines."""
+        with self._changing:
+            for berth in {seat.berth for seat in self.seats if seat.berth.many}:
+                waiting = [s for s in self.seats if s.berth == berth and s.replica.waits]
+                if not waiting:
+                    self._add(berth)
+                for seat in waiting[1:]:
+                    self._dismiss(seat)
+
+    def _add(self, berth: Berth) -> None:
+        taken = {seat.number for seat in self.seats}
+        number = next(n for n in count() if n not in taken)
+        seat = Seat(number, next(self._tickets), berth, self._start(number, berth))
+        self.seats = [*self.seats, seat]
+        self.changes += 1
+
+    def _dismiss(self, seat: Seat[R]) -> None:
+        """Let a replica go once it has finished what it has."""
+        self.seats = [other for other in self.seats if other is not seat]
+        seat.leaving = True
+        self._leaving = [*self._leaving, seat]
+        self.changes += 1
+        seat.do(partial(self._let_go, seat))
+
+    def _let_go(self, seat: Seat[R]) -> None:
+        """End a replica that has finished what it had (the last job of its seat's thread)."""
+        seat.replica.close()
+        seat.leave()
+        with self._changing:
+            self._leaving = [other for other in self._leaving if other is not seat]
 
     def each(self, order: Callable[[R], T]) -> list[T]:
         """Have every replica do something at the same time; return what each says.
@@ -101,36 +184,63 @@ class ReplicaPool(Generic[R]):
         Raises:
             EngineError: if one cannot.
         """
-        orders = [seat.do(partial(order, seat.replica)) for seat in self._open_seats()]
-        return [given.result() for given in orders]
+        orders = [(seat, seat.do(partial(order, seat.replica))) for seat in self.open_seats()]
+        said: list[T] = []
+        for seat, given in orders:
+            try:
+                said.append(given.result())
+                seat.fault = None
+            except StaleWeightsError as error:
+                which = f"replica {seat.number + 1} of {len(orders)}: " if len(orders) > 1 else ""
+                raise StaleWeightsError(f"{which}{error}") from error
+            except EngineError:
+                if not seat.leaving:
+                    raise
+        return said
 
     def replaced(self, seat: Seat[R], error: EngineError) -> bool:
         """Put a new replica in the place of one that gave up; return whether there is one.
 
+        One whose machine is gone goes on, as soon as there is another machine.
+
         Raises:
             EngineError: the old one's, if it was the last and is not replaced.
         """
+        if isinstance(error, VacatedError):
+            self.open_seats()
+            return not seat.leaving
+        with self._changing:
+            if seat.fault is not error:  # Another stream has seen to it.
+                return any(other is seat for other in self.open_seats())
+            seat.fault = None
         seat.replica.close()
         seat.losses += 1
-        told = f"replica {seat.number + 1} of {self._count}: {error}"
         with self._changing:
-            seats = self._open_seats()
+            seats = self.open_seats()
+            told = f"replica {seat.number + 1} of {len(seats)}: {error}"
+            if seat.leaving:
+                return False
             # What cannot be loaded once cannot be loaded again, but other devices may hold it.
-            if seat.losses <= REPLACEMENTS and not isinstance(error, UnloadableError):
+            if seat.losses <= REPLACEMENTS and isinstance(error, GivenUpError):
                 logger.warning("%s; replaced (%d of %d)", told, seat.losses, REPLACEMENTS)
-                seat.replica = self._start(seat.number)
+                seat.replica = self._start(seat.number, seat.berth)
                 return True
-            seats.remove(seat)
+            self.seats = [other for other in seats if other is not seat]
+            self.changes += 1
+            if not self.seats:
+                self._last_error = error
         seat.leave()
-        if not seats:
+        if not self.seats:
             raise error
-        logger.warning("%s; left out: %d are left", told, len(seats))
+        logger.warning("%s; left out: %d are left", told, len(self.seats))
         return False
 
     def close(self) -> None:
         """End every replica; what streams are under way end with an error."""
         with self._changing:
-            seats, self.seats = self.seats, []
+            self._closed = True
+            seats, self.seats = [*self.seats, *self._leaving], []
+            self.changes += 1
         ends = [threading.Thread(target=seat.replica.close) for seat in seats]
         for end in ends:
             end.start()
@@ -139,170 +249,12 @@ class ReplicaPool(Generic[R]):
         for seat in seats:
             seat.leave()
 
-    def _open_seats(self) -> list[Seat[R]]:
+    def open_seats(self) -> list[Seat[R]]:
+        """Return all seats.
+
+        Raises:
+            EngineError: if it was closed; the last replica's, if all of them were left out.
+        """
         if not self.seats:
-            raise EngineError(CLOSED)
+            raise EngineError(CLOSED) if self._closed or not self._last_error else self._last_error
         return self.seats
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A replica can work, and wants that many requests ahead."""
-
-    window: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Came(Generic[Out]):
-    """A replica's result."""
-
-    result: Out
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """A replica's part in a stream is over: it gave up, or there is no more for it."""
-
-    error: BaseException | None
-
-
-@dataclass(kw_only=True)
-class _Portion(Generic[R, In]):
-    """What one replica has of a stream."""
-
-    seat: Seat[R]
-    feed: Feed[In]
-    away: dict[str, In]
-    window: int = 0
-
-    @property
-    def outstanding(self) -> int:
-        """How many requests it has been handed that are not answered."""
-        return sum(len(item.requests) for item in self.away.values())
-
-
-_Event = tuple[_Portion[R, In], _Loaded | _Came[Any] | _Left]
-
-
-class SharedStream(Generic[R, In, Out]):
-    """One stream over several replicas."""
-
-    def __init__(
-        self,
-        pool: ReplicaPool[R],
-        seats: Sequence[Seat[R]],
-        items: Iterable[In],
-        work: WorkKind[In, Out],
-    ) -> None:
-        self._pool = pool
-        self._seats = list(seats)
-        self._source = iter(items)
-        self._work = work
-        self._more = True
-        self._begun = time.monotonic()
-        self._gathered = 0.0
-        self._returned: deque[In] = deque()
-        self._shares: dict[int, _Portion[R, In]] = {}
-        self._events: queue.SimpleQueue[_Event[R, In]] = queue.SimpleQueue()
-
-    def results(self) -> Iterator[Out]:
-        """Yield every item's result, in the order in which the replicas finish them."""
-        try:
-            for seat in self._seats:
-                self._join(seat)
-            while self._unfinished:
-                handed = self._hand_out()
-                # Where there is room, but nothing for it yet, the source is looked at again soon.
-                waits = self._more and self._hungry() is not None
-                event = self._next_event(0 if handed else POLL_S if waits else WAIT_S)
-                if event is not None:
-                    yield from self._heard(*event)
-        finally:
-            for share in self._shares.values():
-                share.feed.cancel()
-
-    @property
-    def _unfinished(self) -> bool:
-        return self._more or bool(self._returned) or self._in_flight
-
-    @property
-    def _in_flight(self) -> bool:
-        return any(share.away for share in self._shares.values())
-
-    def _join(self, seat: Seat[R]) -> None:
-        share = _Portion[R, In](seat=seat, feed=Feed(), away={})
-        self._shares[seat.number] = share
-        served = seat.do(partial(self._serve, share))
-        served.add_done_callback(lambda done: self._events.put((share, _Left(done.exception()))))
-
-    def _serve(self, share: _Portion[R, In]) -> None:
-        """Work on one replica's share, in the replica's thread."""
-        replica = share.seat.replica
-        self._events.put((share, _Loaded(replica.ready().window)))
-        for result in replica.stream(share.feed, self._work):
-            self._events.put((share, _Came(result)))
-
-    def _gathering(self) -> bool:
-        """Whether those that have loaded still wait for those that have not."""
-        loading = any(not share.window for share in self._shares.values())
-        return loading and time.monotonic() < self._gathered
-
-    def _hungry(self) -> "_Portion[R, In] | None":
-        """Return the replica with the least to do, if one has room."""
-        open_ = [share for share in self._shares.values() if share.outstanding < share.window]
-        return min(open_, key=lambda share: share.outstanding, default=None)
-
-    def _hand_out(self) -> bool:
-        """Hand the next item to the replica with the least to do; return whether one was."""
-        share = self._hungry()
-        if share is None or self._gathering():
-            return False
-        item = self._next_item()
-        if item is None:
-            return False
-        share.away[item.key] = item
-        share.feed.put(item)
-        return True
-
-    def _next_item(self) -> In | None:
-        """Return what came back from a replica that gave up, else what the caller has ready."""
-        if self._returned:
-            return self._returned.popleft()
-        if not self._more or (self._in_flight and not arrived(self._source)):
-            return None
-        item = next(self._source, None)
-        if item is None:
-            self._more = False
-        elif any(item.key in share.away for share in self._shares.values()):
-            raise ValueError(f"two batches in flight have the key {item.key}")
-        return item
-
-    def _next_event(self, timeout_s: float) -> "_Event[R, In] | None":
-        try:
-            return self._events.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-
-    def _heard(self, share: _Portion[R, In], event: _Loaded | _Came[Any] | _Left) -> Iterator[Out]:
-        match event:
-            case _Loaded(window):
-                share.window = window
-                now = time.monotonic()
-                self._gathered = self._gathered or now + GRACE_S + GRACE * (now - self._begun)
-            case _Came(result):
-                del share.away[result.key]
-                share.seat.losses = 0
-                yield result
-            case _Left(error):
-                self._lost(share, error)
-
-    def _lost(self, share: _Portion[R, In], error: BaseException | None) -> None:
-        """Take back what a replica had that gave up, and let its successor join."""
-        if not isinstance(error, GivenUpError | UnloadableError):
-            raise error or EngineError(CLOSED)
-        del self._shares[share.seat.number]
-        self._returned.extendleft(reversed(share.away.values()))
-        if self._pool.replaced(share.seat, error):
-            self._join(share.seat)
-        elif not self._shares:
-            raise error

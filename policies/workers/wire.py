@@ -8,7 +8,7 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ...stores.records import Check, Message, Prompt
@@ -33,10 +33,21 @@ _LENGTH = struct.Struct(">I")
 _COMPLETION = tuple(field.name for field in fields(Completion))
 
 
+def body(frame: Frame) -> bytes:
+    """Return the JSON of one frame."""
+    return json.dumps(frame, separators=(",", ":")).encode()
+
+
+def read_body(text: bytes) -> Frame:
+    """Decode the JSON of one frame."""
+    frame: Frame = json.loads(text)
+    return frame
+
+
 def encode(frame: Frame) -> bytes:
     """Return the bytes of one frame."""
-    body = json.dumps(frame, separators=(",", ":")).encode()
-    return _LENGTH.pack(len(body)) + body
+    text = body(frame)
+    return _LENGTH.pack(len(text)) + text
 
 
 class Decoder:
@@ -53,9 +64,9 @@ class Decoder:
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 return
-            frame: Frame = json.loads(bytes(self._buffer[_LENGTH.size : end]))
+            text = bytes(self._buffer[_LENGTH.size : end])
             del self._buffer[:end]
-            yield frame
+            yield read_body(text)
 
 
 def batch_frame(batch: Batch) -> Frame:
@@ -157,6 +168,23 @@ def own_score_batch_frame(batch: ScoreBatch) -> Frame:
         "prompts": [asdict(prompt) for prompt in places],
         "asked": asked,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a worker is to do with its model, and the model that it is to load, if any.
+
+    `refused` says why the machine of the worker cannot have that one.
+    """
+
+    key: str
+    model: str | None
+    refused: str | None
+
+
+def read_order(frame: Frame) -> Order:
+    """Decode an order: a batch without requests."""
+    return Order(key=frame["key"], model=frame.get("model"), refused=frame.get("refused"))
 
 
 def score_result_frame(result: ScoreResult) -> Frame:

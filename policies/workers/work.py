@@ -90,14 +90,21 @@ MEASURE: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
     refusal=None,
 )
 
-RELOAD = replace(MEASURE, task="reload", decode=wire.read_done, patience_s=LOAD_S)
-"""Replaces a loaded model's weights: a batch without requests, whose key is the folder."""
-
-SLEEP = replace(RELOAD, task="sleep")
+SLEEP = replace(MEASURE, task="sleep", decode=wire.read_done, patience_s=LOAD_S)
 """Moves a loaded model into the machine's memory: a batch without requests."""
 
-WAKE = replace(RELOAD, task="wake")
+WAKE = replace(SLEEP, task="wake")
 """Moves it back to its devices."""
+
+
+def reload_of(model: wire.Frame) -> WorkKind[ScoreBatch, MeasureResult]:
+    """Return the order to replace a loaded model's weights by those that a frame names."""
+
+    def encode(batch: ScoreBatch) -> wire.Frame:
+        return wire.score_batch_frame(batch) | model
+
+    return replace(SLEEP, task="reload", encode=encode)
+
 
 EMBED: WorkKind[ScoreBatch, EmbedResult] = WorkKind(
     task="embed",

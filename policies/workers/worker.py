@@ -7,13 +7,15 @@ is for one thread at a time, but any may kill and close it.
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..engines.engine import EngineError, UnloadableError
 from . import wire
-from .channel import Channel, ChannelEndedError, PipeChannel
+from .channel import Blame, Channel, ChannelEndedError, PipeChannel
 from .places import DeviceGroup
 
 logger = logging.getLogger("lpfloop.worker")
@@ -98,12 +100,14 @@ class WorkerInfo:
 class WorkerDeathError(EngineError):
     """A worker that died or hangs; `how` says so briefly, without a process id.
 
-    The message also names the log, and the last line in it.
+    The message also names the log, and the last line in it. `blame` is to what the end is put
+    down.
     """
 
-    def __init__(self, message: str, how: str) -> None:
+    def __init__(self, message: str, how: str, blame: Blame = "worker") -> None:
         super().__init__(message)
         self.how = how
+        self.blame: Blame = blame
 
 
 class Worker:
@@ -123,18 +127,31 @@ class Worker:
         """The worker's process id, if it runs on this machine."""
         return self._channel.pid
 
-    def ready(self, limit_s: float) -> WorkerInfo:
-        """Wait until the model is loaded, at most `limit_s` seconds from the start.
+    @property
+    def waits(self) -> bool:
+        """Whether no machine has been found yet that runs it."""
+        return self._channel.waits
+
+    def ready(self, limit_s: float, within_s: float) -> WorkerInfo | None:
+        """Wait until the model is loaded; return None if it is not `within_s` seconds from now.
+
+        It has `limit_s` seconds from the start, which is when there is a machine for it.
 
         Raises:
             UnloadableError: when the worker reports that it cannot be loaded.
             WorkerDeathError: when the worker dies or takes too long.
         """
+        until = time.monotonic() + within_s
         while self._info is None:
-            left = self._started + limit_s - time.monotonic()
-            frame = self.receive(max(left, 0))
-            if frame is None:
+            now = time.monotonic()
+            if self._channel.waits:
+                self._started = now
+            left = self._started + limit_s - now
+            frame = self.receive(max(0.0, min(left, until - now)))
+            if frame is None and left <= 0:
                 raise self.hung(f"not loaded after {limit_s:.0f} s")
+            if frame is None:
+                return None
             if frame["op"] == "failed":
                 raise UnloadableError(frame["message"])
             if frame["op"] == "ready":
@@ -157,7 +174,7 @@ class Worker:
         try:
             sent = self._channel.send(frame, limit_s)
         except ChannelEndedError as error:
-            raise self._told("died", self._channel.end()) from error
+            raise self._told("died", self._channel.end(), error.blame) from error
         if not sent:
             raise self.hung(f"nothing read for {limit_s:.0f} s")
 
@@ -170,7 +187,7 @@ class Worker:
         try:
             frame = self._channel.receive(timeout_s)
         except ChannelEndedError as error:
-            raise self._told("died", self._channel.end()) from error
+            raise self._told("died", self._channel.end(), error.blame) from error
         if frame is not None and frame["op"] == "failed" and self._info is not None:
             self.kill()
             raise self._told("gave up", frame["message"])
@@ -181,6 +198,15 @@ class Worker:
         self.kill()
         return self._told("hangs", how)
 
+    def rejected(self, error: EngineError) -> EngineError:
+        """End a worker that does not serve; return the error to raise.
+
+        It is a death that nobody is blamed for where another machine may serve.
+        """
+        if self._channel.reject(str(error)):
+            return self._told("is not used", str(error), "nobody")
+        return error
+
     def kill(self) -> None:
         """End the worker, and every process that it started, at once."""
         self._channel.kill()
@@ -189,24 +215,35 @@ class Worker:
         """End the worker; after a grace period, kill it."""
         self._channel.close()
 
-    def _told(self, verb: str, how: str) -> WorkerDeathError:
+    def _told(self, verb: str, how: str, blame: Blame = "worker") -> WorkerDeathError:
         channel = self._channel
-        return WorkerDeathError(f"{channel.name} {verb} ({how}); {channel.last_words()}", how)
+        message = f"{channel.name} {verb} ({how}); {channel.last_words()}"
+        return WorkerDeathError(message, how, blame)
 
 
-def child_worker(
-    opening: wire.Frame,
+Starter = Callable[[wire.Frame], Worker]
+"""Starts a worker that loads what a frame says; where, and with what, the starter knows."""
+
+
+def child_workers(
     *,
     log: Path,
-    kv_cache_gib: int = 1,
-    cpu_threads: int | None = None,
     devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
-) -> Worker:
-    """Start a worker as a child process on this machine, which prints to `log`.
+) -> Starter:
+    """Return what starts workers as child processes on this machine, which print to `log`.
 
-    Raises:
-        OSError: if no process can be started.
+    It raises OSError if no process can be started.
     """
-    logger.info("a worker process loads %s (%s)", opening["model"], opening["role"])
-    environment = worker_environment(kv_cache_gib, cpu_threads, devices)
-    return Worker(opening, PipeChannel(log=log, environment=environment))
+
+    def start(opening: wire.Frame) -> Worker:
+        logger.info("a worker process loads %s (%s)", opening["model"], opening["role"])
+        environment = opened_environment(opening, devices)
+        return Worker(opening, PipeChannel(log=log, environment=environment))
+
+    return start
+
+
+def opened_environment(opening: wire.Frame, devices: DeviceGroup) -> dict[str, str]:
+    """Return the environment of a worker, with the cache and the threads of what it opens."""
+    config: dict[str, Any] = opening["config"]
+    return worker_environment(config.get("kv_cache_gib", 1), config.get("cpu_threads"), devices)

@@ -6,9 +6,10 @@ from pathlib import Path
 from ...configs.schema import EmbedderConfig
 from ...stores.records import Message
 from ..engines.engine import ScoreBatch, ScoreRequest
+from .sent_stream import SentStream
 from .supervised import Supervisor
 from .work import EMBED
-from .worker import child_worker
+from .worker import child_workers
 
 STALL_S = 900.0
 RESTARTS = 3
@@ -25,16 +26,16 @@ class WorkerEmbedder:
             "config": config.model_dump(mode="json"),
         }
         self._size = config.batch_size
-        self._supervisor = Supervisor(
-            lambda: child_worker(opening, log=log), restarts=RESTARTS, stall_s=STALL_S
-        )
+        start = child_workers(log=log)
+        self._supervisor = Supervisor(lambda: start(opening), restarts=RESTARTS, stall_s=STALL_S)
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return one vector a text, in order, as the bytes of 32-bit floats."""
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         groups = [order[i : i + self._size] for i in range(0, len(order), self._size)]
         vectors = [b""] * len(texts)
-        for result in self._supervisor.stream(_batches(texts, groups), EMBED):
+        batches = _batches(texts, groups)
+        for result in SentStream(self._supervisor, batches, EMBED).results():
             for place, vector in zip(groups[int(result.key)], result.vectors, strict=True):
                 vectors[place] = vector
         return vectors

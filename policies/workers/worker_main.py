@@ -67,6 +67,8 @@ class _ServedStream:
             self.feed.cancel()
         elif self.task == "generate":
             self.feed.put(wire.read_batch(frame))
+        elif self.task in ORDERS:
+            self.feed.put(wire.read_order(frame))
         else:
             self.feed.put(wire.read_score_batch(frame))
 
@@ -150,6 +152,8 @@ def load(opening: wire.Frame) -> LocalModel:
 
 
 def _loaded(opening: wire.Frame) -> LocalModel:
+    if "refused" in opening:
+        raise EngineError(opening["refused"])
     if opening["role"] == "scorer":
         return load_scorer(opening)
     if opening["role"] == "embedder":
@@ -215,23 +219,25 @@ def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[Mea
         yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
 
 
-def _obeyed(model: LocalModel, order: str, batches: Iterable[ScoreBatch]) -> Iterator[wire.Frame]:
+def _obeyed(model: LocalModel, task: str, orders: Iterable[wire.Order]) -> Iterator[wire.Frame]:
     """Carry out orders; tell the parent why one cannot be, as a new process will not help it."""
-    for batch in batches:
+    for order in orders:
         try:
-            _obey(model, order, Path(batch.key))
-            yield wire.measure_result_frame(MeasureResult(key=batch.key, logprobs=()))
+            _obey(model, task, order)
+            yield wire.measure_result_frame(MeasureResult(key=order.key, logprobs=()))
         except UNLOADABLE as error:
             traceback.print_exc()
-            yield wire.refused_frame(batch.key, f"it cannot {order}: {error}")
+            yield wire.refused_frame(order.key, f"it cannot {task}: {error}")
 
 
-def _obey(model: LocalModel, order: str, folder: Path) -> None:
-    if order == "reload" and isinstance(model, VLLMEngine | TransformersEngine):
-        model.reload(folder)
-    elif order == "sleep" and isinstance(model, HeldModel):
+def _obey(model: LocalModel, task: str, order: wire.Order) -> None:
+    if order.refused is not None:
+        raise EngineError(order.refused)
+    if task == "reload" and order.model and isinstance(model, VLLMEngine | TransformersEngine):
+        model.reload(Path(order.model))
+    elif task == "sleep" and isinstance(model, HeldModel):
         model.sleep()
-    elif order == "wake" and isinstance(model, HeldModel):
+    elif task == "wake" and isinstance(model, HeldModel):
         model.wake()
     else:
         raise EngineError(f"{model.name} holds no such weights")

@@ -15,17 +15,22 @@ from ..engines.engine import (
     ScoreResult,
 )
 from . import wire
-from .places import DeviceGroup
-from .supervised import Supervisor
-from .work import GENERATE, MEASURE, OWN_SCORE, RELOAD, SCORE, SLEEP, WAKE, In, Out, WorkKind
-from .worker import Worker, WorkerInfo, child_worker
+from .sent_stream import SentStream
+from .supervised import Proof, Supervisor
+from .weights import sent_weights, travelling
+from .work import GENERATE, MEASURE, OWN_SCORE, SCORE, SLEEP, WAKE, In, Out, WorkKind, reload_of
+from .worker import Starter, WorkerInfo
+from .worker_line import WAIT_S
 
 SCORER_STALL_S = 900.0
 SCORER_RESTARTS = 3
 
 
 class WorkerEngine:
-    """An `Engine` whose model lives in a worker process, on `devices` if there are GPUs."""
+    """An `Engine` whose model lives in a worker process, which `start` begins.
+
+    One that is `elsewhere` may have no such folder; `bucket` is that of the lake.
+    """
 
     def __init__(
         self,
@@ -33,18 +38,16 @@ class WorkerEngine:
         model: str,
         config: EngineConfig,
         *,
-        log: Path,
-        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+        start: Starter,
+        elsewhere: bool = False,
+        bucket: str | None = None,
     ) -> None:
-        opening = self._opening = _opening("engine", kind, model, config)
-        cache, threads = config.kv_cache_gib, config.cpu_threads
-
-        def start() -> Worker:
-            return child_worker(
-                opening, log=log, kv_cache_gib=cache, cpu_threads=threads, devices=devices
-            )
-
-        self._supervisor = Supervisor(start, restarts=config.restarts, stall_s=config.stall_s)
+        opening = _opening("engine", kind, model, config)
+        self._elsewhere, self._bucket = elsewhere, bucket
+        self._opening = travelling(opening, bucket) if elsewhere else opening
+        self._supervisor = Supervisor(
+            lambda: start(self._opening), restarts=config.restarts, stall_s=config.stall_s
+        )
 
     @property
     def pid(self) -> int | None:
@@ -53,11 +56,21 @@ class WorkerEngine:
 
     def ready(self) -> WorkerInfo:
         """Wait until the model is loaded; return versions and window of its engine."""
-        return self._supervisor.ready()[1]
+        return self._supervisor.ready()
+
+    @property
+    def waits(self) -> bool:
+        """Whether no machine has been found yet that runs the worker."""
+        return self._supervisor.waits
+
+    def loaded(self, within_s: float) -> WorkerInfo | None:
+        """Wait until the model is loaded; return None if it is not `within_s` seconds from now."""
+        found = self._supervisor.loaded(within_s)
+        return None if found is None else found[1]
 
     def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
         """Send items to the worker while it has room, and yield its results as they come."""
-        return self._supervisor.stream(items, work)
+        return SentStream(self._supervisor, items, work).results()
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches` in the worker; yield each batch when it is whole."""
@@ -70,7 +83,7 @@ class WorkerEngine:
             for number, messages in enumerate(conversations)
         )
         batch = ScoreBatch(key="measured", requests=tuple(requests))
-        [result] = self._supervisor.stream([batch], MEASURE)
+        [result] = self.stream([batch], MEASURE)
         return list(result.logprobs)
 
     def reload(self, folder: Path) -> None:
@@ -81,12 +94,30 @@ class WorkerEngine:
         Raises:
             EngineError: if it cannot; close it then, as it may have some of them.
         """
-        self._opening["model"] = str(folder)
-        self._supervisor.order(RELOAD, str(folder))
+        sent = {"weights": sent_weights(folder, self._bucket)} if self._elsewhere else {}
+        model = {"model": str(folder), **sent}
+        self._opening |= model
+        self._supervisor.prove(None)
+        self._supervisor.order(reload_of(model), anew=True)
+
+    def prove(self, proof: Proof) -> None:
+        """Prove the weights now, and those of each worker from now on before it is given work.
+
+        Raises:
+            EngineError: if they are not what is meant.
+        """
+        self._supervisor.prove(proof)
+
+    def expect(self, proof: Proof) -> None:
+        """Have each worker prove its weights from now on, once it is loaded."""
+        self._supervisor.proof = proof
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything, once the model is loaded."""
-        return self.ready().sleeps
+        """Say whether to sleep frees anything, once the model is loaded, if a machine runs it."""
+        while not self.waits:
+            if (info := self.loaded(WAIT_S)) is not None:
+                return info.sleeps
+        return True
 
     def sleep(self) -> None:
         """Move the model into the machine's memory; nothing may be in flight."""
@@ -117,16 +148,18 @@ class WorkerScorer:
         model: str | Path,
         config: RewardConfig,
         *,
-        log: Path,
+        start: Starter,
         function: str | None = None,
         entails: bool = False,
-        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+        elsewhere: bool = False,
+        bucket: str | None = None,
     ) -> None:
         kind = "entailment" if entails else config.runner if function is None else "function"
-        opening = _opening("scorer", kind, str(model), config) | {"identity": function}
+        own = _opening("scorer", kind, str(model), config) | {"identity": function}
+        opening = travelling(own, bucket) if elsewhere else own
         self.work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
-            lambda: child_worker(opening, log=log, devices=devices),
+            lambda: start(opening),
             restarts=SCORER_RESTARTS,
             stall_s=SCORER_STALL_S,
         )
@@ -138,19 +171,32 @@ class WorkerScorer:
 
     def ready(self) -> WorkerInfo:
         """Wait until the model is loaded; return versions and window of its engine."""
-        return self._supervisor.ready()[1]
+        return self._supervisor.ready()
+
+    @property
+    def waits(self) -> bool:
+        """Whether no machine has been found yet that runs the worker."""
+        return self._supervisor.waits
+
+    def loaded(self, within_s: float) -> WorkerInfo | None:
+        """Wait until the model is loaded; return None if it is not `within_s` seconds from now."""
+        found = self._supervisor.loaded(within_s)
+        return None if found is None else found[1]
 
     def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
         """Send items to the worker while it has room, and yield its results as they come."""
-        return self._supervisor.stream(items, work)
+        return SentStream(self._supervisor, items, work).results()
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch in the worker; yield each when it is whole."""
         return self.stream(batches, self.work)
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything, once the model is loaded."""
-        return self.ready().sleeps
+        """Say whether to sleep frees anything, once the model is loaded, if a machine runs it."""
+        while not self.waits:
+            if (info := self.loaded(WAIT_S)) is not None:
+                return info.sleeps
+        return True
 
     def sleep(self) -> None:
         """Move the model into the machine's memory; nothing may be in flight."""

@@ -27,7 +27,10 @@ from lpfloop.policies.engines.engine import (
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import supervised
 from lpfloop.policies.workers.open import open_engine, open_scorer
+from lpfloop.policies.workers.places import Berth
 from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.replica_pool import ReplicaPool, Seat
+from lpfloop.policies.workers.worker import child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
@@ -73,12 +76,12 @@ def opened(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         given = {"kind": "scripted", **settings}
         log = tmp_path / "worker.log"
 
-        def opener(_number: int, model: str, config: EngineConfig) -> WorkerEngine:
+        def opener(_n: int, _berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
             own = config.model_copy(update={"script": names.pop(0)})
-            return WorkerEngine("scripted", model, own, log=log)
+            return WorkerEngine("scripted", model, own, start=child_workers(log=log))
 
         config = EngineConfig.model_validate(given)
-        pools.append(EnginePool(opener, "none", config, len(scripts)))
+        pools.append(EnginePool(opener, "none", config, [Berth(place="local")] * len(scripts)))
         return pools[-1]
 
     yield open_pool
@@ -176,10 +179,41 @@ def test_the_last_one_tells_why(opened: Opener) -> None:
         texts(pool, batches(4))
 
 
-def test_what_no_replica_can_load_is_told_once(opened: Opener) -> None:
+def test_what_no_replica_can_load_is_told_whenever_it_is_asked(opened: Opener) -> None:
     pool = opened("none.such:script", "none.such:script")
-    with pytest.raises(EngineError, match="cannot be loaded"):
+    for _ in range(2):
+        with pytest.raises(EngineError, match="cannot be loaded"):
+            texts(pool, batches(4))
+    pool.close()
+    with pytest.raises(EngineError, match="was closed"):
         texts(pool, batches(4))
+
+
+def test_a_pool_that_cannot_open_all_its_replicas_leaves_none_behind() -> None:
+    closed = list[int]()
+
+    class Opened:
+        pid, waits = None, False
+
+        def close(self) -> None:
+            closed.append(1)
+
+    def start(number: int, _berth: Berth) -> Opened:
+        if number == 2:
+            raise EngineError("no more")
+        return Opened()
+
+    with pytest.raises(EngineError, match="no more"):
+        ReplicaPool(start, [Berth(place="local")] * 3)  # type: ignore[type-var]
+    assert len(closed) == 2
+
+
+def test_a_seat_whose_thread_has_ended_says_so() -> None:
+    seat = Seat(0, 0, Berth(place="local"), object())  # type: ignore[type-var]
+    assert seat.do(lambda: "done").result() == "done"
+    seat.leave()
+    with pytest.raises(EngineError, match="was closed"):
+        seat.do(lambda: "late").result()
 
 
 def test_a_request_that_kills_every_replica_fails_alone(opened: Opener) -> None:

@@ -1,0 +1,438 @@
+"""Far beyond one machine, simulated on one: 1,000 members of a pool, 10 million units, failures.
+
+    python benchmarks/members.py pool --units 10000000     # the pool alone: nothing is written
+    python benchmarks/members.py journal --units 10000000  # the journal alone: no rows, no members
+    python benchmarks/members.py run --at 0 1000000 5000000 10000000 --units 20000
+    python benchmarks/members.py same --units 2000         # failures change no row
+
+Members are scripted and live in this process; all else is what a run uses: the pool and its shared
+stream, admission, the pump, the journal in SQLite, Parquet parts. A unit is one prompt with one
+answer, the smallest that there can be. Members die at random with all they hold, and are replaced;
+some die of every slice, and are left out. A stage has 100,000 units, an iteration one stage.
+
+`run` fills the journal up to each size by its own `plan`, `commit` and `pack`, without rows on the
+disk, and then runs a whole stage: units a second, the share of its time in which parts were sealed
+and the journal was written, memory and threads. At its end the journal is closed, which backs it
+up, and opened again. `same` runs equal stages with failing members and with one sound member.
+"""
+
+import argparse
+import hashlib
+import logging
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count, islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from scripted_members import MemberEngine, MemberModels, Troupe
+from synthetic import configuration
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.critics.feedback import FeedbackCritic
+from lpfloop.critics.verify import Verifier
+from lpfloop.loop.run.handles import Prompts, chunked
+from lpfloop.loop.run.iteration import Iteration
+from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.run import Run
+from lpfloop.loop.run.served import Served
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.sample import sample
+from lpfloop.policies.engines.engine import Batch, Request, Sampling
+from lpfloop.stores.digest import run_digest
+from lpfloop.stores.journal import Done, Journal, KeptSlice
+from lpfloop.stores.journal_reader import JOURNAL
+from lpfloop.stores.lake import RunWriter, run_folder
+from lpfloop.stores.packing import FEWEST
+from lpfloop.stores.records import Checkpoint, Message, Prompt
+from lpfloop.stores.sealed import PartFile
+
+FOR_MANY = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
+TELEMETRY = {**Advance(rows=1, tokens=6, prompt_tokens=8, calls=1).numbers, "judge_calls": 0}
+LOOKS = 10
+"""How often a long stretch is looked at."""
+MIB = 2**20
+
+
+class TimedLock:
+    """A lock that knows how long it was held: what sealing and the journal take of a commit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since = self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        """Take it."""
+        self._lock.acquire()
+        self._since = time.perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Count, and let go."""
+        self.seconds += time.perf_counter() - self._since
+        self._lock.release()
+
+
+class TimedJournal(Journal):
+    """A journal that knows how long its commits and the moves of its log took."""
+
+    committing = keeping = moving = 0.0
+
+    def commit(self, results: Sequence[Done]) -> None:
+        """Commit, and count the seconds."""
+        started = time.perf_counter()
+        super().commit(results)
+        self.committing += time.perf_counter() - started
+
+    def keep(self, slices: Sequence[KeptSlice]) -> None:
+        """Keep replies, and count the seconds."""
+        started = time.perf_counter()
+        super().keep(slices)
+        self.keeping += time.perf_counter() - started
+
+    def _move_log(self, *, closing: bool = False) -> None:
+        started = time.perf_counter()
+        super()._move_log(closing=closing)
+        self.moving += time.perf_counter() - started
+
+
+class Silent:
+    """A reporter of what nobody watches."""
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Say nothing."""
+
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+        """Say nothing."""
+
+    def end(self, iteration: int, stage: str) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+def resident_mib() -> float:
+    """Return the memory that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / MIB
+
+
+def journal_bytes(journal: Journal) -> int:
+    """Return the bytes of the journal's file and its log."""
+    return sum(path.stat().st_size for path in journal.folder.glob("journal.sqlite*"))
+
+
+def troupe_of(options: argparse.Namespace, **changes: Any) -> Troupe:
+    """Return how the members behave."""
+    names = ("window", "answer_s", "deaths", "broken", "letters")
+    given = {name: getattr(options, name) for name in names}
+    return Troupe(**{**given, **changes})
+
+
+def slices() -> Iterator[Batch]:
+    """Yield slices of one request without end."""
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
+    said = (Message(role="user", content="Why?"),)
+    for number in count():
+        request = Request(request_id=str(number), messages=said, seed=number)
+        yield Batch(key=str(number), requests=(request,), sampling=sampling)
+
+
+def pool_alone(options: argparse.Namespace) -> None:
+    """Hand out and take back units by a shared stream; print its rate as it goes."""
+    troupe = troupe_of(options)
+    engine = MemberEngine(options.members, troupe)
+    seen, sums, started = 0, 0, time.perf_counter()
+    look = max(1, options.units // LOOKS)
+    print(f"{'units':>12}{'units/s':>10}{'MiB':>8}{'threads':>9}")
+    since = started
+    for result in engine.generate(islice(slices(), options.units)):
+        seen += 1
+        sums += int(result.key)
+        if seen % look == 0:
+            now = time.perf_counter()
+            print(
+                f"{seen:>12,}{look / (now - since):>10,.0f}{resident_mib():>8,.0f}"
+                f"{threading.active_count():>9,}",
+                flush=True,
+            )
+            since = now
+    engine.pool.close()
+    if (seen, sums) != (options.units, options.units * (options.units - 1) // 2):
+        raise SystemExit(f"{seen} units came of {options.units}: something is lost or doubled")
+    print(f"every unit came once; members {told(troupe, engine)}")
+
+
+def told(troupe: Troupe, engine: MemberEngine) -> str:
+    """Return what became of members."""
+    return ", ".join(f"{fate} {number:,}" for fate, number in sorted(troupe.fates.items()))
+
+
+def opened(lake: Path) -> TimedJournal:
+    """Return the journal of the run in a lake, or of a new one."""
+    folder = run_folder(lake, "members")
+    if (folder / JOURNAL).exists():
+        journal = TimedJournal(folder)
+    else:
+        journal = TimedJournal.create(folder, {"fingerprint": "{}", "config": configuration()})
+    journal.publishing = TimedLock()  # pyright: ignore[reportAttributeAccessIssue]
+    return journal
+
+
+def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
+    """Plan, commit and pack a stage, as a run does, but with rows that lie nowhere."""
+
+    def keys() -> list[str]:
+        return [named(iteration, number) for number in range(units)]
+
+    journal.plan(iteration, "sample", named(iteration, -1), keys)
+    owed = [unit.key for unit in journal.owed(iteration, "sample")]
+    for first in range(0, units, group):
+        journal.commit(
+            [
+                Done(
+                    unit=key,
+                    parts={"candidates": PartFile(sha256=named("part", key), rows=1, size=4096)},
+                    telemetry=TELEMETRY,
+                )
+                for key in owed[first : first + group]
+            ]
+        )
+    if units >= FEWEST:
+        journal.pack(
+            PartFile(sha256=named("pack", iteration), rows=units, size=4096 * units),
+            journal.unpacked(iteration, "sample", "candidates"),
+        )
+
+
+def named(*parts: object) -> str:
+    """Return a hash, as keys and parts are named by."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def journal_alone(options: argparse.Namespace) -> None:
+    """Plan and commit stage after stage; print rate and size as the journal grows."""
+    print(f"{'units':>12}{'units/s':>10}{'moving':>8}{'MiB':>8}{'bytes/unit':>12}")
+    with place(options) as lake, closing(opened(lake)) as journal:
+        each = min(options.stage, options.units)
+        look = max(each, options.units // LOOKS)
+        since, moved = time.perf_counter(), 0.0
+        for iteration in range(1, options.units // each + 1):
+            filled(journal, iteration, each, options.group)
+            done = iteration * each
+            if done % look == 0:
+                now = time.perf_counter()
+                print(
+                    f"{done:>12,}{look / (now - since):>10,.0f}"
+                    f"{(journal.moving - moved) / (now - since):>8.0%}{resident_mib():>8,.0f}"
+                    f"{journal_bytes(journal) / done:>12,.0f}",
+                    flush=True,
+                )
+                since, moved = time.perf_counter(), journal.moving
+
+
+@contextmanager
+def place(options: argparse.Namespace) -> Generator[Path]:
+    """Give a folder for the lake: the given one, or one that is gone afterwards."""
+    if options.folder is not None:
+        yield options.folder
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def prompts_of(iteration: int, units: int) -> Prompts:
+    """Return prompts of which each is a unit."""
+    return chunked(
+        [
+            Prompt(
+                prompt_id=f"prompt-{iteration}-{number}",
+                task="general",
+                split="train",
+                messages=(Message(role="user", content=f"Why {number}?"),),
+                reference=None,
+                checks=(),
+                source="simulated",
+            )
+            for number in range(units)
+        ],
+        1,
+    )
+
+
+def simulated(journal: Journal, engine: MemberEngine) -> Run:
+    """Return a run whose policy is a pool of members."""
+    config: RunConfig = load_config("tiny", "rlrf", FOR_MANY, {})
+    initial = Served(
+        name="members", identity="0" * 64, location="members", engine=config.policy.engine
+    )
+    models = MemberModels(
+        config=config,
+        logs=journal.folder / "logs",
+        initial=initial,
+        reward_id=None,
+        members=engine,
+    )
+    return Run(
+        name="members",
+        config=config,
+        store=RunWriter(journal),
+        models=models,
+        critic=FeedbackCritic.from_config(config.critic),
+        verifier=Verifier(),
+        reporter=Silent(),
+        stop=StopSignal(),
+        prompts={},
+    )
+
+
+def sampled(run: Run, iteration: int, units: int, answers: int = 1) -> None:
+    """Sample so many answers to each of so many prompts, each a unit of its own."""
+    prompts = prompts_of(iteration, units)
+    parent = Checkpoint(
+        checkpoint_id="0" * 64,
+        parent_id=None,
+        reference_id=None,
+        iteration=iteration - 1,
+        recipe="rlrf",
+        path="none",
+        steps=0,
+        metrics="{}",
+    )
+    it = Iteration(
+        run=run,
+        number=iteration,
+        parent=parent,
+        policy=run.models.initial,
+        train_prompts=prompts,
+        held_out=chunked([], 1),
+    )
+    with run.flow:
+        sample(it, prompts, n=answers)
+
+
+def whole(options: argparse.Namespace) -> None:
+    """Run stages of units on journals of several sizes; print what a unit takes of what."""
+    print(
+        f"{'units before':>12}{'units/s':>9}{'sealing':>9}{'journal':>9}{'keeping':>9}"
+        f"{'moving':>9}{'MiB':>7}{'threads':>9}{'bytes/unit':>12}{'of rows':>12}"
+    )
+    troupe = troupe_of(options)
+    with place(options) as lake:
+        journal, engine = opened(lake), MemberEngine(options.members, troupe)
+        run, before = simulated(journal, engine), journal.stages()
+        done = sum(stage.done for stage in before)
+        numbers = count(1 + max((stage.iteration for stage in before), default=0))
+        for size in options.at:
+            while done < size:
+                units = min(options.stage, size - done)
+                filled(journal, next(numbers), units, options.fill_group)
+                done += units
+            tell_stage(run, journal, next(numbers), options, done)
+            done += options.units
+        engine.pool.close()
+        tell_ends(run, journal.folder)
+    print(f"members {told(troupe, engine)}")
+
+
+def tell_ends(run: Run, folder: Path) -> None:
+    """Close a run, open its journal again, and print what either takes."""
+    started = time.perf_counter()
+    run.store.close()
+    closed = time.perf_counter()
+    Journal(folder).close()
+    ended = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"backed up and closed in {closed - started:.1f} s, opened again in {ended - closed:.1f} s;"
+        f" at most {peak:,.0f} MiB"
+    )
+
+
+def tell_stage(
+    run: Run, journal: TimedJournal, iteration: int, options: argparse.Namespace, before: int
+) -> None:
+    """Run a stage, and print its line."""
+    units = options.units
+    then = (journal.publishing.seconds, journal.committing, journal.keeping, journal.moving)
+    started = time.perf_counter()
+    sampled(run, iteration, units, options.answers)
+    seconds = time.perf_counter() - started
+    done = journal.count(iteration, "sample", "candidates")
+    if done != units * options.answers:
+        raise SystemExit(f"{done} rows of {units} units: something is lost or doubled")
+    now = (journal.publishing.seconds, journal.committing, journal.keeping, journal.moving)
+    held, committing, keeping, moving = (b - a for a, b in zip(then, now, strict=True))
+    rows = sum(part.size for part in journal.parts(table="candidates", iteration=iteration))
+    print(
+        f"{before:>12,}{units / seconds:>9,.0f}{(held - committing) / seconds:>9.0%}"
+        f"{committing / seconds:>9.0%}{keeping / seconds:>9.0%}{moving / seconds:>9.0%}"
+        f"{resident_mib():>7,.0f}{threading.active_count():>9,}"
+        f"{journal_bytes(journal) / (before + units):>12,.0f}{rows / units:>12,.0f}",
+        flush=True,
+    )
+
+
+def same(options: argparse.Namespace) -> None:
+    """Run the same stages with many failing members and with one sound one; compare the rows."""
+    found = dict[str, str]()
+    sides = {
+        "many, failing": (options.members, troupe_of(options)),
+        "one": (1, troupe_of(options, deaths=0.0, broken=0, answer_s=0.0)),
+    }
+    for side, (members, troupe) in sides.items():
+        with tempfile.TemporaryDirectory() as folder:
+            journal, engine = opened(Path(folder)), MemberEngine(members, troupe)
+            run = simulated(journal, engine)
+            for iteration in (1, 2):
+                sampled(run, iteration, options.units)
+            rows = sum(journal.count(n, "sample", "candidates") for n in (1, 2))
+            engine.pool.close()
+            run.store.close()
+            found[side] = run_digest(journal.folder)
+        print(f"{side}: {rows:,} rows, digest {found[side][:16]}, members {told(troupe, engine)}")
+        if rows != 2 * options.units:
+            raise SystemExit(f"{rows} rows of {2 * options.units} units")
+    if len({*found.values()}) != 1:
+        raise SystemExit("the rows differ")
+    print("the rows are the same")
+
+
+COMMANDS = {"pool": pool_alone, "journal": journal_alone, "run": whole, "same": same}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=COMMANDS)
+    parser.add_argument("--units", type=int, default=20_000)
+    parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--window", type=int, default=4, help="requests that a member takes ahead")
+    parser.add_argument("--answer-s", type=float, default=0.0, help="mean time of an answer")
+    parser.add_argument("--deaths", type=float, default=0.001, help="of a slice, by chance")
+    parser.add_argument("--broken", type=int, default=5, help="members that die of every slice")
+    parser.add_argument("--stage", type=int, default=100_000, help="units of a stage")
+    parser.add_argument("--group", type=int, default=64, help="units of a transaction (journal)")
+    parser.add_argument("--fill-group", type=int, default=5000, help="the same, to fill (run)")
+    parser.add_argument("--answers", type=int, default=1, help="answers of a unit (run)")
+    parser.add_argument("--letters", type=int, default=16, help="letters of an answer")
+    parser.add_argument("--at", type=int, nargs="+", default=[0], help="sizes of the journal (run)")
+    parser.add_argument("--folder", type=Path, help="the lake: a new folder, or to go on with")
+    options = parser.parse_args()
+    logging.getLogger("lpfloop.worker").setLevel(logging.ERROR)
+    COMMANDS[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A thousand members of a pool that answer by a script, and die by one, in this process."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from lpfloop.loop.run.models import Models
+from lpfloop.loop.run.served import Served
+from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, Engine
+from lpfloop.policies.workers.places import Berth
+from lpfloop.policies.workers.replica_pool import ReplicaPool
+from lpfloop.policies.workers.shared_stream import SharedStream
+from lpfloop.policies.workers.supervised import GivenUpError
+from lpfloop.policies.workers.work import GENERATE, WorkKind
+from lpfloop.policies.workers.worker import WorkerInfo
+
+
+@dataclass(kw_only=True)
+class Troupe:
+    """How members behave: what an answer takes, how often one dies, how many never work.
+
+    A member dies with all that it holds. `fates` counts how many began, died, and lost what.
+    """
+
+    window: int
+    answer_s: float = 0.0
+    deaths: float = 0.0
+    broken: int = 0
+    letters: int = 16
+    seed: int = 0
+    fates: Counter[str] = field(default_factory=Counter[str])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _draw: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._draw = random.Random(self.seed)
+
+    def note(self, fate: str) -> None:
+        """Count what happened to a member."""
+        with self._lock:
+            self.fates[fate] += 1
+
+    def dies(self, number: int) -> bool:
+        """Whether this member dies of the slice that it has taken."""
+        return number < self.broken or self._draw.random() < self.deaths
+
+    def pause(self) -> None:
+        """Take the time of an answer."""
+        if self.answer_s:
+            time.sleep(self.answer_s * (0.5 + self._draw.random()))
+
+
+class Member:
+    """A replica that answers each request with its seed, so that nobody can tell who answered."""
+
+    pid = None
+    waits = False
+
+    def __init__(self, number: int, troupe: Troupe) -> None:
+        self._number = number
+        self._troupe = troupe
+        troupe.note("began")
+
+    def loaded(self, within_s: float) -> WorkerInfo:
+        """Return how many requests it takes ahead."""
+        del within_s
+        window = self._troupe.window
+        return WorkerInfo(engine="script", device="none", versions={}, window=window, sleeps=False)
+
+    def stream(
+        self, items: Iterable[Batch], work: WorkKind[Batch, BatchResult]
+    ) -> Iterator[BatchResult]:
+        """Answer slice after slice, or die."""
+        for item in items:
+            self._troupe.pause()
+            if self._troupe.dies(self._number):
+                self._troupe.note("died")
+                raise GivenUpError(f"member {self._number} died of a {work.task}")
+            yield answered(item, self._troupe.letters)
+
+    def close(self) -> None:
+        """End."""
+
+
+def answered(batch: Batch, letters: int) -> BatchResult:
+    """Return the answers to a batch, which depend on its requests alone."""
+    return BatchResult(
+        key=batch.key,
+        completions=tuple(
+            Completion(
+                request_id=request.request_id,
+                text=f"{request.seed:<{letters}}",
+                prompt_tokens=8,
+                completion_tokens=6,
+                finish_reason="stop",
+                logprob=-1.0,
+            )
+            for request in batch.requests
+        ),
+    )
+
+
+class MemberEngine:
+    """An engine over a pool of members."""
+
+    def __init__(self, count: int, troupe: Troupe) -> None:
+        berths = [Berth(place="local")] * count
+        self.pool = ReplicaPool(lambda number, _: Member(number, troupe), berths)
+
+    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
+        """Draw every request of `batches`."""
+        return SharedStream(self.pool, batches, GENERATE).results()
+
+
+@dataclass(kw_only=True)
+class MemberModels(Models):
+    """A run's models, all of which the pool of members is."""
+
+    members: MemberEngine
+
+    def engine(self, served: Served) -> Engine:
+        """Return the members."""
+        del served
+        return self.members  # pyright: ignore[reportReturnType] -- as much as sampling asks for
+
+    def close(self) -> None:
+        """End the members."""
+        self.members.pool.close()

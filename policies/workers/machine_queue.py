@@ -1,0 +1,297 @@
+"""Who of the workers that joined a run serves which of its models; no sockets.
+
+Models ask for workers in a queue, and of those that somebody waits for the one that has waited
+longest is served first. A pool has one replica in the queue at a time where it takes as many
+workers as there are, so that several models take turns. Whoever waits for nothing but a worker can
+be given one that idles: at once if its model has none at all, else when that has idled for a while.
+So no model waits for ever for another one that is done, however few workers there are.
+
+What it says is done by others: a `Worksite` sends, a `WorkerClaim` is what a channel holds. One
+thread alone uses a queue.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .channel import Blame
+
+IDLE_S = 1.0
+"""How long a worker has idled before a model that has none is given it."""
+LONG_IDLE_S = 15.0
+"""How long before one that has others is: a model takes time to load."""
+DEATHS = 3
+"""Processes in a row that may end at a machine without a result before it is not asked again."""
+POLLED_S = 2.0
+"""A claim that nobody has asked about for so long is wanted later, if ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """How a worker ended, the last that its machine says of it, and to what that is put down.
+
+    `fatal`: there will be no other one, however long somebody waits.
+    """
+
+    how: str
+    words: str
+    blame: Blame
+    fatal: bool = False
+
+
+class Worksite(Protocol):
+    """What a queue has done at a machine that joined."""
+
+    def post(self, session: int, frame: bytes) -> None:
+        """Send a frame to a session there."""
+        ...
+
+    def begin(self, session: int, gpus: int) -> None:
+        """Have a session begin there, on so many GPUs."""
+        ...
+
+    def end(self, session: int, *, grace: bool) -> None:
+        """Have a session end there."""
+        ...
+
+
+@dataclass(eq=False, kw_only=True)
+class Machine:
+    """A machine that joined: a GPU of it is a place, and so is one that has none.
+
+    `unfit` are the models that it could not serve, with the reasons; `deaths` counts, by models,
+    the processes in a row that ended there without a result.
+    """
+
+    name: str
+    gpus: int
+    site: Worksite
+    claims: dict[int, "WorkerClaim"] = field(default_factory=dict[int, "WorkerClaim"])
+    unfit: dict[str, str] = field(default_factory=dict[str, str])
+    deaths: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def free(self) -> int:
+        """How many places no model has."""
+        return max(1, self.gpus) - sum(claim.taken for claim in self.claims.values())
+
+    def holds(self, gpus: int) -> int:
+        """Return how many places a replica that wants so many GPUs takes."""
+        return gpus if self.gpus else 1
+
+
+@dataclass(eq=False, kw_only=True)
+class WorkerClaim:
+    """A replica's wish for a worker, and the worker once it has one.
+
+    `group` names the model to people, `model` is what is loaded. `on_frame` takes what the worker
+    sends, `on_given` is told that one is there, `on_end` that there is none any more. `patience_s`
+    is how long its model may go without any; None for ever. `since` is when somebody began to wait
+    for it, `polled` when somebody last did; `idle_since` when it last had nothing to do, None while
+    it has. Once it is `dismissed`, its end tells nothing of its machine.
+    """
+
+    group: str
+    model: str
+    gpus: int
+    on_frame: Callable[[bytes], None]
+    on_given: Callable[[], None]
+    on_end: Callable[[Parting], None]
+    patience_s: float | None = None
+    since: float = field(default_factory=time.monotonic)
+    polled: float = 0.0
+    idle_since: float | None = None
+    member: Machine | None = None
+    session: int = 0
+    taken: int = 0
+    dismissed: bool = False
+
+    def is_urgent(self, now: float) -> bool:
+        """Whether somebody waits for it."""
+        return self.member is None and now - self.polled < POLLED_S
+
+    def idled(self, now: float) -> float:
+        """Return for how many seconds it has had nothing to do, or nobody has asked for it."""
+        unasked = now - self.polled - POLLED_S
+        return max(unasked, 0.0 if self.idle_since is None else now - self.idle_since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Who joined a run, as told to people: machines, places that idle, and which models wait.
+
+    `command` is that by which one more joins.
+    """
+
+    address: str
+    encrypted: bool
+    machines: tuple[str, ...]
+    idle: int
+    waiting: tuple[str, ...]
+    command: str = ""
+
+
+class MachineQueue:
+    """The machines that joined, and the models that wait for one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.members: list[Machine] = []
+        self.waiting: list[WorkerClaim] = []
+        self._clock = clock
+        self._sessions = 0
+        self._served: dict[str, float] = {}
+
+    def join(self, member: Machine) -> None:
+        """Take in a machine, and give it work."""
+        self.members.append(member)
+        self.arrange()
+
+    def leave(self, member: Machine, how: str, blame: Blame) -> None:
+        """Take a machine off the list: its models are without it."""
+        self.members.remove(member)
+        for claim in list(member.claims.values()):
+            self._release(claim)
+            claim.on_end(Parting(how, f"it ran at {member.name}", blame))
+
+    def claim(self, claim: WorkerClaim) -> None:
+        """Let a replica wait for a worker."""
+        self.waiting.append(claim)
+        self.arrange()
+
+    def withdraw(self, claim: WorkerClaim, *, grace: bool) -> None:
+        """End what a claim has, or its waiting; its places are free when its machine says so."""
+        if claim in self.waiting:
+            self.waiting.remove(claim)
+        elif claim.member is not None and claim.session in claim.member.claims:
+            claim.dismissed = claim.dismissed or grace
+            claim.member.site.end(claim.session, grace=grace)
+
+    def ended(self, member: Machine, session: int, parting: Parting) -> None:
+        """Note that a session is over at its machine."""
+        claim = member.claims.get(session)
+        if claim is None:
+            return
+        self._release(claim)
+        if parting.blame == "worker" and not claim.dismissed:
+            member.deaths[claim.model] += 1
+            if member.deaths[claim.model] >= DEATHS:
+                member.unfit[claim.model] = f"{parting.how}; {parting.words}"
+        claim.on_end(parting)
+        self.arrange()
+
+    def answered(self, claim: WorkerClaim) -> None:
+        """Note that a machine gave a result of a model."""
+        if claim.member is not None:
+            claim.member.deaths.pop(claim.model, None)
+
+    def unfit(self, claim: WorkerClaim, why: str) -> None:
+        """Note that a machine cannot serve a model: it is not asked for that one again."""
+        if claim.member is not None:
+            claim.member.unfit[claim.model] = why
+            claim.dismissed = True
+
+    def arrange(self) -> None:
+        """Give workers to those who wait, in their order; called whenever time has passed."""
+        now = self._clock()
+        for member in self.members:
+            self._served |= dict.fromkeys((c.group for c in member.claims.values()), now)
+        for claim in sorted(self.waiting, key=lambda claim: not claim.is_urgent(now)):
+            urgent = claim.is_urgent(now)
+            # A model that is not asked loads in advance, but does not hoard.
+            found = self._place_for(claim) if urgent or self._lacks(claim.group) else None
+            if found is not None:
+                self._give(claim, found)
+            elif not urgent:
+                claim.since = now
+            elif (why := self._hopeless(claim, now)) is not None:
+                self.waiting.remove(claim)
+                claim.on_end(Parting(why, "", "worker", fatal=True))
+            else:
+                self._make_way(claim, now)
+
+    def close(self, how: str) -> None:
+        """End all that anybody has, or waits for."""
+        for member in list(self.members):
+            self.leave(member, how, "nobody")
+        waiting, self.waiting = self.waiting, []
+        for claim in waiting:
+            claim.on_end(Parting(how, "", "nobody"))
+
+    def is_short(self, claim: WorkerClaim) -> bool:
+        """Whether a model waits that has no worker at all."""
+        return claim.is_urgent(self._clock()) and self._lacks(claim.group)
+
+    def _lacks(self, group: str) -> bool:
+        """Whether a model has no worker."""
+        return not any(c.group == group for m in self.members for c in m.claims.values())
+
+    def _place_for(self, claim: WorkerClaim) -> Machine | None:
+        """Return the machine with the fewest free places that has enough of them."""
+        fitting = [m for m in self._able(claim) if m.free >= m.holds(claim.gpus)]
+        return min(fitting, key=lambda m: m.free, default=None)
+
+    def _able(self, claim: WorkerClaim) -> Iterator[Machine]:
+        for member in self.members:
+            large = max(1, member.gpus) >= member.holds(claim.gpus)
+            if large and claim.model not in member.unfit:
+                yield member
+
+    def _give(self, claim: WorkerClaim, member: Machine) -> None:
+        self.waiting.remove(claim)
+        self._sessions += 1
+        claim.member, claim.session, claim.idle_since = member, self._sessions, None
+        claim.taken = member.holds(claim.gpus)
+        member.claims[claim.session] = claim
+        member.site.begin(claim.session, claim.gpus if member.gpus else 0)
+        claim.on_given()
+
+    def _release(self, claim: WorkerClaim) -> None:
+        if claim.member is not None:
+            del claim.member.claims[claim.session]
+
+    def _hopeless(self, claim: WorkerClaim, now: float) -> str | None:
+        """Return why a model that has no worker will not get one."""
+        if not self._lacks(claim.group):
+            return None
+        reasons = [m.unfit[claim.model] for m in self.members if claim.model in m.unfit]
+        if reasons and len(reasons) == len(self.members):
+            return reasons[-1]
+        waited = now - max(claim.since, self._served.get(claim.group, 0.0))
+        if claim.patience_s is not None and waited > claim.patience_s:
+            return f"no worker was there for {claim.patience_s:.0f} s (workers.patience_s)"
+        return None
+
+    def _make_way(self, claim: WorkerClaim, now: float) -> None:
+        """Take workers that idle from other models, where that makes room for one that waits."""
+        least = IDLE_S if self._lacks(claim.group) else LONG_IDLE_S
+        if now - claim.since < IDLE_S:
+            return
+        for member in self._able(claim):
+            room = member.free
+            idle = [c for c in member.claims.values() if _can_go(c, claim, now, least)]
+            leaving: list[WorkerClaim] = []
+            for other in sorted(idle, key=lambda c: -c.idled(now)):
+                if room >= member.holds(claim.gpus):
+                    break
+                room += other.taken
+                leaving.append(other)
+            if room >= member.holds(claim.gpus):
+                for other in leaving:
+                    self._take(other, claim.group)
+                return
+
+    def _take(self, claim: WorkerClaim, wanted_by: str) -> None:
+        if claim.member is None:
+            return
+        claim.dismissed = True
+        claim.member.site.end(claim.session, grace=False)
+        # Its places are free once its machine says that it has ended; it is not asked again.
+        claim.idle_since = None
+        claim.on_end(Parting(f"it idled, and {wanted_by} needs the machine", "", "nobody"))
+
+
+def _can_go(holder: WorkerClaim, claim: WorkerClaim, now: float, least: float) -> bool:
+    other = holder.group != claim.group and not holder.dismissed
+    return other and holder.idled(now) >= least

@@ -1,0 +1,235 @@
+# pyright: basic
+"""The Ray cluster in which replicas run: how this process joins it, and what it has.
+
+A cluster is never started from here: whoever starts it decides what it may use, and who reaches it.
+"""
+
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from ...configs.engines import EngineConfig
+from ...configs.schema import RewardConfig
+from ...configs.section import ConfigError
+from ...stores.installation import pip_install
+
+ADDRESS = "RAY_ADDRESS"
+ANSWER_S = 10.0
+HOW = "start one by `ray start --head`, or join one by `ray start --address=HOST:PORT`"
+
+_joining = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayNode:
+    """A node of the cluster, and what replicas may ask of it."""
+
+    host: str
+    gpus: int
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayCluster:
+    """The nodes that live, and how much of the whole cluster nobody uses."""
+
+    nodes: tuple[RayNode, ...]
+    free_gpus: int
+    free_cpus: int
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all nodes."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def cpus(self) -> int:
+        """The CPUs of all nodes."""
+        return sum(node.cpus for node in self.nodes)
+
+    def replicas(self, gpus: int) -> int:
+        """Return how many replicas of so many GPUs each it holds; one if it has no GPU."""
+        return sum(node.gpus // gpus for node in self.nodes) or 1
+
+    def __str__(self) -> str:
+        cpus = f"{_count(self.cpus, 'CPU')} ({self.free_cpus} free)"
+        gpus = f", {_count(self.gpus, 'GPU')} ({self.free_gpus} free)" if self.gpus else ""
+        return f"{_count(len(self.nodes), 'node')}, {cpus}{gpus}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayRequest:
+    """What one replica asks of one node."""
+
+    gpus: int
+    cpus: int
+
+    @property
+    def bundle(self) -> Mapping[str, float]:
+        """The resources as Ray names them."""
+        gpus = {"GPU": float(self.gpus)} if self.gpus else {}
+        return {"CPU": float(self.cpus), **gpus}
+
+    def __str__(self) -> str:
+        gpus = f"{_count(self.gpus, 'GPU')} and " if self.gpus else ""
+        return f"{gpus}{_count(self.cpus, 'CPU')}"
+
+
+def ray_cluster() -> RayCluster:
+    """Return what the cluster has, which this process joins if it has not yet.
+
+    Raises:
+        ConfigError: if there is no cluster, or it cannot be joined.
+    """
+    join_cluster()
+    import ray
+
+    free = ray.available_resources()
+    return RayCluster(
+        nodes=tuple(_node(told) for told in ray.nodes() if told["Alive"]),
+        free_gpus=int(free.get("GPU", 0)),
+        free_cpus=int(free.get("CPU", 0)),
+    )
+
+
+def ray_replicas(gpus: int, section: str = "engine") -> int:
+    """Return how many replicas of so many GPUs each the cluster holds; one if it has no GPU.
+
+    Raises:
+        ConfigError: if there is no cluster, or no node that holds one.
+    """
+    cluster = ray_cluster()
+    _require_node(cluster, _request(cluster, gpus, None), section)
+    return cluster.replicas(gpus)
+
+
+def ray_request(config: EngineConfig | RewardConfig, section: str | None = None) -> RayRequest:
+    """Return what a replica asks of a node; in a cluster without a GPU it runs on CPUs.
+
+    Raises:
+        ConfigError: if there is no cluster, or none of its nodes could ever give so much.
+    """
+    cluster = ray_cluster()
+    if isinstance(config, EngineConfig):
+        request = _request(cluster, config.tensor_parallel, config.cpu_threads)
+    else:
+        request = _request(cluster, 1, None)
+    own = "engine" if isinstance(config, EngineConfig) else "reward"
+    _require_node(cluster, request, section or own)
+    return request
+
+
+def _request(cluster: RayCluster, gpus: int, cpus: int | None) -> RayRequest:
+    return RayRequest(gpus=gpus if cluster.gpus else 0, cpus=cpus or 1)
+
+
+def _require_node(cluster: RayCluster, request: RayRequest, section: str) -> None:
+    """Refuse what no node could ever give; what others use now is waited for."""
+    if any(node.gpus >= request.gpus and node.cpus >= request.cpus for node in cluster.nodes):
+        return
+    lower = f"{section}.{'tensor_parallel' if request.gpus > 1 else 'cpu_threads'}"
+    raise ConfigError(
+        f"{section}.place: ray: a replica needs {request} on one node, and no node of the cluster "
+        f"has so much ({_best(cluster)}); lower {lower}, or add a node"
+    )
+
+
+def join_cluster() -> None:
+    """Make this process a driver of the cluster, once.
+
+    Raises:
+        ConfigError: if Ray is missing, there is no cluster, or it cannot be joined.
+    """
+    if find_spec("ray") is None:
+        raise ConfigError(f"place: ray: Ray is not installed: {pip_install('ray')}")
+    with _joining:
+        # Said before Ray is imported, which reads it.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        import ray
+        from ray.exceptions import RayError
+
+        if ray.is_initialized():
+            return
+        address = os.environ.get(ADDRESS) or "auto"
+        _require_answer(address)
+        try:
+            with _own_signals():
+                ray.init(
+                    address=address,
+                    namespace=f"lpfloop-{uuid.uuid4().hex[:12]}",
+                    log_to_driver=False,
+                    configure_logging=False,
+                )
+        except ConnectionError as error:
+            raise ConfigError(f"place: ray: there is no Ray cluster here: {HOW}") from error
+        except (RuntimeError, ValueError, RayError) as error:
+            raise ConfigError(
+                f"place: ray: the cluster at {address} cannot be joined: {said(error)}"
+            ) from error
+
+
+def said(error: BaseException) -> str:
+    """Return what Ray says of an error, on one line and without its ids."""
+    lines = (line.strip() for line in str(error).splitlines())
+    kept = [line for line in lines if line and not line.startswith(_IDS)]
+    return " ".join(kept)[:MOST] or type(error).__name__
+
+
+MOST = 600
+_IDS = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:", "node_id:")
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nobody answers, for which Ray itself waits for minutes."""
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f"place: ray: {ADDRESS}={address}: Ray's client is not enough: make this machine a "
+            "node by `ray start --address=HOST:PORT --num-cpus=0`, and leave the variable out"
+        )
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host, int(port)), ANSWER_S).close()
+    except OSError as error:
+        raise ConfigError(
+            f"place: ray: nobody answers at {ADDRESS}={address} ({error.strerror or error}): {HOW}"
+        ) from error
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what this process does on SIGTERM: Ray would have it exit at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _node(told: Mapping[str, Any]) -> RayNode:
+    has = told["Resources"]
+    return RayNode(
+        host=told["NodeManagerAddress"],
+        gpus=int(has.get("GPU", 0)),
+        cpus=int(has.get("CPU", 0)),
+    )
+
+
+def _best(cluster: RayCluster) -> str:
+    most = max(cluster.nodes, key=lambda node: (node.gpus, node.cpus), default=None)
+    return f"at most {RayRequest(gpus=most.gpus, cpus=most.cpus)}" if most else "it has none"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,444 @@
+"""Workers that join by TCP give what those of this machine give, whatever becomes of the line."""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from faulty import ordered
+from joined import LOCAL, MANY, TCP, TOKEN, Machines, SlowLine, scripted_pool
+from waiting import ended, wait_until
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
+from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
+from lpfloop.policies.workers.join_protocol import Heartbeat
+from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.places import Berth
+from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.stores.keys import derive_seed
+from lpfloop.stores.records import Message
+
+pytestmark = pytest.mark.crash
+
+PULSE = Heartbeat(beat_s=0.5, silence_s=4.0)
+Listening = Callable[..., JoinListener]
+Opened = Callable[..., EnginePool]
+
+SCRIPT = """
+import time
+def slowly(request, sampling):
+    time.sleep(0.01)
+    return f"slow {request.seed}"
+"""
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
+    """Listen for workers, with a short silence until one counts as lost."""
+    monkeypatch.setattr(supervised, "LONGEST_BACKOFF_S", 0.01)
+    open_: list[JoinListener] = []
+
+    def listen(address: str = "127.0.0.1:0", **options: object) -> JoinListener:
+        given = {"pulse": PULSE, **options}
+        open_.append(JoinListener(address, TOKEN, **given))  # type: ignore[arg-type]
+        return open_[-1]
+
+    yield listen
+    for listener in open_:
+        listener.close()
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    (tmp_path / "slow.py").write_text(SCRIPT)
+    started = Machines(tmp_path, tmp_path)
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
+    """Open pools of scripted replicas, here or at machines that join."""
+    for folder in (root / "tests" / "support", tmp_path):
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    pools: list[EnginePool] = []
+
+    def open_pool(
+        listener: JoinListener,
+        *berths: Berth,
+        script: str = "faulty:behave",
+        group: str = "model",
+    ) -> EnginePool:
+        pools.append(scripted_pool(listener, berths, tmp_path, script, group))
+        return pools[-1]
+
+    yield open_pool
+    for pool in pools:
+        pool.close()
+
+
+def batches(count: int, n: int = 2) -> list[Batch]:
+    return [ordered(f"b{number:04}", *["w"] * n) for number in range(count)]
+
+
+def wanted(count: int, n: int = 2) -> dict[str, str]:
+    return {f"b{number:04}/{i}": f"w {500 + i}" for number in range(count) for i in range(n)}
+
+
+def texts(pool: EnginePool, asked: Iterable[Batch]) -> dict[str, str]:
+    """Draw all batches; no key may come twice."""
+    found = dict[str, str]()
+    for result in pool.generate(asked):
+        answers = {c.request_id: c.text for c in result.completions}
+        assert not found.keys() & answers.keys()
+        found |= answers
+    return found
+
+
+def count(listener: JoinListener) -> int:
+    return len(listener.joined.machines)
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def test_machines_that_join_and_this_one_share_the_work(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    for _ in range(2):
+        machines.start(listener.address)
+    pool = opened(listener, LOCAL, TCP, TCP)
+    wait_until(lambda: count(listener) == 2)
+    assert texts(pool, batches(150)) == wanted(150)
+    wait_until(lambda: listener.joined.idle == 0)  # The quick one may have done all by then.
+
+
+def test_a_pool_takes_each_machine_that_joins_and_goes_on_without_one_that_leaves(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    pool = opened(listener, MANY, script="slow:slowly")
+    first = machines.start(listener.address)
+    results = pool.generate(ordered(f"b{number:05}", "w") for number in range(100_000))
+    found = [next(results).key]
+    second = machines.start(listener.address)
+    while len(children(second)) == 0:
+        found.append(next(results).key)
+    first.send_signal(signal.SIGTERM)
+    while first.poll() is None:
+        found.append(next(results).key)
+    assert first.returncode == 0
+    found += [next(results).key for _ in range(50)]
+    results.close()  # type: ignore[attr-defined]
+    assert len(set(found)) == len(found)
+    assert count(listener) == 1
+
+
+def test_a_worker_killed_with_its_machine_loses_nothing(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    processes = [machines.start(listener.address) for _ in range(2)]
+    pool = opened(listener, TCP, TCP, LOCAL)
+    wait_until(lambda: count(listener) == 2)
+    found = dict[str, str]()
+    for number, result in enumerate(pool.generate(batches(300))):
+        assert not found.keys() & {c.request_id for c in result.completions}
+        found |= {c.request_id: c.text for c in result.completions}
+        if number == 20:
+            for process in processes:
+                process.kill()
+    assert found == wanted(300)
+
+
+def test_a_worker_whose_child_dies_is_told_as_one_here_is(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = listening()
+    machines.start(listener.address)
+    pool = opened(listener, TCP)
+    order = f"leave once {tmp_path / 'marker'}"
+    assert len(texts(pool, [ordered("a", "w", order, "x")])) == 3
+    assert "the worker at m0" in caplog.text
+    assert "exit code 7" in caplog.text
+    assert "ends: the last words" in caplog.text
+    # What ends every worker fails alone, and the machine goes on.
+    [result] = pool.generate([ordered("b", "w", "die", "x")])
+    assert [c.finish_reason for c in result.completions] == ["stop", "failed", "stop"]
+
+
+def test_a_frame_that_is_cut_in_two_is_no_answer(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    line = SlowLine(listener.address)
+    machines.start(line.address)
+    pool = opened(listener, TCP)
+    assert texts(pool, batches(2)) == wanted(2)
+    line.cut_up_at = line.passed["up"] + 2000
+    assert texts(pool, batches(200)) == wanted(200)
+    assert line.cut_up_at is None
+    line.close()
+
+
+@pytest.mark.parametrize("ways", [("up",), ("down",), ("up", "down")])
+def test_a_machine_behind_a_broken_line_is_lost_and_joins_again(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    caplog: pytest.LogCaptureFixture,
+    ways: tuple[str, ...],
+) -> None:
+    listener = listening()
+    line = SlowLine(listener.address)
+    worker = machines.start(line.address)
+    pool = opened(listener, TCP, LOCAL)
+    wait_until(lambda: count(listener) == 1)
+    found = dict[str, str]()
+    for number, result in enumerate(pool.generate(batches(400))):
+        assert not found.keys() & {c.request_id for c in result.completions}
+        found |= {c.request_id: c.text for c in result.completions}
+        if number == 10:
+            line.stop(*ways)
+    assert found == wanted(400)
+    wait_until(lambda: count(listener) == 0)
+    assert "is gone" in caplog.text
+    # Its child does not live on for a head that is lost.
+    wait_until(lambda: not children(worker))
+    line.heal()
+    wait_until(lambda: count(listener) == 1)
+    # What was held back by the line belongs to nobody, and is given to nobody.
+    assert texts(pool, batches(100)) == wanted(100)
+    line.close()
+
+
+def test_workers_stay_while_the_head_goes_and_comes_back(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    first = listening()
+    worker = machines.start(first.address)
+    pool = opened(first, TCP)
+    assert texts(pool, batches(3)) == wanted(3)
+    first.close()
+    wait_until(lambda: not children(worker))
+    second = listening(first.address)
+    assert texts(opened(second, TCP), batches(3)) == wanted(3)
+    assert worker.poll() is None
+
+
+def test_the_only_machine_serves_two_models_in_turn(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    machines.start(listener.address)
+    policy = opened(listener, MANY, group="policy")
+    critic = opened(listener, MANY, group="critic")
+    for pool in (policy, critic, policy):
+        assert texts(pool, batches(5)) == wanted(5)
+
+
+def test_a_pool_grows_and_shrinks_while_it_is_asked(listening: Listening, opened: Opened) -> None:
+    pool = opened(listening(), LOCAL)
+    results = pool.generate(ordered(f"b{n:04}", "w") for n in range(100_000))
+    found = [next(results).key]
+    [first] = pool.pids
+    pool._pool.resize([LOCAL] * 3)
+    grown = {pid for pid in pool.pids if pid is not None} - {first}
+    assert len(grown) == 2
+    found += [next(results).key for _ in range(200)]
+    pool._pool.resize([LOCAL])
+    found += [next(results).key for _ in range(500)]
+    assert len(set(found)) == len(found)
+    assert pool.pids == [first]
+    wait_until(lambda: all(map(ended, grown)))
+    results.close()  # type: ignore[attr-defined]
+
+
+def told(process: subprocess.Popen[str], timeout_s: float = 60) -> tuple[int, str]:
+    """Return how a worker ended, and what it said."""
+    _, said = process.communicate(timeout=timeout_s)
+    return process.returncode, said
+
+
+def test_a_wrong_token_is_refused_on_both_sides(
+    listening: Listening, machines: Machines, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = listening()
+    code, said = told(
+        machines.start(listener.address, LPFLOOP_JOIN_TOKEN="another token, long enough")
+    )
+    assert (code, "the token is another one than the head's" in said) == (2, True)
+    assert "cannot join as a worker: the token is another" in caplog.text
+    assert count(listener) == 0
+    code, said = told(machines.start(listener.address, LPFLOOP_JOIN_TOKEN="short"))
+    assert (code, "16 characters at least" in said) == (2, True)
+
+
+def test_another_version_is_refused_on_both_sides(
+    listening: Listening,
+    machines: Machines,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from lpfloop.policies.workers import join_protocol
+
+    monkeypatch.setattr(join_protocol, "PROTOCOL", 99)
+    code, said = told(machines.start(listening().address))
+    assert code == 2
+    for text in (said, caplog.text):
+        assert "(protocol 99), the worker lpfloop" in text
+        assert "install the same version in both places" in text
+
+
+def test_few_strangers_are_listened_to_at_a_time(
+    listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = listening().address.rpartition(":")
+    mute = [socket.create_connection((host, int(port))) for _ in range(STRANGERS)]
+    time.sleep(0.5)
+    with socket.create_connection((host, int(port))) as one_too_many:
+        one_too_many.settimeout(30)
+        assert one_too_many.recv(1) == b""
+    for stranger in mute:
+        stranger.close()
+    assert f"{STRANGERS} others are being greeted" in caplog.text
+
+
+def test_strangers_are_let_go_and_disturb_nobody(
+    listening: Listening, machines: Machines, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = listening()
+    host, _, port = listener.address.rpartition(":")
+    garbage = (
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x01\x00\x00\x00\x00\xff\xff\xff\xff",
+        b"\x01\x00\x00\x00\x00\x00\x00\x00\x04nope",
+        b"\x01\x00\x00\x00\x00\x00\x00\x00\x02[]",
+        b'\x01\x00\x00\x00\x00\x00\x00\x00\x0d{"op":"beat"}',
+        bytes(range(256)) * 40,
+    )
+    for bytes_ in garbage:
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.settimeout(30)
+            stranger.sendall(bytes_)
+            while stranger.recv(1000):
+                pass
+    assert "bytes that are no message" in caplog.text
+    assert "a message of 4,294,967,295 bytes" in caplog.text
+    machines.start(listener.address)
+    assert texts(opened(listener, TCP), batches(2)) == wanted(2)
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate of 127.0.0.1 that vouches for itself."""
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-out", str(paths[0]), "-keyout", str(paths[1])),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return paths
+
+
+def test_tls_is_spoken_with_who_trusts_the_certificate_alone(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own, key = certificate(tmp_path, "own")
+    other, _ = certificate(tmp_path, "other")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(own, key)
+    listener = listening(tls=context)
+    code, said = told(machines.start(listener.address, "--tls-ca", str(other)))
+    assert (code, "certificate cannot be trusted" in said) == (2, True)
+    machines.start(listener.address, "--tls-ca", str(own))
+    assert texts(opened(listener, TCP), batches(30)) == wanted(30)
+    assert listener.joined.encrypted
+    plain = machines.start(listener.address, "--idle-s", "1")
+    code, said = told(plain)
+    assert (code, "does it listen with TLS?" in said) == (0, True)
+
+
+def test_a_worker_ends_once_it_idles_or_has_served(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    code, said = told(machines.start(listener.address, "--idle-s", "1"))
+    assert (code, "joined" in said) == (0, True)
+    once = machines.start(listener.address, "--once")
+    pool = opened(listener, TCP)
+    assert texts(pool, batches(2)) == wanted(2)
+    pool.close()
+    assert told(once)[0] == 0
+
+
+def test_what_no_machine_can_load_is_told(
+    listening: Listening, machines: Machines, opened: Opened
+) -> None:
+    listener = listening()
+    machines.start(listener.address)
+    pool = opened(listener, TCP, script="none.such:script")
+    with pytest.raises(EngineError, match="cannot be loaded"):
+        texts(pool, batches(1))
+
+
+def test_a_model_waits_for_a_worker_as_long_as_it_may(listening: Listening, opened: Opened) -> None:
+    listener = listening(patience_s=2.0)
+    pool = opened(listener, TCP)
+    with pytest.raises(EngineError, match=r"no worker was there for 2 s \(workers.patience_s\)"):
+        texts(pool, batches(1))
+
+
+@pytest.mark.model
+def test_a_model_elsewhere_says_what_it_says_here(
+    listening: Listening, machines: Machines, tiny_policy: Path, tmp_path: Path
+) -> None:
+    listener = listening()
+    machines.start(listener.address)
+    asked = [
+        Batch(
+            key=str(number),
+            requests=tuple(
+                Request(
+                    request_id=f"{number}/{i}",
+                    messages=(Message(role="user", content=f"Tom has {number} apples."),),
+                    seed=derive_seed(0, str(number), i),
+                )
+                for i in range(8)
+            ),
+            sampling=Sampling(temperature=1.0, top_p=1.0, max_tokens=16),
+        )
+        for number in range(4)
+    ]
+    given = EngineConfig(kind="vllm", cpu_threads=1)
+    found: list[tuple[object, object]] = []
+    for place in ("local", "tcp"):
+        config = given.model_copy(update={"place": place})
+        log = tmp_path / f"{place}.log"
+        engine = open_engine(str(tiny_policy), config, log=log, listener=listener)
+        drawn = {result.key: result for result in engine.generate(asked)}
+        conversation = (*asked[0].requests[0].messages, Message(role="assistant", content="Five."))
+        found.append((drawn, engine.logprobs([conversation])))
+        engine.close()
+    assert found[0] == found[1]

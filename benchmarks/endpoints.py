@@ -2,12 +2,16 @@
 
     python benchmarks/endpoints.py client    # one endpoint, beside a bare openai client
     python benchmarks/endpoints.py pool      # two endpoints, one 20 times as fast as the other
+    python benchmarks/endpoints.py fleet     # 64 and 1,000 requests in flight, and two processes
 
 The server is a process of its own, answers 250 ms after it was asked, and has no other limit: with
 64 requests in flight no client gets more than 256 answers a second. `bare` is `openai.AsyncOpenAI`
 with a semaphore of 64; `engine` is `OpenAIEngine.generate`, given batches as the loop gives them;
 `stage` is the verb `critique` of a run, to the committed rows. All send the same conversations, in
 one process, and take turns. Processor time is that of the client's process.
+
+`fleet` has two sides more: `aiohttp` alone, the least that a client in this language can do, and
+two processes with an engine each that share the requests.
 """
 
 import argparse
@@ -16,14 +20,17 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
-import openai
+from bare_clients import ask_all, ask_all_plainly
 from sampling import MADE_HERE, Silent
 from slow_server import serving
 
@@ -40,16 +47,19 @@ from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
+from lpfloop.policies.endpoint.transport import allow_connections
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.stores.records import Candidate, Critique, Message
 
 Row = TypeVar("Row")
 SIDES = ("bare", "engine", "stage")
+MANY = 1000
+SHARDS = 2
 IN_FLIGHT = 64
 LATENCY_S = 0.25
 FAST_S, SLOW_S, SLOTS = 0.1, 2.0, 4
 ASPECTS = "Factuality,Insightfulness,Readability"
-GOALS = {"engine": 0.95, "pool": 0.9}
+GOALS = {"engine": 0.95, "pool": 0.9, "fleet": 0.95}
 
 
 def answer(request: Request, sampling: Sampling) -> str:
@@ -69,6 +79,14 @@ class Measurement:
     @property
     def rate(self) -> float:
         return self.answers / self.seconds
+
+    @property
+    def cost(self) -> float:
+        """Milliseconds of processor for each answer."""
+        return 1000 * self.cpu / self.answers
+
+    def told(self) -> str:
+        return f"{self.rate:.1f} answers/s, {self.cost:.2f} ms of processor each"
 
 
 def timed(answers: int, work: Callable[[], None]) -> Measurement:
@@ -101,14 +119,16 @@ def configured(source: Path, *overrides: str) -> RunConfig:
 
 
 @contextmanager
-def critiquing(config: RunConfig, folder: Path) -> Iterator[tuple[Iteration, Rows[Candidate]]]:
-    """Open a run, and sample an answer to each prompt."""
+def answered(
+    config: RunConfig, folder: Path, n: int = 1
+) -> Iterator[tuple[Iteration, Rows[Candidate]]]:
+    """Open a run, and sample `n` answers to each prompt."""
     prompts = load_prompts(config.prompts, seed=config.seed)
     wanted = ordered(prompts, "train", config.seed)
     job = Job(config=config, lake=folder / "lake", name="benchmark")
     with opened(job, prompts, Silent(), StopSignal()) as run:
         it = iteration(run, 1, MADE_HERE, ())
-        sampled = sample(it, chunked(wanted, config.prompts.chunk), n=1)
+        sampled = sample(it, chunked(wanted, config.prompts.chunk), n=n)
         run.flow.settle()
         yield it, sampled
 
@@ -131,7 +151,7 @@ def what_is_asked(config: RunConfig) -> list[Request]:
     """Return what the stage asks that is measured."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        critiquing(config, Path(folder)) as (it, sampled),
+        answered(config, Path(folder)) as (it, sampled),
     ):
         run = it.run
         return [
@@ -149,7 +169,7 @@ def what_is_asked(config: RunConfig) -> list[Request]:
 def measure_stage(config: RunConfig) -> Measurement:
     with (
         tempfile.TemporaryDirectory() as folder,
-        critiquing(config, Path(folder)) as (it, sampled),
+        answered(config, Path(folder)) as (it, sampled),
     ):
         count = len(rows_of(it, sampled))
         done: list[Rows[Critique]] = []
@@ -180,26 +200,6 @@ def measure_engine(
         engine.close()
 
 
-async def ask_all(url: str, requests: Sequence[Request], sampling: Sampling) -> None:
-    client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
-    slots = asyncio.Semaphore(IN_FLIGHT)
-
-    async def ask(request: Request) -> None:
-        async with slots:
-            done = await client.chat.completions.create(
-                model="m",
-                messages=[{"role": m.role, "content": m.content} for m in request.messages],  # pyright: ignore[reportArgumentType]
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                max_completion_tokens=sampling.max_tokens,
-                seed=request.seed,
-            )
-            assert done.choices[0].message.content
-
-    await asyncio.gather(*map(ask, requests))
-    await client.close()
-
-
 def client(options: argparse.Namespace) -> None:
     """Print how many answers a second each side gets of one endpoint."""
     rounds: list[dict[str, Measurement]] = []
@@ -210,7 +210,7 @@ def client(options: argparse.Namespace) -> None:
         sampling = engine_sampling(config.critic.sampling)
         measure = {
             "bare": lambda: timed(
-                len(requests), lambda: asyncio.run(ask_all(url, requests, sampling))
+                len(requests), lambda: asyncio.run(ask_all(url, requests, sampling, IN_FLIGHT))
             ),
             "engine": lambda: measure_engine([url], requests, sampling, IN_FLIGHT),
             "stage": lambda: measure_stage(config),
@@ -230,7 +230,7 @@ def report(rounds: Sequence[dict[str, Measurement]]) -> None:
     for side in SIDES:
         rate = median(r[side].rate for r in rounds)
         ratio = median(r[side].rate / r["bare"].rate for r in rounds)
-        cpu = 1000 * median(r[side].cpu / r[side].answers for r in rounds)
+        cpu = median(r[side].cost for r in rounds)
         print(f"{side:<8}{rate:>10.1f}{rate / most:>9.1%}{ratio:>9.1%}{cpu:>17.2f}")
     verdict("engine", median(r["engine"].rate / r["bare"].rate for r in rounds), "of bare")
 
@@ -253,6 +253,71 @@ def pool(options: argparse.Namespace) -> None:
     verdict("pool", median(shares), "of the sum of both alone")
 
 
+def fleet(options: argparse.Namespace) -> None:
+    """Print what a bare client, the engine, and engines in two processes get with many in flight.
+
+    The server takes as long as leaves the same answers a second possible, however many wait.
+    """
+    allow_connections(MANY)
+    text = "Say in two or three sentences what the number {} is good for, and why. " * 12
+    requests = [
+        replace(asked_once(text.replace("{}", str(n)))[0], seed=n) for n in range(options.requests)
+    ]
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=512, logprob=False)
+    with ProcessPoolExecutor(SHARDS, mp_context=get_context("spawn")) as processes:
+        for in_flight in options.in_flight:
+            latency = LATENCY_S * in_flight / IN_FLIGHT
+            with serving(latency) as url:
+                sides = _fleet_sides(url, requests, sampling, in_flight, processes)
+                rounds: list[dict[str, Measurement]] = []
+                for number in range(options.rounds):
+                    order = [*sides] if number % 2 == 0 else [*sides][::-1]
+                    rounds.append({})
+                    for side in order:
+                        found = rounds[-1][side] = sides[side]()
+                        told = (
+                            f"{found.rate:.1f} answers/s, {1000 * found.cpu / found.answers:.2f} ms"
+                        )
+                        print(f"round {number + 1}: {side} {told}", flush=True)
+            print(f"\n{in_flight} in flight, each answered after {latency:.1f} s")
+            for side in sides:
+                rate = median(r[side].rate for r in rounds)
+                cpu = median(r[side].cost for r in rounds)
+                share = median(r["engine"].rate / r[side].rate for r in rounds)
+                told = f"{cpu:>8.2f} ms of processor each; the engine has {share:.2f} times that"
+                print(f"{side:<14}{rate:>8.1f} answers/s{told}")
+            verdict("fleet", median(r["engine"].rate / r["bare"].rate for r in rounds), "of bare")
+
+
+def _fleet_sides(
+    url: str,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    in_flight: int,
+    processes: ProcessPoolExecutor,
+) -> dict[str, Callable[[], Measurement]]:
+    def asked(ask: Callable[..., Coroutine[Any, Any, None]]) -> Measurement:
+        return timed(len(requests), lambda: asyncio.run(ask(url, requests, sampling, in_flight)))
+
+    def sharded() -> Measurement:
+        parts = [requests[n::SHARDS] for n in range(SHARDS)]
+        share = partial(measure_engine, [url], sampling=sampling, in_flight=in_flight // SHARDS)
+        costs = list[float]()
+        both = timed(
+            len(requests),
+            lambda: costs.extend(measured.cpu for measured in processes.map(share, parts)),
+        )
+        return replace(both, cpu=sum(costs))
+
+    list(processes.map(abs, range(SHARDS)))  # they are started, and have imported what they need
+    return {
+        "bare": lambda: asked(ask_all),
+        "aiohttp": lambda: asked(ask_all_plainly),
+        "engine": lambda: measure_engine([url], requests, sampling, in_flight),
+        "two processes": sharded,
+    }
+
+
 def asked_once(text: str) -> list[Request]:
     return [Request(request_id="r", messages=(Message(role="user", content=text),), seed=1)]
 
@@ -264,11 +329,12 @@ def verdict(name: str, share: float, of: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("client", "pool"))
+    parser.add_argument("what", choices=("client", "pool", "fleet"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=2560)
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[IN_FLIGHT, MANY], metavar="N")
     options = parser.parse_args()
-    {"client": client, "pool": pool}[options.what](options)
+    {"client": client, "pool": pool, "fleet": fleet}[options.what](options)
 
 
 if __name__ == "__main__":

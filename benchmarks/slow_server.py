@@ -12,16 +12,24 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 MARK = re.compile(rb"VERDICT-[0-9a-f]{16}")
+GRADED = "[Text {number}]\nType: None\nType rationale: {why}\nRationale: {why}\nRating: 4"
+"""What is said of one text, for a client that asked with a mark: lpfloop."""
+ANNOTATED = "#### Output for Text {number}\nType: 1\nRationale: {why}\nRating: 4\nRationale: {why}"
+"""The same for one that asked without: distilabel's `UltraFeedback`, in each of its aspects."""
 COMMENT = "The answer does what was asked for, and says why; one step is left out. "
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 HEAD = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+SEEN = b"/seen "
+"""What a GET asks for that wants to know how much was asked and answered."""
 USAGE = {"prompt_tokens": 400, "completion_tokens": 90, "total_tokens": 490}
 
 
@@ -35,7 +43,7 @@ def chat_completion(text: str) -> dict[str, Any]:
 
 
 def reply(text: str) -> bytes:
-    """Return a critique of every aspect as an answer over HTTP; `MARK` stands for the mark."""
+    """Return an answer over HTTP."""
     body = json.dumps(chat_completion(text)).encode()
     return _http(body)
 
@@ -45,13 +53,28 @@ def _http(body: bytes) -> bytes:
     return head.encode() + b"\r\n\r\n" + body
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What is answered to a request with a mark, which stands at {mark}, and to one without."""
+
+    marked: str
+    unmarked: str
+
+    def to(self, request: bytes) -> str:
+        """Return the answer to a request."""
+        mark = MARK.search(request)
+        if mark is None:
+            return self.unmarked
+        return self.marked.replace("{mark}", f"{mark[0].decode()}\n")
+
+
 class Judge(asyncio.Protocol):
     """One connection: each chat completion is answered after `latency`, `slots` at a time."""
 
-    def __init__(self, latency: float, slots: "Slots", text: str) -> None:
+    def __init__(self, latency: float, slots: "Slots", answers: Answers) -> None:
         self._latency = latency
         self._slots = slots
-        self._text = text
+        self._answers = answers
         self._received = b""
 
     def connection_made(self, transport: Any) -> None:
@@ -66,14 +89,39 @@ class Judge(asyncio.Protocol):
                 return
             request, self._received = self._received[:whole], self._received[whole:]
             if request.startswith(b"GET"):
-                self._transport.write(_http(json.dumps(MODELS).encode()))
+                told = self._slots.seen.taken() if SEEN in request[:end] else MODELS
+                self._transport.write(_http(json.dumps(told).encode()))
             else:
+                self._slots.seen.ask(len(request) - end - 4)
                 self._slots.answer_after(self._latency, lambda r=request: self._say(r))
 
     def _say(self, request: bytes) -> None:
-        mark = MARK.search(request)
-        line = "" if mark is None else f"{mark[0].decode()}\n"
-        self._transport.write(reply(self._text.format(mark=line)))
+        self._transport.write(reply(self._answers.to(request)))
+
+
+class Seen:
+    """What was asked since somebody last wanted to know, and when."""
+
+    def __init__(self) -> None:
+        self._first = self._last = 0.0
+        self._answers = self._bytes = 0
+
+    def ask(self, size: int) -> None:
+        """Note a question of so many bytes."""
+        self._first = self._first or time.monotonic()
+        self._bytes += size
+
+    def answer(self) -> None:
+        """Note an answer."""
+        self._answers += 1
+        self._last = time.monotonic()
+
+    def taken(self) -> dict[str, float]:
+        """Return it, and begin anew."""
+        told = {"answers": self._answers, "bytes": self._bytes}
+        told |= {"first": self._first, "last": self._last}
+        self.__init__()
+        return told
 
 
 class Slots:
@@ -82,6 +130,7 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._free = count
         self._waiting: deque[Any] = deque()
+        self.seen = Seen()
 
     def answer_after(self, latency: float, say: Any) -> None:
         self._waiting.append((latency, say))
@@ -95,31 +144,47 @@ class Slots:
 
     def _end(self, say: Any) -> None:
         self._free += 1
+        self.seen.answer()
         say()
         self._begin()
 
 
-def critique_text(aspects: list[str]) -> str:
+def critiques(aspects: Sequence[str]) -> Answers:
+    """Return critiques that rate every aspect."""
     ratings = ", ".join(f'"{name}": 1' for name in aspects)
-    return COMMENT * 6 + "\n{mark}{{" + ratings + "}}"
+    text = f"{COMMENT * 6}\n{{mark}}{{{ratings}}}"
+    return Answers(text, text.replace("{mark}", ""))
+
+
+def grades(count: int) -> Answers:
+    """Return grades of so many texts in one aspect."""
+
+    def said(form: str) -> str:
+        numbers = range(1, count + 1)
+        return "\n\n".join(form.format(number=number, why=COMMENT.strip()) for number in numbers)
+
+    return Answers(f"{{mark}}{said(GRADED)}", said(ANNOTATED))
 
 
 async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    slots, text = Slots(options.slots), critique_text(options.aspects.split(","))
+    slots = Slots(options.slots)
+    answers = grades(options.texts) if options.texts else critiques(options.aspects.split(","))
     server = await loop.create_server(
-        lambda: Judge(options.latency, slots, text), "127.0.0.1", 0, backlog=4096
+        lambda: Judge(options.latency, slots, answers), "127.0.0.1", 0, backlog=4096
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 @contextmanager
-def serving(latency: float, *, slots: int = 100_000, aspects: str = "Factuality") -> Iterator[str]:
-    """Start a server; give its URL."""
+def serving(
+    latency: float, *, slots: int = 100_000, aspects: str = "Factuality", texts: int = 0
+) -> Iterator[str]:
+    """Start a server; give its URL. It critiques one text, or grades so many `texts` together."""
     command = [sys.executable, __file__, f"--latency={latency}", f"--slots={slots}"]
     with subprocess.Popen(
-        [*command, f"--aspects={aspects}"], stdout=subprocess.PIPE, text=True
+        [*command, f"--aspects={aspects}", f"--texts={texts}"], stdout=subprocess.PIPE, text=True
     ) as server:
         try:
             assert server.stdout is not None
@@ -133,6 +198,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.25, help="seconds to each answer")
     parser.add_argument("--slots", type=int, default=100_000, help="requests worked on at once")
     parser.add_argument("--aspects", default="Factuality", help="what answers rate, by commas")
+    parser.add_argument("--texts", type=int, default=0, help="texts that an answer grades instead")
     asyncio.run(serve(parser.parse_args()))
 
 

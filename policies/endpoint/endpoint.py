@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from ...configs.schema import EngineConfig
+from ...configs.endpoint_list import ListedEndpoint, read_endpoint_list
+from ...configs.schema import ConfigError, EngineConfig
 from ...configs.secrecy import hide_key
 from ...stores.chat_markers import family_of
 from ..engines.engine import EngineError
@@ -23,16 +25,37 @@ from .faults import (
 from .transport import Connections
 
 PROBE_S = 15.0
+PROBED = 16
+"""How many endpoints are asked at once which model they serve."""
 
 
 def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
     """Return the endpoints' base URLs; one without a path gets `/v1`.
 
+    Raises: as `endpoints`.
+    """
+    return tuple(endpoint.url for endpoint in endpoints(model, config))
+
+
+def endpoints(model: str, config: EngineConfig) -> tuple[ListedEndpoint, ...]:
+    """Return the configured endpoints, by their base URLs; one without a path gets `/v1`.
+
     Raises:
+        ConfigError: when the file that lists them cannot be used.
         EngineError: when no address is given, or one is not an http(s) URL.
     """
-    urls = config.base_urls or (model,)
-    return tuple(_base_url(url) for url in urls)
+    if config.endpoint_list is not None:
+        return with_base_urls(read_endpoint_list(config.endpoint_list))
+    return with_base_urls([ListedEndpoint(url) for url in config.base_urls or (model,)])
+
+
+def with_base_urls(listed: Sequence[ListedEndpoint]) -> tuple[ListedEndpoint, ...]:
+    """Return endpoints by their base URLs.
+
+    Raises:
+        EngineError: when an address is not an http(s) URL.
+    """
+    return tuple(replace(endpoint, url=_base_url(endpoint.url)) for endpoint in listed)
 
 
 def _base_url(url: str) -> str:
@@ -71,12 +94,51 @@ def api_key(config: EngineConfig) -> str | None:
 class ServedModel:
     """The model an endpoint serves, whether the endpoint is vLLM's server, and whose marks it has.
 
-    `family` is whose chat template it has, if that is known (`stores.chat_markers`).
+    `family` is whose chat template it has, if that is known (`stores.chat_markers`); `root` is from
+    where vLLM loaded it, and `max_model_len` its context, where the endpoint tells.
     """
 
     name: str
     by_vllm: bool
     family: str | None = None
+    root: str = ""
+    max_model_len: int | None = None
+
+
+def name_served(model: str, config: EngineConfig) -> str:
+    """Return the name of the model that the configured endpoints serve, by which a run knows it.
+
+    It is configured, or what all of them are listed with, or else what the first says that answers.
+
+    Raises:
+        ConfigError: when the list of endpoints cannot be used, or gives them different names.
+        EngineError: when none answers, or the first that does cannot tell.
+    """
+    listed, key = endpoints(model, config), api_key(config)
+    if config.model_name is not None:
+        return config.model_name
+    names = {endpoint.model_name for endpoint in listed}
+    if len(names) > 1:
+        told = ", ".join(sorted(name or "a name that is not given" for name in names))
+        raise ConfigError(
+            f"{config.endpoint_list}: its endpoints serve the model as {told}: set "
+            "engine.model_name to the name by which the run is to know it"
+        )
+    return names.pop() or asyncio.run(_first_name([endpoint.url for endpoint in listed], key))
+
+
+async def _first_name(urls: Sequence[str], key: str | None) -> str:
+    """Return what the first of endpoints serves that answers; ask the next if it does not."""
+    told: EngineError | None = None
+    for start in range(0, len(urls), PROBED):
+        probes = [_probed(url, key, None) for url in urls[start : start + PROBED]]
+        for found in await asyncio.gather(*probes, return_exceptions=True):
+            if isinstance(found, ServedModel):
+                return found.name
+            if not isinstance(found, EngineError):
+                raise found
+            told = told or found
+    raise told or EngineError("no endpoint is named")
 
 
 def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
@@ -121,10 +183,13 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
     if names and wanted not in names:
         raise EngineError(f"{url}: does not serve {wanted!r}, but {told}")
     own = models.get(wanted, {})
+    longest = own.get("max_model_len")
     return ServedModel(
         wanted,
         by_vllm=own.get("owned_by") == "vllm",
         family=family_of(f"{wanted} {_root(own)}"),
+        root=shown(_root(own), connections.key),
+        max_model_len=longest if isinstance(longest, int) else None,
     )
 
 

@@ -53,6 +53,11 @@ BUSY_STATUSES = frozenset(
 )
 """Statuses that are temporary and never caused by the request."""
 
+PROXY_STATUSES = frozenset(
+    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
+)
+"""What a proxy says where the server behind it is being replaced."""
+
 ATTEMPT_ERRORS = (
     openai.OpenAIError,
     AnswerTooLargeError,
@@ -76,6 +81,7 @@ class TemporaryError(Exception):
     `pause_s` is how long the endpoint asks all clients to wait, None if it does not say. `suspect`:
     the request itself may be the cause. `garbled`: the endpoint did answer, only not with a
     completion, so this is no sign that it is down. `crowded`: it has more requests than it takes.
+    `gone`: whoever answers there next may be another. `shut`: its gate knows of it already.
     """
 
     def __init__(
@@ -86,12 +92,16 @@ class TemporaryError(Exception):
         suspect: bool,
         garbled: bool = False,
         crowded: bool = False,
+        gone: bool = False,
+        shut: bool = False,
     ) -> None:
         super().__init__(sentence)
         self.pause_s = pause_s
         self.suspect = suspect
         self.garbled = garbled
         self.crowded = crowded
+        self.gone = gone
+        self.shut = shut
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ def fault_of(
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
             suspect=not isinstance(cause, httpx2.ConnectError),
+            gone=True,
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
@@ -155,6 +166,7 @@ def _status(
             pause_s=pause,
             suspect=status not in BUSY_STATUSES,
             crowded=status == HTTPStatus.TOO_MANY_REQUESTS,
+            gone=status in PROXY_STATUSES and pause is None,
         )
     return EngineError(f"{url}: {_final(status, sentence)}")
 

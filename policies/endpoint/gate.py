@@ -7,7 +7,8 @@ endpoint's last answers are.
 
 An endpoint that says it has too many requests (429) gets half of them from then on, and one more
 after each round of answers (additive increase, multiplicative decrease): the slots of the others
-are their own.
+are their own. One that joins while others work, or was down, begins with a few slots, and has one
+more after each answer, until it has all or says that these are too many (slow start).
 """
 
 import logging
@@ -19,6 +20,8 @@ from .faults import TemporaryError
 from .pace import PaceBooking, RequestPace
 
 TRIP_AFTER = 5
+FIRST_SLOTS = 4
+"""The slots of an endpoint that joins or returns."""
 RECENT = 32
 """How many of an endpoint's last answers are remembered."""
 GARBLED_SHARE = 0.9
@@ -46,7 +49,8 @@ class Gate:
 
     `slots` are the requests that may be under way, at most `most`; `latency_s` is how long an
     answer takes on average, `slowest_s` how long the slowest of late took. `pace` is how fast it
-    may be asked, by all engines together.
+    may be asked, by all engines together. Up to `ceiling` slots grow with each answer. `is_late`:
+    it joined while others worked; `has_left`: nothing is sent there any more.
     """
 
     place: int
@@ -65,6 +69,9 @@ class Gate:
     latency_s: float | None = None
     slowest_s: float = 0.0
     used_since: float | None = None
+    ceiling: float = math.inf
+    is_late: bool = False
+    has_left: bool = False
     pace: RequestPace = field(default_factory=RequestPace)
 
     def is_open(self, now: float) -> bool:
@@ -98,6 +105,9 @@ class Gate:
             logger.warning("%s: answers again", self.url)
         if not self.proven:
             self.proven, self.trier = True, None
+            if self.trips or self.is_late:
+                self.slots, self.ceiling = float(min(self.most, FIRST_SLOTS)), math.inf
+            self.is_late = False
         self.failures = self.trips = 0
 
     def answered(self, passage: "Passage", now: float) -> None:
@@ -105,7 +115,8 @@ class Gate:
         self.prove()
         self.garbled.append(False)
         if self.slots < self.most:
-            self.slots = min(self.slots + 1 / self.slots, self.most)
+            more = 1.0 if self.slots < self.ceiling else 1 / self.slots
+            self.slots = min(self.slots + more, self.most)
         if not passage.on_trial:
             latency = max(now - passage.began, SHORTEST_S)
             before = latency if self.latency_s is None else self.latency_s
@@ -115,9 +126,11 @@ class Gate:
     def failed(self, passage: "Passage", fault: TemporaryError, now: float) -> None:
         """Learn from a failure, which is no more under way: pause, take fewer, or be down."""
         self.told = str(fault)
+        if fault.shut:
+            return
         is_full = fault.crowded and self.proven and self.slots > 1
         if is_full and passage.began >= self.halved_at:
-            self.slots = max(min(self.slots, self.under_way + 1) / 2, 1.0)
+            self.slots = self.ceiling = max(min(self.slots, self.under_way + 1) / 2, 1.0)
             self.halved_at = now
         if fault.pause_s is not None:
             self.opens_at = max(self.opens_at, now + fault.pause_s)
@@ -132,6 +145,11 @@ class Gate:
         is_down = self.failures >= TRIP_AFTER or self.is_garbling
         if self.trier is passage or (self.proven and is_down):
             self._trip(fault, now)
+
+    def shut(self, why: str, until: float) -> None:
+        """Let nothing pass for a while; then one on trial."""
+        self.told, self.proven = why, False
+        self.opens_at = max(self.opens_at, until)
 
     @property
     def is_garbling(self) -> bool:

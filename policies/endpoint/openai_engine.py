@@ -2,7 +2,8 @@
 
 Requests wait in one queue for the endpoint that will answer them soonest (`traffic`), at most
 `concurrency` are under way at each, on an event loop in the engine's own thread. One policy
-(`retry`) waits out temporary failures, and permanent ones stop the engine at once.
+(`retry`) waits out temporary failures, and permanent ones stop the engine at once. Of several
+endpoints only those are asked that serve the same weights (`fleet`).
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ...configs.schema import EngineConfig
@@ -31,14 +33,13 @@ from ..engines.feed import arrived
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
 from .dialect import UNKEPT_SCHEMA, Dialect, overflows
-from .endpoint import ServedModel, addresses, api_key, ask
+from .endpoint import api_key, endpoints
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
+from .fleet import Fleet
+from .fleet_member import is_break
 from .gate import Passage
-from .pace import pace_of
 from .retry import Errand
 from .stream import POLL_S, Stream
-from .traffic import Traffic
-from .transport import Connections, allow_connections
 from .vllm_fields import vllm_fields
 
 CLOSE_S = 0.5
@@ -61,29 +62,36 @@ class OpenAIEngine:
     name = "openai"
 
     def __init__(
-        self, model: str, config: EngineConfig, *, loop: asyncio.AbstractEventLoop | None = None
+        self,
+        model: str,
+        config: EngineConfig,
+        *,
+        folder: Path | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """Set up the endpoints; none is contacted before the first request.
 
-        `loop` is run by the engine's thread until `close`, and closed by the caller; its
-        clock is the engine's.
+        `folder` keeps what several endpoints agree on. `loop` is run by the engine's thread until
+        `close`, and closed by the caller; its clock is the engine's.
 
         Raises:
+            ConfigError: when the file that lists the endpoints cannot be used.
             EngineError: when an address is not an http(s) URL.
         """
-        self._urls = addresses(model, config)
         self._key = api_key(config)
         self._config = config
-        self._served: dict[int, ServedModel] = {}
         self._dialect = Dialect()
         self._count = token_count(model)
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        paces = [pace_of(url, self._key, config.model_name) for url in self._urls]
-        self._traffic = Traffic(self._urls, config.concurrency, paces)
-        self._traffic.paced.limit(config.requests_per_minute, config.tokens_per_minute)
-        self._connections = [Connections(url, self._key) for url in self._urls]
-        allow_connections(config.concurrency * len(self._urls))
+        self._fleet = Fleet(
+            endpoints(model, config),
+            config,
+            self._key,
+            dialect=lambda: self._dialect,
+            folder=folder,
+        )
+        self._traffic = self._fleet.traffic
         self._owns_loop = loop is None
         self._loop = loop or asyncio.new_event_loop()
         self._closing = threading.Lock()
@@ -97,11 +105,7 @@ class OpenAIEngine:
         """Use new concurrency, limits, time-out and patience from the next request on."""
         with self._closing:
             self._config = config
-            if not self._closed:
-                allow_connections(config.concurrency * len(self._urls))
-        self._soon(partial(self._traffic.resize, config.concurrency))
-        limits = (config.requests_per_minute, config.tokens_per_minute)
-        self._soon(partial(self._traffic.limit, *limits))
+        self._soon(partial(self._fleet.configure, config))
 
     @property
     def dialect(self) -> Dialect:
@@ -164,14 +168,14 @@ class OpenAIEngine:
             self._loop.close()
 
     async def _end(self) -> None:
-        tasks = {*self._tasks, *self._traffic.tasks}
+        tasks = {*self._tasks, *self._traffic.tasks, *self._fleet.tasks}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(*(c.aclose() for c in self._connections))
+                await self._fleet.aclose()
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Have the engine's thread call something, unless the engine is closed."""
@@ -195,7 +199,7 @@ class OpenAIEngine:
         texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
         if texts:
             raise EngineError(
-                f"{', '.join(self._urls)}: logit_bias names a token by its text ({texts[0]!r}); "
+                f"{self._fleet.told()}: logit_bias names a token by its text ({texts[0]!r}); "
                 "endpoints accept only token ids: give ids, or choose annotators without biases"
             )
 
@@ -204,6 +208,7 @@ class OpenAIEngine:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        self._fleet.tend(lambda: bool(self._tasks))
         drawn: list[asyncio.Future[Completion]] = []
         try:
             async for request in stream.admit(batch.requests):
@@ -235,7 +240,7 @@ class OpenAIEngine:
         self._refused += 1
         if self._refused >= REFUSED and not self._traffic.answers:
             error = EngineError(
-                f"{', '.join(self._urls)}: all of the first {REFUSED} requests were refused; "
+                f"{self._fleet.told()}: all of the first {REFUSED} requests were refused; "
                 f"correct the endpoint's settings ({refusal})"
             )
             self._traffic.stop(error)
@@ -274,7 +279,7 @@ class OpenAIEngine:
                 if without is None:
                     raise
                 if self._config.json_schema == "on" and not without.schemas:
-                    url = self._urls[passage.gate.place]
+                    url = passage.gate.url
                     raise EngineError(UNKEPT_SCHEMA.format(url, refusal)) from None
                 # Others in flight may have dropped something else, or the same, meanwhile.
                 self._dialect = refused(self._dialect) or self._dialect
@@ -286,20 +291,19 @@ class OpenAIEngine:
         Raises:
             TemporaryError, RefusedError, EngineError: for every failure.
         """
-        place = passage.gate.place
-        url, connections = self._urls[place], self._connections[place]
+        member = self._fleet.at(passage.gate)
+        url = member.connections.url
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                if place not in self._served:
-                    self._served[place] = await ask(connections, self._config.model_name)
-                    self._traffic.prove(passage)
-                served, config = self._served[place], self._config
+                served, config = await self._fleet.introduced(member, passage), self._config
+                doubts = member.doubts
                 extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
-                return keyless(await asked.ask(connections, served, dialect, extra))
+                drawn = await asked.ask(member.connections, served, dialect, extra)
+                return keyless(await self._fleet.vouched(member, doubts, drawn))
         except ATTEMPT_ERRORS as error:
             fault = fault_of(url, error, self._key)
-        if place not in self._served and isinstance(fault, RefusedError):
-            fault = EngineError(f"{url}: cannot tell what it serves ({fault})")
+        if is_break(fault):
+            self._fleet.doubt(member)
         raise fault  # outside: a traceback from within would hold the server's text
 
 

@@ -1,7 +1,6 @@
 """Which gates are closed, when the next one opens, and for how long any was open."""
 
 import math
-from collections.abc import Sequence
 
 from .gate import SLACK_S, Gate
 
@@ -9,9 +8,9 @@ from .gate import SLACK_S, Gate
 class Openings:
     """The gates that let nothing pass: until a time, or until their trial ends."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
+    def __init__(self) -> None:
         self.next = math.inf
-        self._count = len(gates)
+        self._count = 0
         self._closed = set[Gate]()
         self._open_s = self._since = 0.0
 
@@ -23,14 +22,29 @@ class Openings:
     def __contains__(self, gate: Gate) -> bool:
         return gate not in self._closed
 
+    def join(self, now: float) -> None:
+        """Count one gate more, which is open."""
+        self._open_s, self._since = self.clock(now), now
+        self._count += 1
+
+    def leave(self, gate: Gate, now: float) -> None:
+        """Leave out a gate for good."""
+        self._open_s, self._since = self.clock(now), now
+        self._count -= 1
+        self._closed.discard(gate)
+        self._look_ahead()
+
     def note(self, gate: Gate, now: float) -> bool:
         """Take in a change of a gate; return whether it is open."""
         is_open = gate.is_open(now)
         if not is_open or gate in self._closed:
             self._open_s, self._since = self.clock(now), now
             (self._closed.discard if is_open else self._closed.add)(gate)
-            self.next = min((g.opens_at for g in self._closed if g.trier is None), default=math.inf)
+            self._look_ahead()
         return is_open
+
+    def _look_ahead(self) -> None:
+        self.next = min((g.opens_at for g in self._closed if g.trier is None), default=math.inf)
 
     def due(self, now: float) -> list[Gate]:
         """Return the gates whose time has come."""

@@ -12,6 +12,7 @@ class PacedGates:
 
     def __init__(self, gates: Sequence[Gate]) -> None:
         self._gates = gates
+        self._limits: tuple[int | None, int | None] = (None, None)
         self._until: dict[Gate, float] = {}
 
     def __contains__(self, gate: Gate) -> bool:
@@ -24,9 +25,19 @@ class PacedGates:
 
     def limit(self, requests: int | None, tokens: int | None) -> None:
         """Change how many requests and tokens may go to each endpoint in a minute."""
+        self._limits = (requests, tokens)
         self._until.clear()
         for gate in self._gates:
-            gate.pace.limit(self, requests, tokens)
+            self.join(gate)
+
+    def join(self, gate: Gate) -> None:
+        """Let the limits hold for a gate."""
+        gate.pace.limit(self, *self._limits)
+
+    def drop(self, gate: Gate) -> None:
+        """Leave out a gate for good."""
+        self._until.pop(gate, None)
+        gate.pace.leave(self)
 
     def book(self, gate: Gate, tokens: int, now: float) -> PaceBooking | None:
         """Let a request go by the pace of a gate; None, and the gate waits, if it may not."""

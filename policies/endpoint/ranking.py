@@ -2,15 +2,14 @@
 
 import heapq
 import math
-from collections.abc import Sequence
 
 from .gate import LATEST, Gate
 
 SPARE = 4
 """A heap of so many entries a gate is cleared of those that hold no longer."""
 
-Entry = tuple[float, int, int]
-"""When a gate would have answered one more, when that was noted, and the gate's place."""
+Entry = tuple[float, int, Gate]
+"""When a gate would have answered one more, when that was noted, and the gate."""
 
 
 class Ranking:
@@ -20,24 +19,27 @@ class Ranking:
     note; so a request costs the logarithm of the number of gates.
     """
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
-        self._gates = gates
+    def __init__(self) -> None:
         self._heap: list[Entry] = []
-        self._latest = [-1] * len(gates)
+        self._latest: dict[Gate, int] = {}
         self._notes = 0
         self._usual_rate = 1.0
 
     def note(self, gate: Gate, *, is_open: bool) -> None:
         """Take in a change of a gate."""
         self._notes += 1
-        self._latest[gate.place] = self._notes
+        self._latest[gate] = self._notes
         if gate.rate:
             self._usual_rate += LATEST * (gate.rate - self._usual_rate)
         if is_open and gate.has_room:
-            heapq.heappush(self._heap, (self._next_answer_s(gate), self._notes, gate.place))
-        if len(self._heap) > SPARE * (len(self._gates) + SPARE):
+            heapq.heappush(self._heap, (self._next_answer_s(gate), self._notes, gate))
+        if len(self._heap) > SPARE * (len(self._latest) + SPARE):
             self._heap = [entry for entry in self._heap if self._holds(entry)]
             heapq.heapify(self._heap)
+
+    def forget(self, gate: Gate) -> None:
+        """Leave out a gate for good."""
+        self._latest.pop(gate, None)
 
     def first(self, avoiding: Gate | None = None) -> Gate | None:
         """Return the gate that answers soonest, but for one; None if none has room."""
@@ -58,7 +60,7 @@ class Ranking:
     def _top(self) -> Gate | None:
         while self._heap and not self._holds(self._heap[0]):
             heapq.heappop(self._heap)
-        return self._gates[self._heap[0][2]] if self._heap else None
+        return self._heap[0][2] if self._heap else None
 
     def _holds(self, entry: Entry) -> bool:
-        return self._latest[entry[2]] == entry[1]
+        return self._latest.get(entry[2]) == entry[1]

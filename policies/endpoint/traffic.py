@@ -14,6 +14,7 @@ Everything runs on one event loop and uses its clock.
 """
 
 import asyncio
+import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -62,34 +63,79 @@ class Traffic:
     ) -> None:
         self.answers = 0
         self.tasks: set[asyncio.Task[Any]] = set()
-        self._gates = [Gate(place, url, concurrency, concurrency) for place, url in enumerate(urls)]
-        for gate, pace in zip(self._gates, paces or (), strict=bool(paces)):
-            gate.pace = pace
-        self._ranking = Ranking(self._gates)
-        self._open = Openings(self._gates)
+        self._concurrency = concurrency
+        self._gates: list[Gate] = []
+        self._places = itertools.count()
+        self._ranking = Ranking()
+        self._open = Openings()
         self._queue: deque[Trial[Any]] = deque()
         self._is_due = False
         self._alarm: asyncio.TimerHandle | None = None
         self._stopped: str | None = None
-        for gate in self._gates:
-            self._ranking.note(gate, is_open=True)
         self._spared: list[Gate] = []
         self.paced = PacedGates(self._gates)
         self._enough = math.inf
         self._quickest_s, self._rate = math.inf, 0.0
+        for url, pace in itertools.zip_longest(urls, paces or ()):
+            self._add(url, pace or RequestPace(), 0.0)
         self.ahead = len(self._gates)
-        self.most = UNANSWERED * concurrency * len(self._gates)
-        self.at_hand = self._least_at_hand = AT_HAND * concurrency * len(self._gates)
+        self._bound()
+        self.at_hand = self._least_at_hand
+
+    @property
+    def gates(self) -> Sequence[Gate]:
+        """The gates of the endpoints that are asked."""
+        return self._gates
 
     def resize(self, concurrency: int) -> None:
         """Change how many requests may be under way at each endpoint."""
-        self.most = UNANSWERED * concurrency * len(self._gates)
-        self._least_at_hand = AT_HAND * concurrency * len(self._gates)
+        self._concurrency = concurrency
+        self._bound()
         for gate in self._gates:
             gate.resize(concurrency)
             self._note(gate)
         self._survey()
         self._dispatch()
+
+    def join(self, url: str, pace: RequestPace) -> Gate:
+        """Ask one endpoint more, a few requests at first."""
+        gate = self._add(url, pace, self._now)
+        gate.is_late = True
+        self.paced.join(gate)
+        self._bound()
+        self._survey()
+        self._dispatch_soon()
+        return gate
+
+    def leave(self, gate: Gate) -> None:
+        """Send nothing more to an endpoint; what is under way there is waited for."""
+        gate.has_left = True
+        self._gates.remove(gate)
+        self._ranking.forget(gate)
+        self._open.leave(gate, self._now)
+        self.paced.drop(gate)
+        self._bound()
+        self._survey()
+        self._dispatch_soon()
+
+    def shut(self, gate: Gate, why: str, seconds: float) -> None:
+        """Send nothing to an endpoint for a while, and one request on trial then."""
+        gate.shut(why, self._now + seconds)
+        self._note(gate)
+        self._dispatch_soon()
+
+    def _add(self, url: str, pace: RequestPace, now: float) -> Gate:
+        most = self._concurrency
+        gate = Gate(next(self._places), url, most, most, pace=pace)
+        self._gates.append(gate)
+        self._open.join(now)
+        self._ranking.note(gate, is_open=True)
+        return gate
+
+    def _bound(self) -> None:
+        """Set how much may be asked and not answered, and not given back, by the slots of all."""
+        slots = self._concurrency * len(self._gates)
+        self.most, self._least_at_hand = UNANSWERED * slots, AT_HAND * slots
 
     def ask(self, errand: Errand[T], patience_s: float) -> asyncio.Future[T]:
         """Let an errand wait for a gate; its result may be cancelled at any time.
@@ -244,7 +290,7 @@ class Traffic:
         if gate.trier is passage:
             gate.trier = None
         self._note(gate)
-        if self.answers % len(self._gates) == 0 or passage.on_trial:
+        if self.answers % (len(self._gates) or 1) == 0 or passage.on_trial:
             self._survey()
         self._dispatch_soon()
 
@@ -264,7 +310,9 @@ class Traffic:
             self._join(trial)
 
     def _note(self, gate: Gate) -> None:
-        """Take in a change of a gate."""
+        """Take in a change of a gate that has not left."""
+        if gate.has_left:
+            return
         was_open = gate in self._open
         is_open = self._open.note(gate, self._now)
         self._ranking.note(gate, is_open=is_open and gate not in self.paced)

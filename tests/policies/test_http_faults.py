@@ -74,6 +74,7 @@ def play(
     stage = Stage(endpoints, script)
     config = EngineConfig(
         base_urls=stage.urls,
+        canary_s=None,
         api_key=KEY,
         concurrency=concurrency,
         timeout_s=DEADLINE_S,
@@ -366,7 +367,7 @@ def test_the_breaker_opens_and_one_request_tries() -> None:
         return busy or (Reply(200, answer(name).body, manner="drip") if name == "first" else None)
 
     stage.append(Stage(1, script))
-    config = EngineConfig(base_urls=stage[0].urls, concurrency=16, timeout_s=1e9)
+    config = EngineConfig(base_urls=stage[0].urls, canary_s=None, concurrency=16, timeout_s=1e9)
     engine = OpenAIEngine("unused", config, loop=stage[0].loop)
     feed: Feed[Batch] = Feed()
     feed.put(batch("first"))
@@ -402,13 +403,13 @@ def test_at_most_so_many_are_under_way_also_when_the_number_changes() -> None:
             open_now += 1
             under_way.append(open_now)
             if len(under_way) == 20:
-                engine.configure(EngineConfig(base_urls=self.urls, concurrency=7))
+                engine.configure(EngineConfig(base_urls=self.urls, canary_s=None, concurrency=7))
             await self.loop.stall(writer.get_extra_info("peername")[1], 1.0)
             open_now -= 1
             return await super()._play(reply, writer)
 
     stage.append(Counted(1, lambda *_: None))
-    config = EngineConfig(base_urls=stage[0].urls, concurrency=3)
+    config = EngineConfig(base_urls=stage[0].urls, canary_s=None, concurrency=3)
     engine = OpenAIEngine("unused", config, loop=stage[0].loop)
     names = [f"n{i}" for i in range(60)]
     [result] = engine.generate([batch(*names)])
@@ -421,9 +422,9 @@ def test_at_most_so_many_are_under_way_also_when_the_number_changes() -> None:
 
 def test_a_later_deadline_and_patience_count_from_the_next_request_on() -> None:
     stage = Stage(1, lambda place, name, _: Reply(manner="hang") if name == "slow" else None)
-    config = EngineConfig(base_urls=stage.urls, timeout_s=100, patience_s=50)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=100, patience_s=50)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
-    engine.configure(EngineConfig(base_urls=stage.urls, timeout_s=7, patience_s=8))
+    engine.configure(EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=7, patience_s=8))
     with pytest.raises(EngineError, match="within 8 s"):
         list(engine.generate([batch("slow")]))
     engine.close()
@@ -456,7 +457,9 @@ def test_few_requests_that_are_all_refused_are_refused() -> None:
 
 def test_refusals_are_given_back_to_a_caller_who_waits_for_them() -> None:
     stage = Stage(1, always(failure(400)))
-    engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls), loop=stage.loop)
+    engine = OpenAIEngine(
+        "unused", EngineConfig(base_urls=stage.urls, canary_s=None), loop=stage.loop
+    )
     feed: Feed[Batch] = Feed()
     results = engine.generate(feed)
     for name in ("a", "b"):
@@ -480,7 +483,7 @@ def test_closing_does_not_wait(kind: str) -> None:
     stage = Stage(1, always(reply))
     served = threading.Thread(target=stage.loop.run_forever)
     served.start()
-    config = EngineConfig(base_urls=stage.urls, timeout_s=3600, concurrency=2)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=3600, concurrency=2)
     engine = OpenAIEngine("unused", config)
     ended: list[str] = []
 
@@ -544,7 +547,7 @@ def test_a_server_that_serves_the_key_does_not_get_it_shown() -> None:
 def test_an_error_leaves_nothing_under_way() -> None:
     reply = failure(429, Retry_After="3600")
     stage = Stage(1, lambda _, name, __: reply if name == "n0" else on_hang(name))
-    config = EngineConfig(base_urls=stage.urls, timeout_s=1e9, patience_s=60)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=1e9, patience_s=60)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     with pytest.raises(EngineError, match="patience_s"):
         list(engine.generate([batch("n0", "n1", "n2"), batch("n3")]))
@@ -605,7 +608,7 @@ def drawn_with_garbage(share: float, concurrency: int, seed: int) -> tuple[float
         return generator.choice(GARBAGE)
 
     stage = Slow(1, script)
-    config = EngineConfig(base_urls=stage.urls, concurrency=concurrency)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=concurrency)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     [result] = engine.generate([batch(*(f"n{i}" for i in range(32)))])
     engine.close()

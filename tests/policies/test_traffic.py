@@ -62,7 +62,9 @@ class Drawn:
 
 def draw(stage: Stage, count: int, *, concurrency: int = SLOTS) -> Drawn:
     random.seed(0)
-    config = EngineConfig(base_urls=stage.urls, concurrency=concurrency, timeout_s=1e6)
+    config = EngineConfig(
+        base_urls=stage.urls, canary_s=None, concurrency=concurrency, timeout_s=1e6
+    )
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     drawn = [c for result in engine.generate(batches(count)) for c in result.completions]
     drawn.sort(key=lambda c: int(c.request_id.removeprefix("n")))
@@ -91,7 +93,7 @@ def test_every_endpoint_has_slots_of_its_own_and_no_request_is_sent_twice() -> N
 def test_the_last_requests_go_where_they_are_soonest_answered() -> None:
     """Once it is known how slow an endpoint is, it gets no request that others answer before."""
     stage = Paced([FAST_S, SLOW_S])
-    config = EngineConfig(base_urls=stage.urls, concurrency=SLOTS)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=SLOTS)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     list(engine.generate(batches(160)))
     before, began = len(stage.posts), stage.loop.time()
@@ -197,7 +199,7 @@ def test_a_batch_waits_for_its_slowest_request_and_the_next_ones_do_not() -> Non
 def test_no_more_is_asked_while_what_was_answered_is_not_kept() -> None:
     """A caller that is slow to keep its first batch: a kill loses two rounds and that batch."""
     stage = Paced([FAST_S])
-    config = EngineConfig(base_urls=stage.urls, concurrency=SLOTS)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=SLOTS)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     given = engine.generate(batches(160))
     next(given)
@@ -258,7 +260,9 @@ def test_nothing_is_prepared_for_slots_that_are_not_used_yet() -> None:
     stage = Stage(100, lambda *_: Reply(manner="hang"))
     served = threading.Thread(target=stage.loop.run_forever)
     served.start()
-    engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls, concurrency=64))
+    engine = OpenAIEngine(
+        "unused", EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=64)
+    )
     taken: list[int] = []
 
     def source() -> Iterator[Batch]:

@@ -1,0 +1,71 @@
+"""What the engine is measured beside: clients that do no more than ask and look at the answer.
+
+Both have a semaphore for what is in flight, keep a connection for each of these requests, and limit
+no time: with the `openai` client's own settings 900 of 1,000 connections would be made anew each
+time, and one that takes over 5 s to be made would fail.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import aiohttp
+import httpx2
+import openai
+
+from lpfloop.policies.engines.engine import Request, Sampling
+
+
+async def ask_all(
+    url: str, requests: Sequence[Request], sampling: Sampling, in_flight: int
+) -> None:
+    """Ask with the `openai` client, allowed to keep a connection for each request in flight."""
+    limits = httpx2.Limits(max_connections=in_flight, max_keepalive_connections=in_flight)
+    client = openai.AsyncOpenAI(
+        base_url=url,
+        api_key="none",
+        max_retries=0,
+        timeout=None,
+        http_client=httpx2.AsyncClient(limits=limits, timeout=None),
+    )
+    slots = asyncio.Semaphore(in_flight)
+
+    async def ask(request: Request) -> None:
+        async with slots:
+            done = await client.chat.completions.create(
+                model="m",
+                messages=[{"role": m.role, "content": m.content} for m in request.messages],  # pyright: ignore[reportArgumentType]
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_completion_tokens=sampling.max_tokens,
+                seed=request.seed,
+            )
+            assert done.choices[0].message.content
+
+    await asyncio.gather(*map(ask, requests))
+    await client.close()
+
+
+async def ask_all_plainly(
+    url: str, requests: Sequence[Request], sampling: Sampling, in_flight: int
+) -> None:
+    """Ask with `aiohttp` alone: the least that a client in this language can do."""
+    slots = asyncio.Semaphore(in_flight)
+    connector = aiohttp.TCPConnector(limit=in_flight)
+    unlimited = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=connector, timeout=unlimited) as session:
+
+        async def ask(request: Request) -> None:
+            body = {
+                "model": "m",
+                "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "max_completion_tokens": sampling.max_tokens,
+                "seed": request.seed,
+            }
+            async with slots, session.post(f"{url}/chat/completions", json=body) as reply:
+                done = json.loads(await reply.read())
+                assert done["choices"][0]["message"]["content"]
+
+        await asyncio.gather(*map(ask, requests))

@@ -7,7 +7,6 @@ them finite and changed. Every random number derives from the job's seed: the sa
 same bytes on the same CPU.
 """
 
-import hashlib
 import json
 import logging
 import math
@@ -17,6 +16,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from .engines.canary import CANARY, write_canary
 from .engines.chat_template import load_tokenizer
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
+from .trainers.distillation_trainer import make_distillation_trainer
 from .trainers.memory_folders import discard_memory
 from .trainers.prepared_rows import discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
@@ -64,7 +65,7 @@ from .trainers.trainer_checkpoints import (
 )
 from .trainers.trainer_faults import FAULT, TrainingError, halted
 from .trainers.trainer_history import told_of_steps, write_history
-from .trainers.trainer_job import ONLINE, TrainJob, read_job
+from .trainers.trainer_job import ONLINE, TrainJob, job_identity, read_job
 from .trainers.trainer_orders import Pace, Turn
 from .trainers.trainer_process import PULSE, alone
 from .trainers.trainer_steps import append_row
@@ -79,6 +80,12 @@ TURNS = get_args(Turn)
 
 TOKENS = "num_tokens"
 """TRL's count of the tokens that it trained on."""
+
+MAKES: Mapping[str, Callable[..., Trainer]] = {
+    "reward": make_reward_trainer,
+    "distil": make_distillation_trainer,
+}
+"""What builds the trainer of a method that is not one of TRL's for policies."""
 
 PREDECESSOR_S = 60.0
 """Seconds in which the child of a parent that was killed must have ended."""
@@ -225,8 +232,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     # `train` below opens the checkpoint's pickles, so its hashes are compared first.
     checkpoint = newest_whole(job.folder("checkpoints"), identity)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
-    make = make_reward_trainer if job.method == "reward" else make_trainer
-    trainer = make(job, tokenizer)
+    trainer = MAKES.get(job.method, make_trainer)(job, tokenizer)
     fit_sharding(trainer)
     if is_main():
         seal_prepared(job, identity)
@@ -301,7 +307,7 @@ def main(path: str) -> int:
     disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     job = read_job(Path(path))
-    identity = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    identity = job_identity(Path(path).read_bytes())
     try:
         with alone(job, patience_s=PREDECESSOR_S) if is_main() else nullcontext():
             run(job, identity)

@@ -9,11 +9,12 @@ numbers of before. Libraries' own reports of a successful load are not relied on
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...stores.records import Message
-from .engine import Engine, EngineError, Measurer, Replicated
+from .engine import Engine, EngineError, Measurer, Provable
 
 CANARY = "canary.json"
 CANARY_ROWS = 8
@@ -92,24 +93,20 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
 
 
 def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
-    """Have each replica of the engine measure `rows`; return only if all run the weights.
+    """Have the engine measure `rows`; return only if it runs the weights.
 
     These are the ones after training. An engine that cannot measure (a script, an endpoint)
-    passes, as does an empty list: they prove nothing.
+    passes, as does an empty list: they prove nothing. One whose workers come and go has each of
+    them measure before it is given work, those that come later, too.
 
     Raises:
         StaleWeightsError: with how far off the engine is, and whether it runs the weights of
             before.
     """
-    if not isinstance(engine, Replicated):
+    if isinstance(engine, Provable):
+        engine.prove(partial(_prove, rows=rows))
+    else:
         _prove(engine, rows)
-        return
-    replicas = engine.replicas
-    for number, replica in enumerate(replicas, 1):
-        try:
-            _prove(replica, rows)
-        except StaleWeightsError as error:
-            raise StaleWeightsError(f"replica {number} of {len(replicas)}: {error}") from error
 
 
 def _prove(engine: Measurer, rows: Sequence[CanaryRow]) -> None:

@@ -176,12 +176,15 @@ class Measurer(Protocol):
 
 
 @runtime_checkable
-class Replicated(Protocol):
-    """An engine of several replicas."""
+class Provable(Protocol):
+    """An engine whose workers come and go, and prove their weights each by itself."""
 
-    @property
-    def replicas(self) -> Sequence[Measurer]:
-        """The replicas, each of which holds the weights by itself."""
+    def prove(self, proof: Callable[[Measurer], None]) -> None:
+        """Have every worker measured by `proof`, now and before a later one is given work.
+
+        Raises:
+            EngineError: as `proof` does, of the first that does not hold the weights.
+        """
         ...
 
 

@@ -10,6 +10,9 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
+POLL_S = 0.02
+"""Seconds between looks at a source that has nothing yet."""
+
 
 @runtime_checkable
 class Pollable(Protocol):

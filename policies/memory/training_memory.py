@@ -1,6 +1,6 @@
 """What trainings hold on one device, as `trl_trainer`, `reward_trainer` and `online` make them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..trainers.trainer_job import LARGE, MEASURED_TOGETHER, Method
 from ..trainers.training_fit import PLAIN, TrainingFit
@@ -23,12 +23,22 @@ from .verdicts import Holding, at_most, fixed
 PAIRED: tuple[Method, ...] = ("dpo", "reward")
 """Methods whose row is two sequences: the chosen and the rejected answer."""
 
+REFERENCED: tuple[Method, ...] = ("dpo", "kto")
+"""Methods that ask a reference policy, before they train."""
+
 LEARNED_COPIES = 4
 """float32 copies of whole logits in a backward pass: the logits, those at the temperature, the
 gradient of their sum of exponentials, the sum of gradients."""
 
 MEASURED_COPIES = 5
 """The same without gradients: two models' logits, log-probabilities, exponentials, products."""
+
+DISTILLED_COPIES = 6
+"""float32 copies of whole logits in a student's backward pass: both log-probabilities, the
+teacher's probabilities, their differences, two gradients. With divergence=jsd some more."""
+
+TAUGHT_COPIES = 3
+"""The same in the teacher's pass: logits, those that are learned, their log-probabilities."""
 
 CANARY_COPIES = 3
 """float32 copies of a row's logits in the canary: whole, of the answer, log-probabilities."""
@@ -39,8 +49,9 @@ class Workload:
     """A training on one device: `rows` sequences a pass, of at most `length` tokens.
 
     `accumulation` counts the passes of an optimizer step. `reference`: another model than the one
-    that is trained is the reference, and stays beside it. An online method's `answer` is the most
-    that an answer has of the length, `reward_number` the bytes of its reward model's weights.
+    that is trained is the reference, or the teacher, and stays beside it. `answer` is the most that
+    an answer has of the length, where whole logits are of answers alone; `reward_number` the bytes
+    of an online method's reward model's weights.
     """
 
     method: Method
@@ -88,11 +99,12 @@ def is_recomputed(shape: ModelShape, fit: TrainingFit) -> bool:
 
 
 def trl_parts(shape: ModelShape, work: Workload) -> list[Holding]:
-    """Return what DPO, SFT or a reward model's training holds at its peak.
+    """Return what DPO, KTO, SFT or a reward model's training holds at its peak.
 
     The passes of an optimizer step leave gradients: the first pass has none yet, so with one pass
     alone its activations take the gradients' place. The reference's log-probabilities are computed
     before: a reference of its own lies beside the weights while there are no gradients and moments.
+    KTO's pass for the KL keeps no activations, and is over before that of its answers begins.
     """
     rewarding = work.method == "reward"
     trained = shape.as_classifier() if rewarding else shape
@@ -113,6 +125,38 @@ def trl_parts(shape: ModelShape, work: Workload) -> list[Holding]:
     ]
 
 
+def distillation_parts(shape: ModelShape, work: Workload) -> list[Holding]:
+    """Return what critique distillation holds at its peak.
+
+    The teacher lies beside the trained model all along, unless it is what lies below the adapters.
+    A backward pass of the student follows the teacher's, whose log-probabilities stay: both have
+    whole logits of the answers.
+    """
+    states = states_of(shape, work.fit, on_gpu=work.on_gpu)
+    narrow = BFLOAT16 if work.on_gpu else FLOAT32
+    teacher = narrow * shape.parameters if work.reference else 0
+    logits = logits_bytes(shape, rows=work.rows, answer=work.answer, copies=DISTILLED_COPIES)
+    gathered = work.sharding.gathered_bytes(shape, work.precision.narrow)
+    update = work.sharding.part_bytes("moments", states.update)
+    passing = max(work.passing(shape, head=logits), _teaching(shape, work))
+    if work.accumulation == 1:
+        passing = max(0, passing - states.gradient_bytes(work.sharding))
+    return [
+        *states.parts(work.sharding),
+        fixed("teacher", work.sharding.part_bytes("weights", teacher)),
+        fixed("gathered weights", gathered * (2 if work.reference else 1)),
+        Holding(name="pass", least_bytes=update, most_bytes=max(update, passing)),
+        runtime(on_gpu=work.on_gpu),
+    ]
+
+
+def _teaching(shape: ModelShape, work: Workload) -> int:
+    """Return the teacher's pass, without gradients."""
+    passing = forward_bytes(shape, work.precision, rows=work.rows, length=work.length)
+    logits = logits_bytes(shape, rows=work.rows, answer=work.answer, copies=TAUGHT_COPIES)
+    return passing + work.cast_bytes(shape) + logits
+
+
 def _chunked_head(shape: ModelShape, work: Workload) -> int:
     tokens, frozen = work.rows * work.length, work.fit.adapts
     return chunked_head_bytes(
@@ -121,15 +165,16 @@ def _chunked_head(shape: ModelShape, work: Workload) -> int:
 
 
 def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -> list[Holding]:
-    """Return what PPO or Quark holds in a trainer's process, the sampler left out.
+    """Return what an online method holds in a trainer's process, the sampler left out.
 
     The policy, for PPO also the value model (the reward model's backbone), each with gradients and
-    moments; the reference (bfloat16 on a GPU); the reward model. With adapters all three are one
-    frozen body, the policy and the value model (which then begins as the policy) have an adapter
-    each, and the reference is the body without one. At a time, the larger of two: a backward pass
-    of one of the two, or a measuring pass over `MEASURED_TOGETHER` times as many rows with whole
-    logits. Quark's AdamW is not fused, and on a GPU holds its update once more. Of divided
-    networks each gathers its layers, and keeps its ends.
+    moments; the reference (bfloat16 on a GPU); the reward model, where one rewards. With adapters
+    all three are one frozen body, the policy and the value model (which then begins as the policy)
+    have an adapter each, and the reference is the body without one. At a time, the larger of two: a
+    backward pass of one of the two, or a measuring pass over `MEASURED_TOGETHER` times as many rows
+    with whole logits. Quark's AdamW is not fused, and on a GPU holds its update once more. A row
+    that online DPO learns is a pair. Of divided networks each gathers its layers, and keeps its
+    ends.
     """
     states = states_of(shape, work.fit, on_gpu=work.on_gpu)
     if work.method == "ppo":
@@ -144,7 +189,8 @@ def online_parts(shape: ModelShape, reward: ModelShape | None, work: Workload) -
     unfused = work.method == "quark" and work.on_gpu
     update = work.sharding.part_bytes("moments", FLOAT32 * states.trained) if unfused else 0
     gathered = work.sharding.gathered_bytes(shape, work.precision.narrow)
-    passing = max(_learning(shape, work), _measuring(shape, work), update)
+    learned = replace(work, rows=2 * work.rows) if work.method == "online_dpo" else work
+    passing = max(_learning(shape, learned), _measuring(shape, work), update)
     return [
         *states.parts(work.sharding),
         fixed("reference", work.sharding.part_bytes("weights", frozen)),

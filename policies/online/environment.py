@@ -1,8 +1,8 @@
 # pyright: basic
-"""What an online method acts on: the prompts, the engine that samples, the reward model.
+"""What an online method acts on: the prompts, the engine that samples, who rewards the answers.
 
-A step takes its prompts, draws one answer to each, and scores it. What cannot be trained on (an
-answer that failed, or that the reward model cannot read) is kept as rows and left out of training.
+A step takes its prompts, draws one answer to each, or a group of them, and scores it. What cannot
+be trained on (an answer that failed, or has no reward) is kept as rows and left out of training.
 """
 
 import time
@@ -15,12 +15,11 @@ from pathlib import Path
 import torch
 
 from ...configs.engines import EngineConfig
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
 from ...stores.records import Candidate, Message, Reward
 from ..engines.control_text import conditioned
-from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
-from ..engines.own_scorer import OwnScorer
-from ..engines.reward_scorer import RewardScorer
+from ..engines.engine import Completion
+from ..trainers.online_job import OnlineJob
 from ..trainers.sampler_places import engine_in_trainer, is_shared
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
@@ -28,22 +27,22 @@ from ..trainers.step_files import (
     RolloutDraw,
     candidate_row,
     drawn,
+    places_asked,
     read_prompts,
     reward_row,
-    visited,
     with_prompts,
 )
 from ..trainers.trained_turns import chat_of
-from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import OnlineJob, TrainJob
+from ..trainers.trainer_faults import TrainingError, halted
+from ..trainers.trainer_job import TrainJob
 from ..trainers.trainer_process import PULSE
 from ..workers.places import DeviceGroup
+from .answer_rewards import AnswerReward, AnswerRewards
 from .networks import Networks
 from .ranks import Ranks
 from .rollout_weights import RolloutWeights
 from .sampler import RolloutSampler
 
-SCORED_TOGETHER = 256
 NOTHING = ReferenceReward(score=0.0, ended=True)
 
 
@@ -72,7 +71,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with its answer, its tokens and its score; None where it has none.
+    """A rollout with its answer, its tokens and its reward.
 
     Those of different replicas of the sampler differ in `together`.
     """
@@ -80,8 +79,13 @@ class ScoredRollout:
     drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
-    score: float | None
+    worth: AnswerReward
     together: int = 0
+
+    @property
+    def score(self) -> float | None:
+        """The answer's reward, before any rule; None where it has none."""
+        return self.worth.total
 
     @property
     def trainable(self) -> bool:
@@ -106,7 +110,7 @@ class ScoredRollout:
 
 
 class Environment:
-    """Prompts, sampler and reward model of a job; the sampler runs the policy's `weights`.
+    """Prompts, sampler and rewards of a job; the sampler runs the policy's `weights`.
 
     Of several processes the first alone has weights for it, a sampler and a reward model.
     """
@@ -115,7 +119,7 @@ class Environment:
         self,
         job: TrainJob,
         online: OnlineJob,
-        settings: PPOTraining | QuarkTraining,
+        settings: OnlineSettings,
         weights: RolloutWeights | None,
         ranks: Ranks,
     ) -> None:
@@ -141,7 +145,7 @@ class Environment:
                 f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
             )
         self._sampler: RolloutSampler | None = None
-        self._scorer = _scorer(job, online) if ranks.is_first else None
+        self._rewards = AnswerRewards(job, online) if ranks.is_first else None
 
     def refresh(self, networks: Networks) -> None:
         """Have the sampler load the present weights."""
@@ -175,44 +179,55 @@ class Environment:
 
         The policy alone sees `control`, a text before the prompt; rows and reward do not. The
         tokens in `unsaid` are never drawn.
+
+        Raises:
+            TrainingError: of kind `halted`, in all processes, when the training was asked to end
+                while its parent judged the answers.
         """
         first = self.ranks.is_first
-        return self.ranks.told(self._drawn(step, clock, control, unsaid) if first else None)
+        found = self.ranks.told(self._drawn(step, clock, control, unsaid) if first else None)
+        if found is None:
+            raise halted(self.job)
+        return found
 
     def _drawn(
         self, step: int, clock: Clock, control: str, unsaid: Sequence[int]
-    ) -> list[ScoredRollout]:
-        assert self._sampler is not None  # noqa: S101 -- `refresh` comes first
+    ) -> list[ScoredRollout] | None:
+        # `refresh` comes first, and the first process scores.
+        assert self._sampler is not None  # noqa: S101
+        assert self._rewards is not None  # noqa: S101
         count, seed = self.settings.rollouts, self.job.seed
-        places = visited(len(self.asked), seed, step=step, rollouts=count)
+        places = places_asked(len(self.asked), seed, step=step, settings=self.settings)
         rollouts = drawn(self.online, step, [self.asked[place] for place in places])
         with clock.spent_on("generation"):
             asked = [behind(rollout, control) for rollout in rollouts]
             completions = self._sampler.draw(asked, self.online.sampling, unsaid=unsaid)
         with clock.spent_on("scoring"):
-            scores = self._scores(rollouts, completions)
+            worths = self._rewards.of(step, rollouts, completions)
+        if worths is None:
+            return None
         together = self._sampler.drawn_together(count)
         return [
             ScoredRollout(
-                drawn=r, completion=c, spoken=self._spoken(a, c), score=score, together=group
+                drawn=r, completion=c, spoken=self._spoken(a, c), worth=worth, together=group
             )
-            for r, a, c, score, group in zip(
-                rollouts, asked, completions, scores, together, strict=True
+            for r, a, c, worth, group in zip(
+                rollouts, asked, completions, worths, together, strict=True
             )
         ]
 
     def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:
         """Return the rows of a step's answers and of their scores."""
         candidates = [candidate_row(self.online, r.drawn, r.completion) for r in rollouts]
-        rewards = [reward_row(self.online, r.drawn, r.score) for r in rollouts]
+        rewards = [reward_row(self.online, r.drawn, r.score, r.worth.lacking) for r in rollouts]
         return candidates, rewards
 
     def close(self) -> None:
         """End the sampler and release the reward model."""
         if self._sampler is not None:
             self._sampler.close()
-        if self._scorer is not None:
-            self._scorer.close()
+        if self._rewards is not None:
+            self._rewards.close()
 
     def _fits(self, messages: tuple[Message, ...]) -> bool:
         """Return whether a prompt leaves room for the longest answer."""
@@ -224,40 +239,8 @@ class Environment:
         prompt = self.chat.prompt(rollout.asked.messages)
         return Spoken(prompt=prompt, answer=completion.token_ids or ())
 
-    def _scores(
-        self, rollouts: Sequence[RolloutDraw], completions: Sequence[Completion]
-    ) -> list[float | None]:
-        """Score the answers as the reward stage does: by their text, tokenized again."""
-        requests = tuple(
-            ScoreRequest(
-                request_id=r.candidate_id,
-                messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
-                prompt=r.asked.prompt,
-                ended=self.online.reward.shown_ended(c.finish_reason),
-            )
-            for r, c in zip(rollouts, completions, strict=True)
-        )
-        batches = (
-            ScoreBatch(key=str(first), requests=requests[first : first + SCORED_TOGETHER])
-            for first in range(0, len(requests), SCORED_TOGETHER)
-        )
-        assert self._scorer is not None  # noqa: S101 -- the first process scores
-        try:
-            return [score for result in self._scorer.score(batches) for score in result.scores]
-        except EngineError as error:
-            raise TrainingError("refused", str(error)) from error
-
 
 def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:
     """Return a rollout whose prompt begins with a control text."""
     messages = conditioned(rollout.asked.messages, control)
     return replace(rollout, asked=replace(rollout.asked, messages=messages))
-
-
-def _scorer(job: TrainJob, online: OnlineJob) -> RewardScorer | OwnScorer:
-    """Return what scores answers: a reward model, or the user's own function."""
-    if online.function is not None:
-        return OwnScorer(online.function, online.reward, online.reward_id)
-    if job.reward is None:
-        raise TrainingError("refused", f"{job.method} needs a reward model; give --reward")
-    return RewardScorer(job.reward, online.reward)

@@ -92,10 +92,16 @@ def advantages(
     return result, result + values
 
 
-def policy_losses(logprobs: Tensor, old: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """Return the clipped surrogate loss at each token: PPO's Eq. 7, negated."""
+def policy_losses(
+    logprobs: Tensor, old: Tensor, advantage: Tensor, clip: float, clip_high: float | None = None
+) -> Tensor:
+    """Return the clipped surrogate loss at each token: PPO's Eq. 7, negated.
+
+    The ratio may have another bound above than below (DAPO, Eq. 8).
+    """
     ratio = (logprobs - old).exp()
-    return torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - clip, 1 + clip))
+    clipped = ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
+    return torch.maximum(-advantage * ratio, -advantage * clipped)
 
 
 def value_losses(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator, InitProcessGroupKwargs
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
+from ...configs.methods import PPOTraining
 from ...stores.failpoints import reach
 from ..trainers.memory_folders import memory_folder
 from ..trainers.preflight import parameters
@@ -43,11 +44,14 @@ from ..trainers.trainer_steps import append_row
 from ..trainers.trl_trainer import refuse_world
 from .divided_networks import DividedNetworks
 from .environment import Clock, Environment
+from .grpo_trainer import GRPOTrainer
 from .networks import Networks, SeparateNetworks
+from .online_dpo_trainer import OnlineDPOTrainer
 from .ppo_trainer import PPOTrainer
 from .quantile_tokens import with_tokens
 from .quark_trainer import QuarkTrainer
 from .ranks import Ranks
+from .rloo_trainer import RLOOTrainer
 from .rollout_weights import RolloutWeights
 from .shared_body import SharedBody
 from .state import History, OnlineMethod, load_state, save_state
@@ -56,6 +60,10 @@ logger = logging.getLogger(__name__)
 
 TAIL = 10
 """The last steps, whose mean a result reports."""
+
+EVERY = (PPOTrainer, QuarkTrainer, GRPOTrainer, RLOOTrainer, OnlineDPOTrainer)
+TRAINERS = {kind.name: kind for kind in EVERY}
+"""What makes the steps of each method."""
 
 MAIN_WORK = ("weights", "generation", "scoring", "logprobs", "optimisation")
 """The named uses of a step's time; everything else is `other`."""
@@ -121,7 +129,7 @@ def make_accelerator(job: TrainJob) -> Accelerator:
 def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
     """Open what the job's method acts on, and the folder of the weights that it samples from."""
     online, settings = job.online, job.settings
-    if online is None or not isinstance(settings, PPOTraining | QuarkTraining):
+    if online is None or not isinstance(settings, OnlineSettings):
         raise TrainingError("refused", f"{job.method} is not a method that samples while it trains")
     with ExitStack() as stack:
         weights = None
@@ -147,8 +155,7 @@ def make_method(
 ) -> OnlineMethod:
     """Build the job's method, planned for `steps` steps."""
     networks = make_networks(job, accelerator.device)
-    kind = QuarkTrainer if job.method == "quark" else PPOTrainer
-    return kind(job, environment, networks, accelerator, steps=steps)
+    return TRAINERS[job.method](job, environment, networks, accelerator, steps=steps)
 
 
 def resumed(job: TrainJob, identity: str, method: OnlineMethod, ranks: Ranks) -> History:
@@ -183,16 +190,30 @@ def make_steps(
     """
     pace, ranks = Pace(job.output), environment.ranks
     while history.step < steps:
-        make_step(job, method, environment, history, steps)
+        try:
+            make_step(job, method, environment, history, steps)
+        except TrainingError as fault:
+            # A step that waited for its rewards has changed nothing yet.
+            if fault.kind != "halted" or not history.step:
+                raise
+            save_checkpoint(job, identity, method, history, ranks)
+            raise halted(job) from fault
         turn = ranks.told(pace.turn() if ranks.is_first else None)
         if history.step < steps and turn != "go on":
-            job_json = job.folder("job.json").read_bytes()
-            saved = save_state(method, history, job.folder("checkpoints"), job_json, ranks)
-            if ranks.is_first:
-                keep(saved, identity)
+            save_checkpoint(job, identity, method, history, ranks)
             pace.saved()
             if turn == "end":
                 raise halted(job)
+
+
+def save_checkpoint(
+    job: TrainJob, identity: str, method: OnlineMethod, history: History, ranks: Ranks
+) -> None:
+    """Save the state after the last step that was made, and seal it."""
+    job_json = job.folder("job.json").read_bytes()
+    saved = save_state(method, history, job.folder("checkpoints"), job_json, ranks)
+    if ranks.is_first:
+        keep(saved, identity)
 
 
 def make_step(
@@ -207,8 +228,7 @@ def make_step(
     Raises:
         TrainingError: of kind `diverged`, when one of its numbers is not finite.
     """
-    number = history.step + 1
-    ranks = environment.ranks
+    number, ranks = history.step + 1, environment.ranks
     due, before = number in published_steps(job.settings, steps), publishes_before(job)
     if number == steps and before:
         save_policy(job, method.networks, ranks)
@@ -264,8 +284,8 @@ def tell(job: TrainJob, history: History, steps: int, clock: Clock) -> None:
     row = {"event": "step", "step": history.step, "max_steps": steps, "metrics": metrics}
     append_row(job.output, row)
     told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
-    reward = metrics["reward"]
-    logger.info("step %d of %d: reward %.3f; s: %s", history.step, steps, reward, told)
+    reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "no reward"
+    logger.info("step %d of %d: %s; s: %s", history.step, steps, reward, told)
 
 
 def publishes_before(job: TrainJob) -> bool:
@@ -274,7 +294,7 @@ def publishes_before(job: TrainJob) -> bool:
 
 
 def final_means(history: History) -> dict[str, float]:
-    """Return the last steps' metrics, averaged."""
+    """Return the last steps' metrics, each averaged over the steps that have it."""
     tail = history.metrics[-TAIL:]
-    names = sorted(set.intersection(*(set(metrics) for metrics in tail)))
-    return {name: statistics.fmean(metrics[name] for metrics in tail) for name in names}
+    names = sorted({name for metrics in tail for name in metrics})
+    return {name: statistics.fmean(m[name] for m in tail if name in m) for name in names}

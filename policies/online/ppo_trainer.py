@@ -3,8 +3,7 @@
 
 A step draws and scores rollouts, measures them under policy, reference and value model, computes
 advantages from rewards, KL penalty and values, and passes over them `inner_epochs` times. Policy
-and value model have one optimizer, and their gradients are clipped together. Dropout is off
-throughout.
+and value model have one optimizer, and their gradients are clipped together.
 """
 
 from collections.abc import Sequence
@@ -15,16 +14,16 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ...configs.methods import PPOTraining
-from ...stores.keys import derive_seed
 from ..trainers.answer_logits import answer_logits, chosen_logprobs
-from ..trainers.next_token import METRIC, NextTokenLoss
+from ..trainers.next_token import METRIC
 from ..trainers.sequences import Pass, answer_mask, passes, picked, spread
 from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from . import numerics
 from .environment import Clock, Environment, ScoredRollout
-from .networks import Networks, ValueModel, computes_exactly
+from .networks import Networks, ValueModel
+from .online_trainer import OnlineTrainer
 from .ppo_rollouts import (
     Experience,
     MeasuredRollouts,
@@ -33,15 +32,14 @@ from .ppo_rollouts import (
     rewards_of,
     rollout_rows,
 )
-from .sampler import agreement, refuse_stale
-from .state import StepOutcome, make_optimizer, make_schedule, update_weights
+from .state import StepOutcome, update_weights
 
 TERMS = ("loss/policy", "kl/update", "clipped/policy", "entropy/update", "loss/value")
 TERMS += ("clipped/value",)
 """The metrics that are averaged over the positions of an optimizer step."""
 
 
-class PPOTrainer:
+class PPOTrainer(OnlineTrainer):
     """Policy, reference, value model and optimizer, and the step that moves them."""
 
     name = "ppo"
@@ -57,18 +55,11 @@ class PPOTrainer:
     ) -> None:
         assert isinstance(job.settings, PPOTraining)  # noqa: S101 -- `trainer_preflight`
         self.settings = s = job.settings
-        self.seed = job.seed
-        self.environment = environment
-        self.ranks = environment.ranks
-        self.accelerator = accelerator
-        self.device = accelerator.device
-        self.networks = networks
-        self.allowed = agreement(float32=computes_exactly(job, self.device))
-        self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=True)
-        self.updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
-        self.schedule = make_schedule(self.optimizer, s, steps=steps, updates=self.updates)
+        updates = s.inner_epochs * -(-s.rollouts // s.batch_size)
+        super().__init__(
+            job, environment, networks, accelerator, steps=steps, updates=updates, fused=True
+        )
         self.numbers = {"kl_coef": s.kl_coef}
-        self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
 
     def step(self, number: int, clock: Clock) -> StepOutcome:
         """Make one PPO step; `number` counts from 1."""
@@ -78,7 +69,7 @@ class PPOTrainer:
             raise TrainingError("refused", f"step {number}: none of its rollouts has a score")
         with clock.spent_on("logprobs"), torch.no_grad():
             measured = self.measure(rollouts)
-            gap = self.refuse_stale(rollouts, measured)
+            gap = self.refuse_stale(rollouts, measured.whole)
             advantages, returns = self.advantages(measured)
         told = Experience(
             spoken=[r.spoken for r in rollouts],
@@ -108,9 +99,9 @@ class PPOTrainer:
     def measure(self, rollouts: Sequence[ScoredRollout]) -> MeasuredRollouts:
         """Measure the answers under the policy, the reference and the value model."""
         s, device = self.settings, self.device
-        sampling = self.environment.online.sampling
+        longest = self.environment.online.sampling.max_tokens
         spoken = [r.spoken for r in rollouts]
-        width = None if s.mask_padding else sampling.max_tokens
+        width = None if s.mask_padding else longest
         shape = (len(spoken), width or max(len(x.answer) for x in spoken))
         logprobs, reference, values, entropy, whole = torch.zeros(5, *shape, device=device)
         size = MEASURED_TOGETHER * s.micro_batch_size
@@ -123,7 +114,7 @@ class PPOTrainer:
                     other = answer_logits(frozen, work)
                 with self.networks.value() as value:
                     valued = value(work)
-            tokens, temperature = work.answers, sampling.temperature
+            tokens, temperature = work.answers, self.temperature
             found = (
                 (chosen_logprobs(logits, tokens, temperature), logprobs),
                 (chosen_logprobs(other, tokens, temperature), reference),
@@ -149,16 +140,6 @@ class PPOTrainer:
             rewards=rewards,
             baseline=baseline,
             kl=numerics.kl_estimate(logprobs, reference, s.kl_estimator),
-        )
-
-    def refuse_stale(self, rollouts: Sequence[ScoredRollout], measured: MeasuredRollouts) -> float:
-        """Compare the engine's log-probabilities with the policy's own; return the difference."""
-        return refuse_stale(
-            [r.completion.logprob or 0.0 for r in rollouts],
-            measured.whole.tolist(),
-            [len(r.spoken.answer) for r in rollouts],
-            [r.together for r in rollouts],
-            allowed=self.allowed,
         )
 
     def advantages(self, measured: MeasuredRollouts) -> tuple[Tensor, Tensor]:
@@ -202,18 +183,6 @@ class PPOTrainer:
             loss += self.next_token.weight * means[METRIC]
         return means | {"loss": loss, "learning_rate": self.schedule.get_last_lr()[0]}
 
-    def learn_besides(self, supervised: NextTokenLoss, update: int) -> Tensor:
-        """Add the gradients of an update's batch of demonstrations; return its mean loss."""
-        with self.networks.policy() as policy:
-            learned = supervised.add_gradients(policy, update)
-        self.ranks.gather(learned)
-        return learned.cpu() / self.ranks.count
-
-    def order(self, number: int, epoch: int, rollouts: int) -> Tensor:
-        """Return the order in which an inner epoch visits the rollouts."""
-        seed = derive_seed(self.seed, "inner", number, epoch)
-        return torch.randperm(rollouts, generator=torch.Generator().manual_seed(seed))
-
     def gradients(self, batch: list[int], told: Experience) -> Tensor:
         """Add up the gradients of a batch of rollouts; return its means of `TERMS`."""
         s, measured = self.settings, told.measured
@@ -240,13 +209,13 @@ class PPOTrainer:
         s, measured = self.settings, told.measured
         with self.accelerator.autocast():
             logits = answer_logits(model, work)
-        temperature = self.environment.online.sampling.temperature
-        logprobs = chosen_logprobs(logits, work.answers, temperature) * picked(measured.mask, work)
+        logprobs = chosen_logprobs(logits, work.answers, self.temperature)
+        logprobs = logprobs * picked(measured.mask, work)
         old, advantage = picked(measured.logprobs, work), picked(told.advantages, work)
         losses = numerics.policy_losses(logprobs, old, advantage, s.clip)
         clipped = ((logprobs - old).exp() - 1).abs() > s.clip
         if s.entropy_coef:
-            entropy = numerics.entropy(logits / temperature) * picked(measured.mask, work)
+            entropy = numerics.entropy(logits / self.temperature) * picked(measured.mask, work)
         else:
             entropy = torch.zeros_like(losses)
         return losses, numerics.approximate_kl(logprobs, old), clipped.float(), entropy

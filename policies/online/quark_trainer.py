@@ -16,25 +16,24 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ...configs.methods import QuarkTraining
-from ...stores.keys import derive_seed
 from ..engines.control_text import conditioned
 from ..trainers.answer_logits import answer_logits, chosen_logprobs
-from ..trainers.next_token import METRIC, NextTokenLoss
+from ..trainers.next_token import METRIC
 from ..trainers.sequences import Pass, Spoken, passes
 from ..trainers.step_files import StepRows, statistics
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
 from .missing_end import ruled
-from .networks import Networks, computes_exactly
+from .networks import Networks
 from .numerics import entropy
+from .online_trainer import OnlineTrainer
 from .ppo_rollouts import relative
 from .quantiles import Pool, Sample, quantile_token, quantiles_of, sorted_apart
 from .quark_batches import batches, planned_updates
 from .quark_numerics import Terms, exact_kl, terms
 from .quark_rollouts import MeasuredSamples, described, rollout_rows, sample_of
-from .sampler import agreement, refuse_stale
-from .state import StepOutcome, make_optimizer, make_schedule, update_weights
+from .state import StepOutcome, update_weights
 
 TERMS = ("loss", "loss/nll", "kl/update", "entropy/update")
 """The metrics that are averaged over the positions of an optimizer step."""
@@ -48,7 +47,7 @@ class QuarkLesson:
     plain: Spoken
 
 
-class QuarkTrainer:
+class QuarkTrainer(OnlineTrainer):
     """Policy, reference and optimizer, and the step that moves them."""
 
     name = "quark"
@@ -64,18 +63,15 @@ class QuarkTrainer:
     ) -> None:
         assert isinstance(job.settings, QuarkTraining)  # noqa: S101 -- `trainer_preflight`
         self.settings = s = job.settings
-        self.seed = job.seed
-        self.environment = environment
-        self.ranks = environment.ranks
-        self.accelerator = accelerator
-        self.device = accelerator.device
-        self.networks = networks
-        self.allowed = agreement(float32=computes_exactly(job, self.device))
-        self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=None)
-        self.updates = planned_updates(s)
-        self.schedule = make_schedule(self.optimizer, s, steps=steps, updates=self.updates)
-        self.numbers: dict[str, float] = {}
-        self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
+        super().__init__(
+            job,
+            environment,
+            networks,
+            accelerator,
+            steps=steps,
+            updates=planned_updates(s),
+            fused=None,
+        )
         self.pool = Pool(job.output, growing=s.pool == "growing")
         self.messages = {asked.prompt_id: asked.messages for asked in environment.asked}
         known = environment.chat.tokenizer.get_vocab()
@@ -96,7 +92,7 @@ class QuarkTrainer:
             raise TrainingError("refused", f"step {number}: none of its samples has a score")
         with clock.spent_on("logprobs"), torch.no_grad():
             measured = self.measure(rollouts)
-            gap = self.refuse_stale(rollouts, measured)
+            gap = self.refuse_stale(rollouts, measured.whole)
         samples = self.pool.after(number, [sample_of(r) for r in rollouts])
         scores = ruled([x.score for x in samples], [x.ended for x in samples], s.missing_eos)
         quantiles, own = self.quantiles(scores), scores[-len(rollouts) :]
@@ -137,7 +133,7 @@ class QuarkTrainer:
             QuarkLesson(own=r.spoken, plain=self.spoken(sample_of(r), "", whole=True))
             for r in rollouts
         ]
-        temperature = self.environment.online.sampling.temperature
+        temperature = self.temperature
         sums = torch.zeros(5, len(rollouts), device=self.device)
         size = MEASURED_TOGETHER * self.settings.micro_batch_size
         every = passes([x.own for x in lessons], range(len(lessons)), size, self.device)
@@ -161,16 +157,6 @@ class QuarkTrainer:
             logprob=logprob, reference=reference, kl=kl, entropy=spread, whole=whole
         )
 
-    def refuse_stale(self, rollouts: Sequence[ScoredRollout], measured: MeasuredSamples) -> float:
-        """Compare the engine's log-probabilities with the policy's own; return the difference."""
-        return refuse_stale(
-            [r.completion.logprob or 0.0 for r in rollouts],
-            measured.whole.tolist(),
-            [len(r.spoken.answer) for r in rollouts],
-            [r.together for r in rollouts],
-            allowed=self.allowed,
-        )
-
     def optimise(
         self, number: int, samples: Sequence[Sample], quantiles: Sequence[int], drawn: int
     ) -> dict[str, float]:
@@ -188,7 +174,7 @@ class QuarkTrainer:
         if not lessons:
             raise TrainingError("refused", f"step {number}: the best samples have no tokens")
         sums, learned_besides = torch.zeros(len(TERMS) + 1), torch.zeros(())
-        order = partial(self.order, number, len(lessons))
+        order = partial(self.order, number, count=len(lessons))
         every = batches(s, order, len(lessons), drawn)
         for update, batch in enumerate(every, (number - 1) * self.updates + 1):
             means = self.gradients([lessons[place] for place in batch])
@@ -202,18 +188,6 @@ class QuarkTrainer:
             found[METRIC] = float(learned_besides / len(every))
             found["loss"] += self.next_token.weight * found[METRIC]
         return found | {"learning_rate": float(self.schedule.get_last_lr()[0])}
-
-    def order(self, number: int, lessons: int, visit: int) -> Tensor:
-        """Return the order in which a pass of a step visits the lessons."""
-        seed = derive_seed(self.seed, "inner", number, visit)
-        return torch.randperm(lessons, generator=torch.Generator().manual_seed(seed))
-
-    def learn_besides(self, supervised: NextTokenLoss, update: int) -> Tensor:
-        """Add the gradients of an update's batch of demonstrations; return its mean loss."""
-        with self.networks.policy() as policy:
-            learned = supervised.add_gradients(policy, update)
-        self.ranks.gather(learned)
-        return learned.cpu() / self.ranks.count
 
     def gradients(self, lessons: Sequence[QuarkLesson]) -> Tensor:
         """Add up the gradients of a batch; return its means of `TERMS`."""
@@ -239,7 +213,7 @@ class QuarkTrainer:
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the loss and its terms by position, 0 where a position does not count."""
         s = self.settings
-        temperature = self.environment.online.sampling.temperature
+        temperature = self.temperature
         logits, other = self.logits(policy, work, lessons, width)
         said = work.mask[:, work.queries :]
         counted = said if s.mask_padding else torch.ones_like(said)

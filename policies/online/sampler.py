@@ -58,6 +58,11 @@ class RolloutSampler:
                 f"policy.engine.kind: {kind} cannot be given new weights, which an online method "
                 f"needs at every step; choose one of {', '.join(LOCAL)}"
             )
+        if config.place != "local":
+            raise EngineError(
+                "policy.engine.place: an online method needs its sampler beside the training; set "
+                "local"
+            )
         self._kind = kind
         self._folder = folder
         self._alive = alive

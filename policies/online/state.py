@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
 from ...stores.durable import make_folder, remove
 from ..trainers.remainder_adamw import RemainderAdamW
 from ..trainers.step_files import StepRows
@@ -85,7 +85,7 @@ def make_optimizer(
 
 
 def make_schedule(
-    optimizer: Optimizer, settings: PPOTraining | QuarkTraining, *, steps: int, updates: int
+    optimizer: Optimizer, settings: OnlineSettings, *, steps: int, updates: int
 ) -> LambdaLR:
     """Return the learning rate of so many steps, each of so many optimizer steps.
 

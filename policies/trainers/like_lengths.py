@@ -18,12 +18,13 @@ pc: Any = pyarrow.compute
 ROWS = 1000
 """Rows that are read at a time."""
 PROMPT, WHOLE, ANSWERS = "prompt_ids", "input_ids", ("chosen_ids", "rejected_ids")
+UNPAIRED = ("completion_ids", "KL_completion_ids")
 """Columns of token ids, in TRL's names; a reward model's answers contain their prompts."""
 
 
 def token_columns(dataset: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the columns of token ids, some rows at a time, as Arrow's arrays."""
-    names = [name for name in (PROMPT, *ANSWERS, WHOLE) if name in dataset.column_names]
+    names = [name for name in (PROMPT, *ANSWERS, *UNPAIRED, WHOLE) if name in dataset.column_names]
     for part in dataset.select_columns(names).with_format("arrow").iter(ROWS):
         yield {name: part[name].combine_chunks() for name in names}
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from trl.trainer.sft_trainer import SFTTrainer
 
 from ..engines.chat import ChatTokenizer
+from .kto_trainer import UnpairedTrainer
 from .next_token import METRIC, NextTokenLoss
 from .preference_loss import PreferenceTrainer
 from .trainer_faults import TrainingError
@@ -57,6 +58,10 @@ class WithNextToken(WarmedTrainer):
 
 class DPOWithNextToken(WithNextToken, PreferenceTrainer):
     """Direct preference optimisation with a next-token loss."""
+
+
+class KTOWithNextToken(WithNextToken, UnpairedTrainer):
+    """Kahneman-Tversky optimisation with a next-token loss."""
 
 
 class SFTWithNextToken(WithNextToken, SFTTrainer):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
+from ...configs.methods import PPOTraining
 from ..engines.weight_files import weight_files
 from .step_files import planned_steps
 from .step_policies import published_steps
@@ -47,6 +48,11 @@ def refuse_unfit(job: TrainJob) -> None:
             "refused",
             f"batch_size {s.batch_size} is not a multiple of processes x micro_batch_size "
             f"({job.processes} x {s.micro_batch_size} = {share})",
+        )
+    if job.processes % job.fit.nodes:
+        raise TrainingError(
+            "refused",
+            f"{job.processes} processes cannot be shared evenly by {job.fit.nodes} nodes",
         )
     if job.supervised is not None and job.supervised.batch_size % job.processes:
         raise TrainingError(
@@ -129,7 +135,7 @@ def needed_bytes(job: TrainJob) -> int:
     """Return the peak bytes of a training's files: the model and its checkpoints."""
     rows = sum(pq.read_metadata(p).num_rows for p in job.data)
     s = job.settings
-    if isinstance(s, PPOTraining | QuarkTraining):
+    if isinstance(s, OnlineSettings):
         steps, read = planned_steps(rows, s), True
     else:
         steps, read = math.ceil(math.ceil(rows / s.batch_size) * s.epochs), False

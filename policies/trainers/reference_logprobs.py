@@ -1,5 +1,5 @@
 # pyright: basic
-"""What DPO's reference policy gives each answer, computed once and kept.
+"""What the reference policy of DPO or KTO gives each answer, computed once and kept.
 
 Neither the rows nor the reference change while a policy is trained. So their log-probabilities are
 computed before its first step, and kept in a file whose name hashes everything they depend on: a
@@ -18,7 +18,9 @@ import pyarrow.compute
 import torch
 from accelerate.utils import broadcast_object_list, gather_object, send_to_device
 from datasets import Dataset, concatenate_datasets
+from transformers import Trainer
 from trl.trainer.dpo_trainer import DPOTrainer
+from trl.trainer.kto_trainer import KTOTrainer
 
 from ...stores.durable import make_folder, write_file
 from ...stores.keys import Json, digest
@@ -30,7 +32,9 @@ pc: Any = pyarrow.compute
 FOLDER = "references"
 """The folder of these files, beside the trainings' work folders."""
 SIDES = ("ref_chosen_logps", "ref_rejected_logps")
-"""TRL's names."""
+"""TRL's names of what the reference gives the two answers of a pair."""
+WITH_ANOTHER = ("ref_logps", "ref_KL_logps")
+"""Those of what it gives an answer, and the prompt with another's answer, for the KL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ def read_kept(path: Path, rows: int) -> list[list[float]] | None:
 
 
 def keep_reference(path: Path, values: list[list[float]]) -> None:
-    """Keep the log-probabilities of each row's two answers."""
+    """Keep the log-probabilities of each row's answers."""
     make_folder(path.parent)
     write_file(path, json.dumps({"sha256": _seal(values), "logprobs": values}).encode())
 
@@ -85,12 +89,17 @@ def _seal(values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-class ReferencedDPOTrainer(GroupingTrainer, DPOTrainer):
-    """TRL's trainer, with the reference's log-probabilities as they are kept here.
+class ReferencedTrainer(Trainer):
+    """A trainer of TRL's, with the reference's log-probabilities as they are kept here.
 
-    `by_length`: they are computed in batches of like length, of as many tokens as a training pass
-    has at most; else in the order of the rows.
+    `sides` are the columns that it reads them from. `by_length`: they are computed in batches of
+    like length, of as many tokens as a training pass has at most; else in the order of the rows.
     """
+
+    sides: Sequence[str]
+    by_length: bool
+    ref_model: Any
+    compute_ref_log_probs: Any
 
     def __init__(self, *, kept: KeptReference, by_length: bool, **arguments: Any) -> None:
         self.kept, self.by_length = kept, by_length
@@ -99,7 +108,7 @@ class ReferencedDPOTrainer(GroupingTrainer, DPOTrainer):
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """Return the rows with the log-probabilities of their answers."""
         if self.is_deepspeed_enabled:  # It computes by an engine of its own.
-            return super()._precompute_ref_logps(dataset, name, batch_size)
+            return super()._precompute_ref_logps(dataset, name, batch_size)  # pyright: ignore[reportAttributeAccessIssue]
         path = self.kept.place(dataset)
         told = [read_kept(path, len(dataset)) if self.accelerator.is_main_process else None]
         broadcast_object_list(told, from_process=0)
@@ -108,7 +117,7 @@ class ReferencedDPOTrainer(GroupingTrainer, DPOTrainer):
             values = self._measured(dataset, batch_size)
             if self.accelerator.is_main_process:
                 keep_reference(path, values)
-        columns = {side: [row[n] for row in values] for n, side in enumerate(SIDES)}
+        columns = {side: [row[n] for row in values] for n, side in enumerate(self.sides)}
         return concatenate_datasets([dataset, Dataset.from_dict(columns)], axis=1)
 
     def _measured(self, dataset: Dataset, batch_size: int) -> list[list[float]]:
@@ -123,8 +132,8 @@ class ReferencedDPOTrainer(GroupingTrainer, DPOTrainer):
             rows = [dataset[row] for row in batch]
             inputs = send_to_device(self.data_collator(rows), self.accelerator.device)
             sides = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
-            pairs = torch.stack(list(sides), dim=1).float().tolist()
-            found += zip(batch, pairs, strict=True)
+            told = torch.stack(list(sides)[: len(self.sides)], dim=1).float().tolist()
+            found += zip(batch, told, strict=True)
         every: dict[int, list[float]] = dict(gather_object(found))
         return [every[row] for row in range(len(dataset))]
 
@@ -135,3 +144,18 @@ class ReferencedDPOTrainer(GroupingTrainer, DPOTrainer):
         args: Any = self.args
         lengths = row_lengths(dataset, args.max_length)
         return list(token_batches(lengths, batch_size * max(lengths)))
+
+
+class ReferencedDPOTrainer(ReferencedTrainer, GroupingTrainer, DPOTrainer):
+    """Direct preference optimisation against what is kept of both answers."""
+
+    sides = SIDES
+
+
+class ReferencedKTOTrainer(ReferencedTrainer, KTOTrainer):
+    """Kahneman-Tversky optimisation against what is kept of each answer."""
+
+    @property
+    def sides(self) -> Sequence[str]:
+        """TRL's names: a loss without a KL asks nothing of another's answer."""
+        return WITH_ANOTHER if self.calculate_KL else WITH_ANOTHER[:1]

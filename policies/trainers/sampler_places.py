@@ -1,8 +1,8 @@
 """Where an online method's sampler runs: on GPUs of its own, or beside its trainer.
 
-The trainer's processes, which open the sampler, see first the GPUs that they train on, one each,
-then those that are the sampler's alone: their numbers there are other ones than in the
-configuration.
+The trainer's first process opens the sampler, on its own node. A node's processes see first the
+GPUs that they train on, one each, then those that are the sampler's alone: their numbers there are
+other ones than in the configuration.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def engine_in_trainer(job: TrainJob, engine: EngineConfig) -> EngineConfig:
     """
     if engine.devices == "auto":
         return engine
-    trained_on = range(job.processes) if job.fit.devices == "auto" else job.fit.devices
-    own = tuple(trained_on)[: job.processes]
+    trained_on = range(job.processes_per_node) if job.fit.devices == "auto" else job.fit.devices
+    own = tuple(trained_on)[: job.processes_per_node]
     order = (*own, *(number for number in engine.devices if number not in own))
     numbers = tuple(order.index(number) for number in engine.devices)
     return engine.model_copy(update={"devices": numbers})
@@ -43,4 +43,4 @@ def engine_in_trainer(job: TrainJob, engine: EngineConfig) -> EngineConfig:
 
 def is_shared(group: DeviceGroup, job: TrainJob) -> bool:
     """Return whether one of the job's processes trains on a GPU of a replica, as numbered there."""
-    return any(number < job.processes for number in group.numbers)
+    return any(number < job.processes_per_node for number in group.numbers)

@@ -57,12 +57,13 @@ def passes(
     """
     ordered = sorted(rows, key=lambda i: (len(spoken[i].answer), len(spoken[i].prompt), i))
     groups = [ordered[first : first + size] for first in range(0, len(ordered), size)]
-    return [_padded(spoken, group, device, width) for group in groups]
+    return [padded(spoken, group, device, width) for group in groups]
 
 
-def _padded(
-    spoken: Sequence[Spoken], rows: list[int], device: torch.device, width: int | None
+def padded(
+    spoken: Sequence[Spoken], rows: list[int], device: torch.device, width: int | None = None
 ) -> Pass:
+    """Return the rollouts at `rows`, in this order, as one pass."""
     queries = max(len(spoken[i].prompt) for i in rows)
     answers = width or max(len(spoken[i].answer) for i in rows)
     ids = torch.full((len(rows), queries + answers), PADDING, dtype=torch.long)

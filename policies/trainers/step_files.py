@@ -20,13 +20,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import GroupTraining, OnlineSettings
 from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep
 from ...stores.keys import canonical_json, derive_seed, row_id
 from ...stores.records import (
     SCORED,
     Candidate,
     Message,
+    Pair,
     Prompt,
     Reward,
     Rollout,
@@ -37,13 +38,13 @@ from ...stores.schemas import TABLES, Row, from_table, to_table
 from ...stores.sealed import MANIFEST
 from ...stores.sealing import sealed
 from ..engines.engine import Completion
-from .trainer_job import OnlineJob
+from .online_job import OnlineJob, RewardSource
 
 STEP_FOLDERS = "steps"
 UNSCORED = "overlong"
 """The status of a missing reward: the conversation is too long for the model."""
 NO_SCORE = "no_score"
-"""The status if the user's own reward function gave none."""
+"""The status if the user's own reward function gave none; `no_critic` and the like of others."""
 
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
@@ -86,22 +87,40 @@ class StepRows:
     """The rows of one step, in the order of its rollouts.
 
     Every rollout has a candidate and a reward; those that could be trained on have a `Rollout`.
+    A method that learns pairs of them has those, too, be they none.
     """
 
     candidates: Sequence[Candidate]
     rewards: Sequence[Reward]
     rollouts: Sequence[Rollout]
     statistics: Sequence[Statistic]
+    pairs: Sequence[Pair] | None = None
 
 
-def planned_steps(prompts: int, settings: PPOTraining | QuarkTraining) -> int:
+def planned_steps(prompts: int, settings: OnlineSettings) -> int:
     """Return how many steps a training on `prompts` prompts makes; at least one.
 
     Prompts that are left at the end of an epoch begin the next epoch's first step.
     """
     if settings.max_steps is not None:
         return settings.max_steps
-    return max(1, math.floor(prompts * settings.epochs) // settings.rollouts)
+    return max(1, math.floor(prompts * settings.epochs) // prompts_a_step(settings))
+
+
+def prompts_a_step(settings: OnlineSettings) -> int:
+    """Return how many prompts a step visits: one for each of its rollouts, or of their groups."""
+    return settings.rollouts // group_size(settings)
+
+
+def group_size(settings: OnlineSettings) -> int:
+    """Return how many answers are drawn to each prompt that a step visits."""
+    return settings.group if isinstance(settings, GroupTraining) else 1
+
+
+def places_asked(prompts: int, seed: int, *, step: int, settings: OnlineSettings) -> list[int]:
+    """Return the index of the prompt of each of a step's rollouts, those of a group together."""
+    found = visited(prompts, seed, step=step, rollouts=prompts_a_step(settings))
+    return [place for place in found for _ in range(group_size(settings))]
 
 
 def visited(prompts: int, seed: int, *, step: int, rollouts: int) -> list[int]:
@@ -173,25 +192,32 @@ def step_folder(work: Path, step: int) -> Path:
 
 def write_step(work: Path, step: int, rows: StepRows) -> None:
     """Write a step's rows durably, replacing those of an interrupted attempt."""
-    folder = step_folder(work, step)
-    sweep(make_folder(folder.parent))
-    draft = make_folder(folder.parent / f"{TEMPORARY}{folder.name}")
-    tables: Mapping[type[Row], Sequence[Row]] = {
+    nouns: dict[type[Row], Sequence[Row]] = {
         Candidate: rows.candidates,
         Reward: rows.rewards,
         Rollout: rows.rollouts,
         Statistic: rows.statistics,
     }
-    for row_type, values in tables.items():
-        _, data = sealed(to_table(row_type, values))
-        put(draft / f"{TABLES[row_type]}.parquet", data, "file")
+    if rows.pairs is not None:
+        nouns[Pair] = rows.pairs
+    tables = {TABLES[noun]: to_table(noun, values) for noun, values in nouns.items()}
+    publish_tables(step_folder(work, step), tables)
+
+
+def publish_tables(folder: Path, tables: Mapping[str, pa.Table]) -> str:
+    """Write tables durably into a folder, in place of what it held; return its manifest's hash."""
+    sweep(make_folder(folder.parent))
+    draft = make_folder(folder.parent / f"{TEMPORARY}{folder.name}")
+    for name, table in tables.items():
+        _, data = sealed(table)
+        put(draft / f"{name}.parquet", data, "file")
     if folder.exists():
         remove(folder)
-    publish_folder(draft, folder.parent, folder.name)
+    return publish_folder(draft, folder.parent, folder.name)
 
 
 def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
-    """Return the tables of a step, by row type: candidates, rewards, rollouts, statistics.
+    """Return the tables of a step, by row type: those of pairs only of a method that learns them.
 
     Raises:
         FileNotFoundError: if the step is absent or incomplete.
@@ -199,8 +225,9 @@ def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
     folder = step_folder(work, step)
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} does not hold a whole step")
-    nouns: Sequence[type[Any]] = (Candidate, Reward, Rollout, Statistic)
-    return {noun: pq.read_table(folder / f"{TABLES[noun]}.parquet") for noun in nouns}
+    nouns: Sequence[type[Any]] = (Candidate, Reward, Rollout, Statistic, Pair)
+    files = ((noun, folder / f"{TABLES[noun]}.parquet") for noun in nouns)
+    return {noun: pq.read_table(file) for noun, file in files if file.is_file()}
 
 
 def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) -> Candidate:
@@ -226,16 +253,25 @@ def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) 
     )
 
 
-def reward_row(job: OnlineJob, rollout: RolloutDraw, score: float | None) -> Reward:
-    """Return the row of a rollout's reward."""
+def reward_row(
+    job: OnlineJob, rollout: RolloutDraw, score: float | None, lacking: RewardSource | None
+) -> Reward:
+    """Return the row of a rollout's reward; `lacking` is who has no score for it."""
     return Reward(
         candidate_id=rollout.candidate_id,
         prompt_id=rollout.asked.prompt_id,
         iteration=job.iteration,
         reward_model=job.reward_id,
         score=score,
-        status=SCORED if score is not None else NO_SCORE if job.function else UNSCORED,
+        status=_reward_status(job, lacking),
     )
+
+
+def _reward_status(job: OnlineJob, lacking: RewardSource | None) -> str:
+    if lacking is None:
+        return SCORED
+    own = NO_SCORE if job.function else UNSCORED
+    return own if lacking == "reward" else f"no_{lacking}"
 
 
 def last_rollouts(work: Path, parts: Sequence[Path]) -> Iterator[tuple[Message, ...]]:

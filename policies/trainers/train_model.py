@@ -1,7 +1,7 @@
 """Training in a child process: start, follow, restart if needed, and check the result.
 
 The parent (this module and its `trainer_` siblings, no torch) writes `job.json` into the job's work
-folder, starts `train_worker` by `accelerate launch` in a session of its own, follows
+folder, starts `train_worker` by one of the `launchers` in a session of its own, follows
 `metrics.jsonl`, and accepts the outcome only if `result.json`, which the child writes last, names
 every file of the finished model with its hash.
 No file in a work folder is trusted just for being there: a checkpoint counts if its manifest says
@@ -12,7 +12,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -20,7 +19,6 @@ from typing import Any, Protocol, cast
 from ...stores.durable import sweep
 from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
-from .memory_folders import discard_abandoned
 from .preflight import refuse_full_disk, refuse_unfit
 from .prepared_rows import discard_unsealed
 from .step_policies import is_finished
@@ -29,7 +27,7 @@ from .trainer_faults import FAULT, TRANSIENT, TrainingError, halted, read_fault
 from .trainer_history import HISTORY, StepNumbers, read_history
 from .trainer_job import TrainJob, read_json, write_job
 from .trainer_orders import MINUTES, Orders, write_orders
-from .trainer_process import Watch, alone, run_worker
+from .trainer_process import Watch, alone, discard_memory_of, run_worker
 from .trainer_steps import TrainerProgress
 
 __all__ = ["TrainJob", "TrainResult", "TrainerProgress", "TrainingError", "train"]
@@ -38,8 +36,6 @@ logger = logging.getLogger("lpfloop.trainer")
 
 RESULT = "result.json"
 STALL_S = 1800.0
-ENDING_S = 10.0
-"""Seconds in which a child that was killed must have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +55,13 @@ class TrainResult:
 class Trainer(Protocol):
     """What makes a model of a job; see `train`, which is one."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
         self,
         job: TrainJob,
         *,
         log: Path,
         on_progress: Callable[[TrainerProgress], None] | None = None,
+        on_answers: Callable[[int], None] | None = None,
         is_to_end: Callable[[], bool] = ...,
         checkpoint_minutes: float = ...,
         retries: int = ...,
@@ -74,11 +71,12 @@ class Trainer(Protocol):
         ...
 
 
-def train(
+def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
     job: TrainJob,
     *,
     log: Path,
     on_progress: Callable[[TrainerProgress], None] | None = None,
+    on_answers: Callable[[int], None] | None = None,
     is_to_end: Callable[[], bool] = lambda: False,
     checkpoint_minutes: float = MINUTES,
     retries: int = 0,
@@ -90,7 +88,9 @@ def train(
     hung (`stall_s` seconds without a sign of life) or ended without a model is restarted up to
     `retries` times. `on_progress` is called for every step, `is_to_end` several times a second; an
     exception from either ends the child. Once `is_to_end`, the child finishes its step, makes a
-    checkpoint and ends.
+    checkpoint and ends. `on_answers` is called with each step of an online method whose answers
+    others than the trainer reward: it judges those that `reward_exchange.read_answers` returns, for
+    as long as that takes, and leaves what it found by `write_judged`.
 
     Raises:
         TrainingError: if there is no finished model; the message names the cause and the log. Of
@@ -102,6 +102,7 @@ def train(
         stall_s=stall_s,
         checkpoint_s=60 * checkpoint_minutes,
         on_progress=on_progress,
+        on_answers=on_answers,
         is_to_end=is_to_end,
     )
     failed = 0
@@ -135,6 +136,7 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
         return finished
     if watch.is_to_end():
         raise halted(job)
+    refuse_unrewarded(job, watch)
     refuse_full_disk(job)
     write_orders(job.output, Orders(checkpoint_s=watch.checkpoint_s))
     watch.log.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +144,7 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     try:
         code, began = run_worker(job, watch)
     finally:
-        _discard_memory(job)
+        discard_memory_of(job)
     fault = read_fault(job, code, watch.log, offset, began=began)
     if fault is not None:
         raise fault
@@ -151,6 +153,19 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
         message = f"the trainer exited without a complete model; log: {watch.log}"
         raise TrainingError("incomplete", message)
     return finished
+
+
+def refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
+    """Refuse a training whose answers others reward than the trainer, if nobody asks them.
+
+    Raises:
+        TrainingError: of kind `refused`.
+    """
+    asked = job.online.asked_sources if job.online else ()
+    if asked and watch.on_answers is None:
+        names = " and ".join(asked)
+        message = f"{job.method} is to be rewarded by the {names}, and `on_answers` asks nobody"
+        raise TrainingError("refused", message)
 
 
 def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
@@ -164,12 +179,6 @@ def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
         for checkpoint in discard_unfit(job.folder("checkpoints"), identity):
             logger.warning("removed %s: not a whole checkpoint of this job", checkpoint)
     return identity
-
-
-def _discard_memory(job: TrainJob) -> None:
-    """Give back the memory of a child that was killed, once it has ended."""
-    with suppress(TrainingError), alone(job, patience_s=ENDING_S):
-        discard_abandoned()
 
 
 def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:

@@ -45,7 +45,7 @@ TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json"
 LEAST_KEPT = 0.1
 """A smaller share is no training."""
 
-ANSWER = {"dpo": "chosen", "sft": "completion"}
+ANSWER = {"dpo": "chosen", "sft": "completion", "distil": "completion", "kto": "completion"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

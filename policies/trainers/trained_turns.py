@@ -15,6 +15,8 @@ from .trainer_job import TrainJob
 ANSWERS = {
     "dpo": {"chosen": "chosen_id", "rejected": "rejected_id"},
     "sft": {"completion": "candidate_id"},
+    "distil": {"completion": "candidate_id"},
+    "kto": {"completion": "candidate_id"},
 }
 """By method, the columns with answers, and those with the ids of their candidates."""
 

@@ -33,7 +33,10 @@ FINAL = re.compile(
 EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt)\b")
 LAUNCHER_TALK = re.compile(
     r"^\s|^Traceback|^subprocess\.CalledProcessError|^torch\.distributed|^[=-]{5,}|^[EWI]\d{4} "
+    r"|^srun: |^slurmstepd: |^(\x1b\[\d*m)*(\(raylet| \[repeated)"
 )
+NODE_REFUSED = re.compile(r"^training refused on (\S+): (.+)")
+"""What a node says that cannot write into the work folder, or must not train there."""
 
 
 class TrainingError(RuntimeError):
@@ -59,6 +62,8 @@ def read_fault(
         told = said["message"] if said["kind"] == "halted" else f"{said['message']}; log: {log}"
         return TrainingError(said["kind"], told)
     lines, _ = new_lines(log, offset)
+    if any(map(NODE_REFUSED.match, lines)):
+        return TrainingError("refused", f"{told_refusal(lines)}; log: {log}")
     name = killed_by(code, lines)
     where = place(job)
     if name:
@@ -100,6 +105,17 @@ def place(job: TrainJob) -> str:
     return f"after step {steps[-1].step} of {steps[-1].max_steps}"
 
 
+def refused_on(host: str, fault: TrainingError) -> str:
+    """Return the line by which a node tells its parent why it cannot take part."""
+    return f"training refused on {host}: {fault}"
+
+
+def told_refusal(lines: list[str]) -> str:
+    """Return what a node's line says, with its host's name; else the log's last telling line."""
+    found = next(filter(None, map(NODE_REFUSED.match, lines)), None)
+    return last_meaningful(lines) if found is None else f"{found[1]}: {found[2]}"
+
+
 def killed_by(code: int, lines: list[str]) -> str | None:
     """Return the name of the signal that ended the launcher, or by the log the worker."""
     if code < 0:
@@ -111,6 +127,7 @@ def killed_by(code: int, lines: list[str]) -> str | None:
 def last_meaningful(lines: list[str]) -> str:
     """Return the log's last line about the child's failure, not the launcher's."""
     bare = (RANK.sub("", line) for line in lines)
-    telling = [line for line in bare if line and not LAUNCHER_TALK.search(line)]
+    said = [line for line in bare if line]
+    telling = [line for line in said if not LAUNCHER_TALK.search(line)] or said
     telling = [line for line in telling if EXCEPTION.search(line)] or telling
     return telling[-1].strip()[:300] if telling else "it wrote nothing"

@@ -3,37 +3,58 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ...configs.engines import EngineConfig, SamplingConfig, Scalar
+from ...configs.distillation import DistillationTraining
+from ...configs.engines import Scalar
+from ...configs.group_methods import (
+    GRPOTraining,
+    OnlineDPOTraining,
+    OnlineSettings,
+    RLOOTraining,
+)
 from ...configs.methods import (
     DPOTraining,
+    KTOTraining,
     PPOTraining,
     QuarkTraining,
     RewardTraining,
     SFTTraining,
 )
-from ...configs.schema import RewardConfig
 from ...stores.durable import make_folder, write_file
+from ...stores.keys import canonical_json
 from ...stores.sealed import known_sha256
-from .training_fit import PLAIN, TrainingFit, fit_fields, read_fit
+from .online_job import OnlineJob, online_fields, read_online
+from .training_fit import PLAIN, TrainingFit, anywhere, fit_fields, read_fit
 
-Method = Literal["dpo", "sft", "reward", "ppo", "quark"]
-Settings = DPOTraining | SFTTraining | RewardTraining | PPOTraining | QuarkTraining
+Method = Literal[
+    "dpo", "sft", "kto", "distil", "reward", "ppo", "quark", "grpo", "rloo", "online_dpo"
+]
+Settings = (
+    DPOTraining | SFTTraining | KTOTraining | DistillationTraining | RewardTraining | OnlineSettings
+)
 
 SETTINGS: Mapping[Method, type[Settings]] = {
     "dpo": DPOTraining,
     "sft": SFTTraining,
+    "distil": DistillationTraining,
+    "kto": KTOTraining,
     "reward": RewardTraining,
     "ppo": PPOTraining,
     "quark": QuarkTraining,
+    "grpo": GRPOTraining,
+    "rloo": RLOOTraining,
+    "online_dpo": OnlineDPOTraining,
 }
 """The settings of each method."""
 
-ONLINE: frozenset[Method] = frozenset({"ppo", "quark"})
-"""Methods that sample while they train: they need a reward model and an `OnlineJob`."""
+GROUPED: frozenset[Method] = frozenset({"grpo", "rloo", "online_dpo"})
+"""Online methods that compare the answers to a prompt with one another."""
+
+ONLINE: frozenset[Method] = frozenset({"ppo", "quark", *GROUPED})
+"""Methods that sample while they train: they need somebody's rewards and an `OnlineJob`."""
 
 LARGE = 500_000_000
 """From this many parameters on, activations are recomputed; below, memory suffices."""
@@ -43,30 +64,6 @@ MEASURED_TOGETHER = 4
 
 BUCKET_WIDTH = 32
 """The default width, in tokens, of the buckets by which length bias is measured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnlineJob:
-    """What an online method needs besides its models: how it samples, what it writes into rows.
-
-    The rollouts' ids depend on `identity`, step, prompt and number; every seed derives from
-    `root_seed` and such an id. `policy`, `model` and `reward_id` are what the rows name as their
-    policy (M_{t-1}: a rollout's step says how often it has been updated since), its path, and the
-    reward model. `engine` runs the policy while it samples, `reward` says how the reward model
-    reads.
-    `function` is the place of the user's own reward function, if that stands in for a reward model.
-    """
-
-    iteration: int
-    identity: str
-    root_seed: int
-    policy: str
-    model: str
-    reward_id: str
-    sampling: SamplingConfig
-    engine: EngineConfig
-    reward: RewardConfig
-    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +102,13 @@ TURNS = TurnForm()
 class TrainJob:
     """Everything a training depends on, and the work folder that belongs to it alone.
 
-    `reference` is the reference policy of DPO and the online methods; None is the model itself
-    before training. `data` are the files to train on; for an online method its prompts
-    (`prompt_id`, `messages`), and `reward` is the folder of its reward model. `fit` says how it
-    fits on its devices. `sees_end`: a reward model in training reads the answers' end tokens;
-    `bucket_width`: the width, in tokens, of its buckets of length; `supervised`: what a policy
-    learns besides; `turns`: how a policy's conversations are rendered; `template`: the text of the
-    chat template, where it is not the model's own.
+    `reference` is the reference policy of DPO, KTO and the online methods, and the teacher of
+    distillation; None is the model itself before training. `data` are the files to train on; for
+    an online method its prompts (`prompt_id`, `messages`), and `reward` is the folder of its reward
+    model. `fit` says how it fits on its devices. `sees_end`: a reward model in training reads the
+    answers' end tokens; `bucket_width`: the width, in tokens, of its buckets of length;
+    `supervised`: what a policy learns besides; `turns`: how a policy's conversations are rendered;
+    `template`: the text of the chat template, where it is not the model's own.
     """
 
     method: Method
@@ -138,6 +135,11 @@ class TrainJob:
         return self.settings.batch_size // (self.settings.micro_batch_size * self.processes)
 
     @property
+    def processes_per_node(self) -> int:
+        """How many of its `processes` one machine runs."""
+        return self.processes // self.fit.nodes
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """The data files that the training reads."""
         supervised = () if self.supervised is None else self.supervised.data
@@ -160,11 +162,33 @@ class TrainJob:
 
 
 def write_job(job: TrainJob) -> str:
-    """Write `job.json` into the work folder; return the job's identity, the hash of that file."""
+    """Write `job.json` into the work folder; return the job's identity."""
     text = job_json(job).encode()
     make_folder(job.output)
     write_file(job.folder("job.json"), text)
-    return hashlib.sha256(text).hexdigest()
+    return job_identity(text)
+
+
+def job_identity(text: bytes) -> str:
+    """Return the identity of the job of a `job.json`: a hash of what it says and reads.
+
+    Where that lies does not count: on another machine the job goes on from the same checkpoint.
+    """
+    fields: dict[str, Any] = json.loads(text)
+    inputs: Mapping[str, str] = fields.pop("inputs")
+    del fields["output"]
+
+    def read(place: str | None) -> object:
+        below = [] if place is None else [p for p in inputs if Path(p).is_relative_to(place)]
+        return [[Path(p).relative_to(str(place)).as_posix(), inputs[p]] for p in sorted(below)]
+
+    for name in ("model", "reference", "reward"):
+        fields[name] = read(fields[name])
+    for part in (fields, fields.get("supervised", {})):
+        part["data"] = [read(place) for place in part.get("data", ())]
+    if "turns" in fields:
+        fields["turns"]["thoughts"] = read(fields["turns"]["thoughts"])
+    return hashlib.sha256(canonical_json(fields).encode()).hexdigest()
 
 
 def job_json(job: TrainJob) -> str:
@@ -182,12 +206,12 @@ def job_json(job: TrainJob) -> str:
         "accelerate_config": str(job.accelerate_config) if job.accelerate_config else None,
         "dtype": job.fit.weights,
         "reward": str(job.reward) if job.reward else None,
-        "online": _online_fields(job.online) if job.online else None,
+        "online": online_fields(job.online) if job.online else None,
         "sees_end": job.sees_end,
         "inputs": {str(p): known_sha256(p) for p in inputs},
     }
-    # Not on which GPUs: on others it goes on. An online method finds its sampler's by them.
-    fit = job.fit if job.online else replace(job.fit, devices=PLAIN.devices)
+    # Not where it runs: elsewhere it goes on. An online method finds its sampler's GPUs by that.
+    fit = job.fit if job.online else anywhere(job.fit)
     if fit != PLAIN:
         fields["fit"] = fit_fields(fit)
     if job.template is not None:
@@ -229,7 +253,7 @@ def read_job(path: Path) -> TrainJob:
         accelerate_config=Path(config) if config else None,
         fit=read_fit(fields.get("fit", {})),
         reward=Path(fields["reward"]) if fields["reward"] else None,
-        online=_read_online(fields["online"]) if fields["online"] else None,
+        online=read_online(fields["online"]) if fields["online"] else None,
         sees_end=fields["sees_end"],
         bucket_width=fields.get("bucket_width", BUCKET_WIDTH),
         supervised=_read_supervised(fields.get("supervised")),
@@ -257,31 +281,6 @@ def _read_supervised(fields: dict[str, Any] | None) -> SupervisedSet | None:
         weight=fields["weight"],
         batch_size=fields["batch_size"],
     )
-
-
-def _online_fields(online: OnlineJob) -> dict[str, Any]:
-    return {
-        "iteration": online.iteration,
-        "identity": online.identity,
-        "root_seed": online.root_seed,
-        "policy": online.policy,
-        "model": online.model,
-        "reward_id": online.reward_id,
-        "sampling": online.sampling.model_dump(mode="json"),
-        # A local engine needs no key, and keys are never written to files.
-        "engine": online.engine.model_dump(mode="json", exclude={"api_key"}),
-        "reward": online.reward.model_dump(mode="json"),
-        **({} if online.function is None else {"function": online.function}),
-    }
-
-
-def _read_online(fields: dict[str, Any]) -> OnlineJob:
-    sections: dict[str, Any] = {
-        "sampling": SamplingConfig.model_validate(fields["sampling"]),
-        "engine": EngineConfig.model_validate(fields["engine"]),
-        "reward": RewardConfig.model_validate(fields["reward"]),
-    }
-    return OnlineJob(**{**fields, **sections})
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -1,4 +1,8 @@
-"""A training's steps, as the child writes them to `metrics.jsonl`, one row a line."""
+"""A training's steps, as the child writes them to `metrics.jsonl`, one row a line.
+
+A row's `event` is `start` (of the child), `step` (one was made), or `answers` (those of a step wait
+for what the parent thinks of them, see `reward_exchange`).
+"""
 
 import json
 from collections.abc import Mapping
@@ -62,6 +66,6 @@ def read_steps(path: Path) -> list[TrainerProgress]:
     for row in map(parse_row, new_lines(path, 0)[0]):
         if row and row["event"] == "start":
             steps = [s for s in steps if s.step <= row["resumed_from"]]
-        elif row:
+        elif row and row["event"] == "step":
             steps.append(progress_of(row))
     return steps

@@ -19,7 +19,10 @@ KEPT = "adapter/kept"
 
 NO_LORA = LoRAConfig()
 
-COSMETIC = frozenset({"recompute", "attention", "liger", "sharding", "devices"})
+PLACES = frozenset({"devices", "nodes", "launcher"})
+"""Where it runs."""
+
+COSMETIC = frozenset({"recompute", "attention", "liger", "sharding"}) | PLACES
 """What changes only memory and speed."""
 
 
@@ -45,6 +48,8 @@ class TrainingFit:
     publish: Literal["auto", "float32", "bfloat16"] = "auto"
     sharding: Literal["none", "fsdp2"] = "none"
     devices: Devices = "auto"
+    nodes: int = 1
+    launcher: Literal["local", "srun", "ray"] = "local"
 
     @property
     def adapts(self) -> bool:
@@ -73,6 +78,11 @@ def fit_fields(fit: TrainingFit) -> dict[str, Any]:
     values = asdict(fit) | {"lora": fit.lora.model_dump(mode="json")}
     defaults = asdict(PLAIN) | {"lora": NO_LORA.model_dump(mode="json")}
     return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def anywhere(fit: TrainingFit) -> TrainingFit:
+    """Return a fit without where it runs."""
+    return replace(fit, **{name: getattr(PLAIN, name) for name in PLACES})
 
 
 def read_fit(said: Mapping[str, Any]) -> TrainingFit:

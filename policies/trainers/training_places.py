@@ -4,7 +4,7 @@ A trainer that sees more GPUs than it has processes would spread one model over 
 TRL refuses: its processes are shown their own alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ...configs.section import ConfigError
 from ...configs.training import TrainingConfig
@@ -29,13 +29,15 @@ def training_gpus(place: TrainingConfig | TrainingFit) -> tuple[Gpu, ...]:
 
 
 def processes_of(training: TrainingConfig, settings: Settings, gpus: int) -> int:
-    """Return the number of processes of a training that may use so many GPUs.
+    """Return the number of processes of a training that may use so many GPUs of each node.
 
     `auto` is one for each of them, or the largest number that shares an optimizer step evenly.
     """
     if training.processes != "auto":
         return training.processes
-    return next(n for n in range(max(1, gpus), 0, -1) if n == 1 or _share(training, settings, n))
+    nodes = training.nodes
+    fewer = range(nodes * max(1, gpus), 0, -nodes)
+    return next(n for n in fewer if n == nodes or _share(training, settings, n))
 
 
 def _share(training: TrainingConfig, settings: Settings, processes: int) -> bool:
@@ -46,34 +48,13 @@ def _share(training: TrainingConfig, settings: Settings, processes: int) -> bool
 
 def left_idle(training: TrainingConfig, settings: Settings, gpus: int) -> str:
     """Say why `auto` leaves GPUs idle; nothing where it uses all."""
-    processes = processes_of(training, settings, gpus)
-    if training.processes != "auto" or processes >= gpus:
+    processes, there = processes_of(training, settings, gpus), gpus * training.nodes
+    if training.processes != "auto" or processes >= there:
         return ""
     return (
-        f"training.processes=auto takes {processes} of {gpus} GPUs: more do not divide batch_size "
+        f"training.processes=auto takes {processes} of {there} GPUs: more do not divide batch_size "
         f"{settings.batch_size} by micro_batch_size {settings.micro_batch_size}"
     )
-
-
-def require_training_places(training: TrainingConfig, methods: Iterable[str]) -> None:
-    """Refuse trainings by `methods` that this machine cannot make.
-
-    Raises:
-        ConfigError: naming the setting.
-    """
-    gpus = len(training_gpus(training))
-    if training.sharding != "none" and not gpus:
-        raise ConfigError(
-            f"training.sharding={training.sharding}: no GPU is visible here, and on a CPU nothing "
-            "is divided; leave it out"
-        )
-    for method in methods:
-        processes = processes_of(training, getattr(training, method), gpus)
-        if gpus and processes > gpus:
-            raise ConfigError(
-                f"training.processes={processes}: each needs a GPU, and there are {gpus} to train "
-                "on; lower it, or set it to auto"
-            )
 
 
 def shown_gpus(job: TrainJob) -> Mapping[str, str]:
@@ -85,11 +66,11 @@ def shown_gpus(job: TrainJob) -> Mapping[str, str]:
         TrainingError: of kind `refused`, when there are fewer than processes.
     """
     try:
-        gpus = training_gpus(job.fit)
-        besides = sampler_gpus(job, gpus[: job.processes])
+        gpus, here = training_gpus(job.fit), job.processes_per_node
+        besides = sampler_gpus(job, gpus[:here])
     except ConfigError as error:
         raise TrainingError("refused", str(error)) from error
-    if gpus and job.processes > len(gpus):
-        message = f"{job.processes} processes need a GPU each, and there are {len(gpus)}"
+    if gpus and here > len(gpus):
+        message = f"{here} processes need a GPU each, and there are {len(gpus)}"
         raise TrainingError("refused", message)
-    return showing((*gpus[: job.processes], *besides))
+    return showing((*gpus[:here], *besides))

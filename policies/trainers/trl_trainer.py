@@ -16,11 +16,13 @@ from transformers import (
 )
 from trl.trainer.sft_config import SFTConfig
 
-from ...configs.methods import DPOTraining, PPOTraining, QuarkTraining, SFTTraining
+from ...configs.group_methods import OnlineSettings
+from ...configs.methods import DPOTraining, KTOTraining, SFTTraining
 from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import frozen_arguments, peft_config, widen_adapters
-from .next_token_trainers import DPOWithNextToken, SFTWithNextToken
+from .kto_trainer import ASKED, LABEL, kto_arguments, mismatched
+from .next_token_trainers import DPOWithNextToken, KTOWithNextToken, SFTWithNextToken
 from .preference_loss import preference_arguments
 from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
@@ -31,9 +33,14 @@ from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
 from .trainer_process import PULSE
-from .warm_up import WarmedDPOTrainer, WarmedSFTTrainer
+from .warm_up import WarmedDPOTrainer, WarmedKTOTrainer, WarmedSFTTrainer
 
-COLUMNS = {"dpo": ("prompt", "chosen", "rejected"), "sft": ("prompt", "completion")}
+COLUMNS = {
+    "dpo": ("prompt", "chosen", "rejected"),
+    "sft": ("prompt", "completion"),
+    "distil": ("prompt", "teacher_prompt", "completion"),
+    "kto": ("prompt", "completion", LABEL, ASKED),
+}
 PULSE_S = 1.0
 """Seconds between touches of the file that shows that the trainer still computes."""
 
@@ -59,6 +66,21 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         )
         trainer.chosen_penalty = s.chosen_penalty
         trainer.ref_model = None  # What it says of the rows has been computed.
+    elif isinstance(s, KTOTraining):
+        data = mismatched(job, load_data(job, thinking))
+        args = kto_arguments(s, common_arguments(job), data[LABEL])
+        refuse_world(job, args.world_size)
+        trainer = (KTOWithNextToken if job.supervised else WarmedKTOTrainer)(
+            kept=KeptReference.of(job),
+            by_length=False,
+            model=load_trained(job),
+            ref_model=reference_model(job),
+            args=args,
+            train_dataset=data,
+            processing_class=tokenizer,
+            peft_config=peft_config(job.fit, "CAUSAL_LM"),
+        )
+        trainer.ref_model = None
     else:
         args = sft_arguments(job)
         refuse_world(job, args.world_size)
@@ -79,7 +101,8 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
 
 def fitted(job: TrainJob, trainer: Any) -> Trainer:
     """Return a trainer whose passes, weights and optimizer are as the job has them."""
-    trainer.by_length = job.fit.group_by_length
+    # KTO's passes hold the rows whose answers were exchanged for its KL.
+    trainer.by_length = job.fit.group_by_length and job.method != "kto"
     if job.fit.adapts:
         widen_adapters(trainer.model)
     elif job.fit.weights == "bfloat16":
@@ -91,7 +114,7 @@ def fitted(job: TrainJob, trainer: Any) -> Trainer:
 
 
 def reference_model(job: TrainJob) -> PreTrainedModel | None:
-    """Return DPO's reference; None where the trained model, not trained yet, can be asked."""
+    """Return the reference policy; None where the trained model, not trained yet, can be asked."""
     path = other_reference(job)
     if path is None and not is_sharded():
         return None
@@ -100,7 +123,7 @@ def reference_model(job: TrainJob) -> PreTrainedModel | None:
 
 
 def other_reference(job: TrainJob) -> Path | None:
-    """Return DPO's reference if it is not the trained model itself."""
+    """Return the reference policy if it is not the trained model itself."""
     same = job.reference is None or job.reference.resolve() == job.model.resolve()
     return None if same else job.reference
 
@@ -108,7 +131,7 @@ def other_reference(job: TrainJob) -> Path | None:
 def common_arguments(job: TrainJob) -> dict[str, Any]:
     """Return the training arguments that TRL's methods share."""
     s = job.settings
-    if isinstance(s, PPOTraining | QuarkTraining):
+    if isinstance(s, OnlineSettings):
         raise TrainingError("refused", f"{job.method} is not one of TRL's methods")
     cuda = torch.cuda.is_available()
     # transformers' "constant" schedule ignores the warm-up.
@@ -204,7 +227,7 @@ def load_trained(job: TrainJob) -> PreTrainedModel:
 
 
 def load_reference(job: TrainJob, path: Path) -> PreTrainedModel:
-    """Load DPO's reference, in the type of the frozen weights of the policy."""
+    """Load the reference policy, in the type of the frozen weights of the policy."""
     return load_model(job, path, frozen_arguments(job.fit) if job.fit.adapts else {})
 
 
@@ -233,7 +256,7 @@ class Pulse:
 
 
 def load_data(job: TrainJob, thinking: Thinking | None) -> Dataset:
-    """Return the parts' rows in the job's order, with only the columns that TRL uses."""
+    """Return the parts' rows in the job's order, with only the columns that are trained on."""
     data = Dataset.from_parquet(
         [str(p) for p in job.data],
         columns=[*COLUMNS[job.method], *ids_of(job)],

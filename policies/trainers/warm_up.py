@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from trl.trainer.sft_trainer import SFTTrainer
 
+from .kto_trainer import UnpairedTrainer
 from .like_lengths import GroupingTrainer
 from .preference_loss import PreferenceTrainer
 
@@ -42,6 +43,10 @@ class WarmedTrainer(GroupingTrainer):
 
 class WarmedDPOTrainer(WarmedTrainer, PreferenceTrainer):
     """Direct preference optimisation."""
+
+
+class WarmedKTOTrainer(WarmedTrainer, UnpairedTrainer):
+    """Kahneman-Tversky optimisation."""
 
 
 class WarmedSFTTrainer(WarmedTrainer, SFTTrainer):

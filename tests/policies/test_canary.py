@@ -37,7 +37,9 @@ from lpfloop.policies.engines.engine import (
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.policies.engines.thinking import ChatForm
 from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.places import Berth
 from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.worker import child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
@@ -263,16 +265,16 @@ def test_the_parents_weights_are_caught_and_the_right_ones_pass(
         Request(request_id=str(i), messages=r.messages, seed=i) for i, r in enumerate(rows)
     )
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
-    for engine in pair:
-        list(engine.generate([Batch(key="a", requests=requests, sampling=sampling)]))
+    list(fresh.generate([Batch(key="a", requests=requests, sampling=sampling)]))
     prove(fresh, rows)
     with pytest.raises(StaleWeightsError):
         prove(stale, rows)
+    prove(stale, ())  # Else it would do nothing for the tests after this one.
 
 
 @pytest.mark.model
 def test_a_reloaded_engine_and_its_successor_give_what_a_fresh_one_gives(
-    pair: tuple[WorkerEngine, WorkerEngine], moved: Path, tiny_policy: Path
+    pair: tuple[EnginePool, EnginePool], moved: Path, tiny_policy: Path
 ) -> None:
     """To the bit, though the cache of prefixes is full of the old weights' values."""
     fresh, other = pair
@@ -284,8 +286,9 @@ def test_a_reloaded_engine_and_its_successor_give_what_a_fresh_one_gives(
     assert drawn(other) == drawn(fresh)
     asked = [row.conversation for row in rows]
     assert other.logprobs(asked) == fresh.logprobs(asked)
-    assert other.pid is not None
-    os.kill(other.pid, signal.SIGKILL)
+    (pid,) = other.pids
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
     assert drawn(other) == drawn(fresh)
     other.reload(tiny_policy)
     assert drawn(other) == old
@@ -339,21 +342,31 @@ def test_weights_that_are_not_those_of_the_training_are_caught(
             )
     config = EngineConfig(kind="transformers", template=str(template))
     engine = open_engine(str(folder), config, log=tmp_path / "log")
+    rows = read_canary(folder)
     with pytest.raises(StaleWeightsError):
-        prove(engine, read_canary(folder))
+        prove(engine, rows)
+    with pytest.raises(StaleWeightsError):
+        engine.logprobs([row.conversation for row in rows])
     engine.close()
 
 
 @pytest.mark.model
 def test_a_stale_replica_is_found_by_the_canary(
-    moved: Path, tiny_policy: Path, template: Path, tmp_path: Path
+    moved: Path,
+    tiny_policy: Path,
+    template: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folders = [str(moved), str(tiny_policy), str(moved)]
 
-    def opener(number: int, _model: str, config: EngineConfig) -> WorkerEngine:
-        return WorkerEngine("transformers", folders[number], config, log=tmp_path / "log")
+    def opener(number: int, _berth: Berth, _model: str, config: EngineConfig) -> WorkerEngine:
+        return WorkerEngine(
+            "transformers", folders[number], config, start=child_workers(log=tmp_path / "log")
+        )
 
-    pool = EnginePool(opener, str(moved), EngineConfig(template=str(template)), 3)
+    config = EngineConfig(template=str(template))
+    pool = EnginePool(opener, str(moved), config, [Berth(place="local")] * 3)
     rows = read_canary(moved)
     with pytest.raises(StaleWeightsError, match=r"replica 2 of 3: .* does not run"):
         prove(pool, rows)
@@ -361,8 +374,16 @@ def test_a_stale_replica_is_found_by_the_canary(
     pool.reload(moved)
     prove(pool, rows)
     # Each is measured by itself, and all together give the same numbers.
-    said = pool.logprobs([row.conversation for row in rows] * 5)
+    asked = [row.conversation for row in rows] * 5
+    said = pool.logprobs(asked)
     assert said == said[: len(rows)] * 5
+    # One that comes later is measured before it is given anything.
+    folders.append(str(tiny_policy))
+    pool.configure(config.model_copy(update={"replicas": 4}))
+    assert len(pool.pids) == 4
+    while len(pool.pids) == 4:
+        assert pool.logprobs(asked) == said
+    assert "replica 4 of 4: the engine does not run this checkpoint's weights" in caplog.text
     pool.close()
 
 

@@ -27,7 +27,7 @@ from lpfloop.policies.engines.engine import (
 )
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import wire
-from lpfloop.policies.workers.worker import worker_environment
+from lpfloop.policies.workers.worker import child_workers, worker_environment
 from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
@@ -70,7 +70,9 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def open_worker(folder: Path, script: str | None = None) -> WorkerEngine:
     """Open a worker that is not started again, so that each death is told."""
     config = EngineConfig(kind="scripted", script=script, restarts=0)
-    return WorkerEngine("scripted", "none", config, log=folder / "logs" / "worker.log")
+    return WorkerEngine(
+        "scripted", "none", config, start=child_workers(log=folder / "logs" / "worker.log")
+    )
 
 
 def test_a_worker_says_what_runs_it(tmp_path: Path) -> None:

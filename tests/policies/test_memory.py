@@ -31,6 +31,7 @@ from lpfloop.policies.memory.states import TrainedStates, states_of
 from lpfloop.policies.memory.training_memory import (
     Workload,
     canary_parts,
+    distillation_parts,
     online_parts,
     trl_parts,
 )
@@ -320,6 +321,29 @@ def test_quark_holds_its_update_once_more_as_its_optimizer_is_not_fused() -> Non
     assert passing.least_bytes == 4 * shape.parameters
 
 
+@pytest.mark.parametrize("method", ["grpo", "rloo", "online_dpo"])
+def test_methods_of_groups_hold_no_value_model_and_a_reward_model_only_if_there_is_one(
+    method,
+) -> None:
+    shape = configured(LLAMA_7B)
+    given = {"length": 512, "answer": 300, "reward_number": 2}
+    for reward, bytes_each in ((None, 18), (shape.as_classifier(), 20)):
+        parts = online_parts(shape, reward, work(method, **given))
+        held = sum(p.most_bytes for p in parts if p.name not in ("pass", "CUDA"))
+        # Weights, gradients and two moments in four bytes each; the reference in two.
+        assert held / shape.parameters == pytest.approx(bytes_each, rel=0.02)
+
+
+def test_a_pass_of_online_dpo_learns_two_answers_a_row() -> None:
+    shape = configured(LLAMA_7B)
+    given = {"length": 4096, "answer": 64, "fit": fit_of(TrainingConfig(recompute="never"))}
+    passes = []
+    for method in ("grpo", "online_dpo"):
+        parts = online_parts(shape, None, work(method, **given))
+        passes.append(next(p.most_bytes for p in parts if p.name == "pass"))
+    assert passes[1] > 1.7 * passes[0]
+
+
 def test_the_canary_takes_the_whole_model_in_the_type_in_which_it_computes() -> None:
     shape = configured(LLAMA_13B)
     assert 26e9 < total(canary_parts(shape, length=4096, on_gpu=True)) < 33e9
@@ -404,3 +428,22 @@ def test_a_stage_is_refused_beyond_the_uncertainty_alone(least, most, verdict) -
     assert stage.verdict == verdict
     lines = list(Arithmetic(stages=(stage,)).lines())
     assert (len(lines) == 2) == (verdict != "fits")
+
+
+def test_a_teacher_lies_beside_the_policy_but_not_beside_adapters() -> None:
+    shape = configured(LLAMA_7B)
+    given = {"answer": 512, "accumulation": 4}
+    plain = distillation_parts(shape, work("distil", reference=True, **given))
+    sizes = {part.name: part.most_bytes for part in plain}
+    assert sizes["teacher"] == 2 * shape.parameters
+    alone = distillation_parts(shape, work("distil", **given))
+    assert total(plain) - total(alone) == 2 * shape.parameters
+    adapted = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
+    assert total(distillation_parts(shape, work("distil", fit=adapted, **given))) < 60 * GIB
+    # Whole logits of the answers: 4 bytes a word and token, several times.
+    kept = fit_of(TrainingConfig(recompute="never"))
+    short, long = (
+        total(distillation_parts(shape, work("distil", fit=kept, accumulation=4, answer=answer)))
+        for answer in (512, 1024)
+    )
+    assert long - short == 6 * 2 * 512 * shape.vocabulary * 4

@@ -12,13 +12,24 @@ from typing import Any
 import pytest
 import yaml
 from safetensors.torch import load_file
-from trainings import DPO, dpo_job, killed_at, make_world, plain_job, same, starts
+from trainings import (
+    DISTIL,
+    DPO,
+    distil_job,
+    dpo_job,
+    killed_at,
+    make_world,
+    plain_job,
+    same,
+    starts,
+)
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.policies.trainers import trainer_process
+from lpfloop.policies.trainers.accelerate_launch import accelerate_settings
 from lpfloop.policies.trainers.train_model import TrainingError, TrainJob, train
-from lpfloop.policies.trainers.trainer_process import accelerate_settings, launch_argv
+from lpfloop.policies.trainers.trainer_process import launch_argv
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -126,3 +137,25 @@ def test_a_users_file_that_shards_does_not_lose_the_model(world: Path, tmp_path:
     result = train(job, log=tmp_path / "train.log")
     assert (result.output / "model.safetensors").is_file()
     assert result.history[0]["rewards/chosen"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_a_teacher_that_is_divided_teaches_the_same(
+    world: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its weights in the second process are not zeros; the mean is over both processes' tokens."""
+    settings = DISTIL.model_copy(update={"epochs": 2 / 3, "micro_batch_size": 2})
+
+    def job(name: str, **changes: Any) -> TrainJob:
+        return replace(distil_job(world, tmp_path / name), settings=settings, **changes)
+
+    log = tmp_path / "train.log"
+    plain = train(job("plain"), log=log)
+    both = train(job("both", processes=2), log=log)
+    request.getfixturevalue("as_on_gpus")
+    divided = train(job("divided", processes=2, fit=FSDP2), log=log)
+    names = ("loss", "grad_norm", "teacher/agreement", "teacher/entropy")
+    for other in (both, divided):
+        for mine, theirs in zip(other.history, plain.history, strict=True):
+            assert [mine[n] for n in names] == pytest.approx([theirs[n] for n in names], abs=1e-5)

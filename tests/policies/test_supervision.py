@@ -24,6 +24,7 @@ from lpfloop.policies.engines.engine import (
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers.worker import child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine, WorkerScorer
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
@@ -55,7 +56,11 @@ def opened(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         config = EngineConfig.model_validate(
             {"kind": "scripted", "script": "faulty:behave", "stall_s": STALL_S, **settings}
         )
-        engines.append(WorkerEngine("scripted", "none", config, log=tmp_path / "worker.log"))
+        engines.append(
+            WorkerEngine(
+                "scripted", "none", config, start=child_workers(log=tmp_path / "worker.log")
+            )
+        )
         return engines[-1]
 
     yield open_engine
@@ -235,7 +240,9 @@ def test_a_process_that_can_not_be_started_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     config = EngineConfig(kind="scripted")
     with pytest.raises(EngineError, match="no worker process can be started"):
-        WorkerEngine("scripted", "none", config, log=tmp_path / "file" / "worker.log")
+        WorkerEngine(
+            "scripted", "none", config, start=child_workers(log=tmp_path / "file" / "worker.log")
+        )
 
 
 def test_a_model_that_can_not_be_loaded_is_not_tried_again(
@@ -372,7 +379,7 @@ def test_a_scorer_is_started_again(tiny_reward: Path, tmp_path: Path) -> None:
         ScoreBatch(key=key, requests=(ScoreRequest(request_id=key, messages=turns),))
         for key in "abc"
     ]
-    scorer = WorkerScorer(tiny_reward, RewardConfig(), log=tmp_path / "log")
+    scorer = WorkerScorer(tiny_reward, RewardConfig(), start=child_workers(log=tmp_path / "log"))
     unkilled = list(scorer.score(batches))
     killed: list[object] = []
     for result in scorer.score(batches):
@@ -402,7 +409,9 @@ def test_a_vllm_worker_killed_in_mid_generation_draws_the_same(
         for key, size in {"a": 1, "b": 80, "c": 80, "d": 80}.items()
     ]
     config = EngineConfig(kind="vllm", cpu_threads=1)
-    engine = WorkerEngine("vllm", str(tiny_policy), config, log=tmp_path / "log")
+    engine = WorkerEngine(
+        "vllm", str(tiny_policy), config, start=child_workers(log=tmp_path / "log")
+    )
     unkilled = {r.key: r for r in engine.generate(batches)}
     killed: dict[str, BatchResult] = {}
     for result in engine.generate(batches):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainings import FILES, dpo_job, make_world, sha256, write_checkpoint
+from trainings import FILES, dpo_job, make_world, write_checkpoint
 
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trainer_checkpoints import (
@@ -25,6 +25,7 @@ from lpfloop.policies.trainers.trainer_checkpoints import (
     retain,
     seal_checkpoint,
 )
+from lpfloop.policies.trainers.trainer_job import job_identity
 from lpfloop.stores.durable import sweep
 from lpfloop.stores.failpoints import armed, observed
 
@@ -68,7 +69,7 @@ def damaged_copies(whole: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
 def test_each_damage_to_each_file_of_a_real_checkpoint_leads_to_the_older_one(tmp_path: Path):
     job = dpo_job(make_world(tmp_path), tmp_path / "work")
     train(job, log=tmp_path / "train.log", checkpoint_minutes=0)
-    identity = sha256(job.output / "job.json")
+    identity = job_identity((job.output / "job.json").read_bytes())
     checkpoints = job.output / "checkpoints"
     newest, older = newest_first(checkpoints)
     assert newest_whole(checkpoints, identity) == newest

@@ -26,6 +26,7 @@ from trainings import (
 )
 
 from lpfloop.policies.engines.canary import CANARY, read_canary
+from lpfloop.policies.trainers.accelerate_launch import accelerate_settings, child_environment
 from lpfloop.policies.trainers.train_model import (
     TrainerProgress,
     TrainingError,
@@ -41,12 +42,8 @@ from lpfloop.policies.trainers.trainer_checkpoints import (
     seal_checkpoint,
 )
 from lpfloop.policies.trainers.trainer_history import write_history
-from lpfloop.policies.trainers.trainer_job import read_job
-from lpfloop.policies.trainers.trainer_process import (
-    accelerate_settings,
-    child_environment,
-    launch_argv,
-)
+from lpfloop.policies.trainers.trainer_job import job_identity, read_job
+from lpfloop.policies.trainers.trainer_process import launch_argv
 from lpfloop.policies.trainers.trainer_steps import parse_row, read_steps
 
 
@@ -124,7 +121,7 @@ def test_a_killed_job_resumes_from_a_whole_checkpoint_only_and_ends_bit_equal(
     ) as e:
         train(job, log=tmp_path / "train.log", on_progress=kill, checkpoint_minutes=0)
     assert e.value.kind == "killed"
-    identity = sha256(job.output / "job.json")
+    identity = job_identity((job.output / "job.json").read_bytes())
     newest = newest_whole(job.output / "checkpoints", identity)
     assert newest is not None
     (newest / "optimizer.pt").unlink()

@@ -13,15 +13,15 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.policies.devices import VISIBLE
+from lpfloop.policies.trainers.accelerate_launch import child_environment
 from lpfloop.policies.trainers.trainer_faults import TrainingError
 from lpfloop.policies.trainers.trainer_job import job_json
-from lpfloop.policies.trainers.trainer_process import child_environment
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.policies.trainers.training_places import (
     left_idle,
     processes_of,
-    require_training_places,
 )
+from lpfloop.policies.trainers.training_requirements import require_training_places
 
 
 def training(*settings: str) -> TrainingConfig:
@@ -57,6 +57,19 @@ def test_a_number_is_kept() -> None:
     assert (processes_of(found, found.dpo, 8), left_idle(found, found.dpo, 8)) == (3, "")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "batch_size", "gpus", "processes"),
+    [(2, 64, 8, 16), (2, 12, 8, 6), (3, 12, 4, 6), (4, 8, 2, 4), (2, 64, 0, 2)],
+)
+def test_over_nodes_each_has_the_same_share_of_the_processes(
+    nodes: int, batch_size: int, gpus: int, processes: int
+) -> None:
+    over = (f"nodes={nodes}", "launcher=srun", "dpo.micro_batch_size=2", "processes=auto")
+    found = training(*over, f"dpo.batch_size={batch_size}")
+    assert processes_of(found, found.dpo, gpus) == processes
+    assert bool(left_idle(found, found.dpo, gpus)) == (processes < nodes * gpus)
+
+
 @pytest.mark.usefixtures("four")
 @pytest.mark.parametrize(
     ("devices", "processes", "shown"),
@@ -83,7 +96,10 @@ def test_what_is_visible_is_counted_and_goes_on_elsewhere(
 
 @pytest.mark.usefixtures("four")
 def test_what_cannot_be_trained_here_is_refused_before_anything_is_made() -> None:
-    require_training_places(training("processes=4", "sharding=fsdp2"), ["dpo"])
+    small = "dpo.micro_batch_size=2"
+    require_training_places(training("processes=4", "sharding=fsdp2", small), ["dpo"])
+    with pytest.raises(ConfigError, match=r"dpo.batch_size=16 is not a multiple of .*\(4 x 16 ="):
+        require_training_places(training("processes=4"), ["dpo"])
     with pytest.raises(ConfigError, match=r"training.processes=5: each needs a GPU"):
         require_training_places(training("processes=5"), ["dpo"])
     with pytest.raises(ConfigError, match=r"training.devices=\[4\]: there is no GPU 4"):

@@ -8,6 +8,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.policies.engines.engine import EngineError, UnloadableError
 from lpfloop.policies.engines.vllm_arguments import engine_arguments
 from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.worker import child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine
 
 SET = {
@@ -65,8 +66,8 @@ def test_an_argument_that_is_not_allowed_is_refused_with_those_that_are():
 @pytest.mark.model
 def test_a_worker_runs_with_them(tiny_policy, tmp_path):
     config = of(cpu_threads=1, max_model_len="auto", vllm={"max_num_seqs": 3})
-    engine = open_engine(str(tiny_policy), config, log=tmp_path / "log")
-    assert isinstance(engine, WorkerEngine)
+    start = child_workers(log=tmp_path / "log")
+    engine = WorkerEngine("vllm", str(tiny_policy), config, start=start)
     try:
         assert engine.ready().window == 6
     finally:

@@ -68,6 +68,7 @@ def moved(networks: Networks, name: str) -> None:
             weight.add_(0.1 * noise)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_training_begins_with_the_model_itself_and_values_of_zero(job, body) -> None:
     plain = SeparateNetworks(replace(job, fit=TrainingFit()), CPU, valued=True)
     own, reference, values = said(body)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from allocation import allocate
 from rollouts import PPO, ppo_job, told_steps
 from trainings import sha256, starts
 
@@ -56,6 +57,23 @@ def test_two_processes_give_what_one_gives(tmp_path, tiny_policy, tiny_reward, s
     for alone, together in zip(one, two, strict=True):
         assert together == pytest.approx(alone, rel=1e-3, abs=1e-4)
     assert two[0]["kl"] == pytest.approx(0, abs=1e-5)
+    same_weights(*results)
+
+
+def test_two_nodes_give_what_one_process_gives(
+    tmp_path, tiny_policy, tiny_reward, monkeypatch
+) -> None:
+    """The first process of the first node draws and scores for both."""
+    allocate(monkeypatch, tmp_path / "bin", 2)
+    results: list[TrainResult] = []
+    for nodes in (1, 2):
+        folder = tmp_path / str(nodes)
+        fit = TrainingFit(nodes=nodes, launcher="srun" if nodes == 2 else "local")
+        job = made(folder, tiny_policy, tiny_reward, fit=fit, processes=nodes)
+        results.append(train(job, log=folder / "log"))
+    one, two = (told_steps(result.output.parent) for result in results)
+    for alone, together in zip(one, two, strict=True):
+        assert together == pytest.approx(alone, rel=1e-3, abs=1e-4)
     same_weights(*results)
 
 

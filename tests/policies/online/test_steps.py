@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
+from lpfloop.configs.group_methods import GRPOTraining
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.policies.trainers.online_job import OnlineJob
 from lpfloop.policies.trainers.step_files import (
     PromptToSample,
     StepRows,
     drawn,
     last_rollouts,
+    places_asked,
     planned_steps,
     read_step,
     statistics,
@@ -21,7 +24,6 @@ from lpfloop.policies.trainers.step_files import (
     visited,
     write_step,
 )
-from lpfloop.policies.trainers.trainer_job import OnlineJob
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message, Statistic
 from lpfloop.stores.schemas import from_table
@@ -93,3 +95,17 @@ def test_a_step_that_was_not_made_is_not_there(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="does not hold a whole step"):
         read_step(tmp_path, 1)
     assert list(last_rollouts(tmp_path, [])) == []
+
+
+def test_a_step_of_groups_asks_each_of_its_prompts_as_often_as_a_group_is_large() -> None:
+    settings = GRPOTraining(prompts_per_step=3, group=4, batch_size=12, epochs=2)
+    assert planned_steps(10, settings) == 6
+    # The second step goes on where the first one ended; the fourth begins the next epoch.
+    for step in (2, 4):
+        places = places_asked(10, 7, step=step, settings=settings)
+        assert places[::4] == visited(10, 7, step=step, rollouts=3)
+        assert all(len(set(places[first : first + 4])) == 1 for first in (0, 4, 8))
+    asked = [PromptToSample(prompt_id=f"p{place}", messages=()) for place in places]
+    rollouts = drawn(ONLINE, 4, asked)
+    assert len({r.candidate_id for r in rollouts}) == len({r.seed for r in rollouts}) == 12
+    assert drawn(ONLINE, 4, asked) == rollouts

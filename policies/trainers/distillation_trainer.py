@@ -1,0 +1,287 @@
+# pyright: basic
+"""Critique distillation: a policy learns to answer x as it does when it sees (x, y~, f(x, y~)).
+
+The teacher is the policy before training, and it sees the draft y~ and the critique f of it; the
+student sees x alone. Over the tokens of refinements z that the teacher drew, the training minimises
+
+    D( pi_{t-1}(. | x, y~, f, z_<i) || pi_theta(. | x, z_<i) )
+
+over the whole vocabulary: context distillation (Askell et al., 2021; Snell et al., 2022) whose
+context is a critique. TRL's DistillationTrainer shows teacher and student the same prompt, and
+draws the answers itself; here they are rows of the lake. Each token of an optimizer step weighs the
+same, however the step is divided into passes.
+"""
+
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from datasets import Dataset
+from peft import get_peft_model
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
+from trl.models.utils import prepare_fsdp
+from trl.trainer.utils import disable_dropout_in_model
+
+from ...configs.distillation import DistillationTraining
+from ...stores.records import Message
+from ..engines.chat import ChatTokenizer
+from ..engines.thinking import ChatForm
+from .adapters import computing_type, peft_config
+from .answer_logits import answer_logits
+from .divergences import DIVERGENCES, entropy
+from .next_token import METRIC
+from .next_token_trainers import WithNextToken
+from .sequences import Pass, Spoken, padded
+from .sharded_training import is_sharded, loaded_in_each_process
+from .trained_turns import chat_of, fit_turns
+from .trainer_faults import TrainingError
+from .trainer_job import TrainJob
+from .trl_trainer import common_arguments, fitted, load_data, load_model, load_trained, refuse_world
+from .warm_up import WarmedTrainer
+
+logger = logging.getLogger(__name__)
+
+IGNORED = -100
+"""The label of a token that is not learned."""
+AGREEMENT, ENTROPY = "teacher/agreement", "teacher/entropy"
+"""How often the student's likeliest token is the teacher's; the teacher's mean entropy, in nats."""
+TEACHER, STUDENT = "teacher_", "student_"
+NAMES = ("ids", "mask", "positions")
+
+
+@dataclass
+class DistillationArguments(TrainingArguments):
+    """The arguments of a training, with the length that its rows have at most."""
+
+    max_length: int = 2048
+
+
+def make_distillation_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
+    """Build the trainer of a job by which a policy learns its own refined distribution."""
+    args = DistillationArguments(
+        remove_unused_columns=False,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        **common_arguments(job),
+    )
+    refuse_world(job, args.world_size)
+    thinking = fit_turns(job, tokenizer)
+    with PartialState().main_process_first():
+        rows = encoded_rows(job, load_data(job, thinking))
+    model: Any = load_trained(job)
+    disable_dropout_in_model(model)  # The teacher is to say the same each time.
+    adapters = peft_config(job.fit, "CAUSAL_LM")
+    if adapters is not None:
+        model = get_peft_model(model, adapters)
+        if args.gradient_checkpointing:
+            model.enable_input_require_grads()
+    kind = DistillationWithNextToken if job.supervised else CritiqueDistillationTrainer
+    trainer: Any = kind(
+        settings=_settings(job),
+        teacher=None if job.fit.adapts and job.reference is None else load_teacher(job),
+        model=model,
+        args=args,
+        train_dataset=rows,
+        data_collator=collated,
+        processing_class=tokenizer,
+    )
+    if job.supervised is not None:
+        trainer.add(job, job.supervised, chat_of(job))
+    return fitted(job, trainer)
+
+
+def load_teacher(job: TrainJob) -> Any:
+    """Load the frozen teacher, in the type in which engines compute."""
+    with loaded_in_each_process():
+        model: Any = load_model(job, job.reference or job.model, {"dtype": computing_type()})
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def encoded_rows(job: TrainJob, data: Dataset) -> Dataset:
+    """Return the token ids of the rows that fit the length of the training.
+
+    `prompt_ids` is the student's prompt, `input_ids` the teacher's with the answer behind it, which
+    has `answer_tokens`. An answer that is too long loses its end: what comes before it is learned
+    all the same.
+
+    Raises:
+        TrainingError: of kind `refused`, if no row is left.
+    """
+    turns = job.turns
+    form = ChatForm(values=turns.values, tags=turns.tags, as_said=turns.thought != "template")
+    chat, longest = ChatTokenizer.of(job.model, job.template, form), job.settings.max_length
+
+    def encode(row: Mapping[str, Any]) -> dict[str, Any]:
+        prompt, answer = chat.parted(_conversation(row, "prompt"))
+        shown, again = chat.parted(_conversation(row, "teacher_prompt"))
+        room = longest - max(len(prompt), len(shown))
+        learned = answer[: max(room, 0)] if answer == again else []
+        return {
+            "prompt_ids": prompt,
+            "input_ids": [*shown, *learned],
+            "answer_tokens": len(learned),
+        }
+
+    encoded = data.map(encode, remove_columns=data.column_names)
+    kept = encoded.filter(lambda count: count > 0, input_columns="answer_tokens")
+    if len(kept) < len(encoded):
+        logger.warning(
+            "%d of %d distillations are left out: with draft and critique their prompt fills "
+            "training.distil.max_length=%d, or the template renders their answer in two ways",
+            len(encoded) - len(kept),
+            len(encoded),
+            longest,
+        )
+    if not len(kept):
+        raise TrainingError(
+            "refused",
+            f"no distillation is shorter than {longest} tokens with its draft and critique; raise "
+            "training.distil.max_length",
+        )
+    return kept
+
+
+def _conversation(row: Mapping[str, Any], prompt: str) -> tuple[Message, ...]:
+    return tuple(Message(**turn) for turn in (*row[prompt], *row["completion"]))
+
+
+def collated(rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+    """Return rows as two passes over the same answers, the teacher's and the student's."""
+    cpu, every = torch.device("cpu"), list(range(len(rows)))
+    ends = [len(row["input_ids"]) - row["answer_tokens"] for row in rows]
+    shown = [tuple(row["input_ids"][:end]) for row, end in zip(rows, ends, strict=True)]
+    answers = [tuple(row["input_ids"][end:]) for row, end in zip(rows, ends, strict=True)]
+    asked = [tuple(row["prompt_ids"]) for row in rows]
+    batch: dict[str, Tensor] = {}
+    for side, prompts in ((TEACHER, shown), (STUDENT, asked)):
+        both = zip(prompts, answers, strict=True)
+        spoken = [Spoken(prompt=prompt, answer=answer) for prompt, answer in both]
+        work = padded(spoken, every, cpu)
+        batch |= {f"{side}{name}": getattr(work, name) for name in NAMES}
+    labels = batch[f"{STUDENT}ids"].masked_fill(batch[f"{STUDENT}mask"] == 0, IGNORED)
+    labels[:, : max(map(len, asked))] = IGNORED
+    return {**batch, "labels": labels}
+
+
+class CritiqueDistillationTrainer(WarmedTrainer):
+    """Minimises the divergence of a student from a teacher who sees more, over the same answers.
+
+    Without a `teacher` of its own, it is the model without its adapters.
+    """
+
+    def __init__(
+        self, *, settings: DistillationTraining, teacher: Any | None, **arguments: Any
+    ) -> None:
+        super().__init__(**arguments)
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            raise TrainingError(
+                "refused",
+                "critique-distillation keeps a second model beside the trained one, which "
+                "DeepSpeed does not divide here: train with DDP, training.sharding=fsdp2 or LoRA",
+            )
+        # Of each step the loss is the sum over its tokens by their number, over all its passes.
+        self.model_accepts_loss_kwargs = True
+        self.divergence = DIVERGENCES[settings.divergence]
+        self.temperature = settings.temperature
+        self.teacher = teacher
+        if teacher is not None:
+            sharded = is_sharded()
+            self.teacher = (
+                prepare_fsdp(teacher, self.accelerator)
+                if sharded
+                else teacher.to(self.accelerator.device)
+            )
+        self.seen = dict.fromkeys((AGREEMENT, ENTROPY, "tokens"), 0.0)
+        self._metrics: dict[str, dict[str, list[float]]] = {"train": {METRIC: []}}
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,  # noqa: FBT001, FBT002 - the base class decides
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Return the divergence of a pass, as its part of the mean over the step's tokens."""
+        learned = inputs["labels"] != IGNORED
+        with torch.no_grad(), self._taught(model) as teacher:
+            p = self._logprobs(teacher, _work(inputs, TEACHER), learned)
+        q = self._logprobs(model, _work(inputs, STUDENT), learned)
+        tokens = q.shape[0]
+        total = self.divergence(p, q).sum()
+        self._note(p, q.detach())
+        if num_items_in_batch is None:
+            loss = total / tokens
+        else:
+            # Gradients are averaged over the processes, and each has its own tokens.
+            loss = total / num_items_in_batch * self.accelerator.num_processes
+        return (loss, {"logprobs": q}) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add what the teacher was like on the tokens since the last log."""
+        if self.seen["tokens"]:
+            logs |= {name: self.seen[name] / self.seen["tokens"] for name in (AGREEMENT, ENTROPY)}
+            self.seen = dict.fromkeys(self.seen, 0.0)
+        if told := self._metrics["train"][METRIC]:
+            logs[METRIC] = fmean(told)
+            told.clear()
+        super().log(logs, start_time)
+
+    @contextmanager
+    def _taught(self, model: Any) -> Generator[Any]:
+        """Give the teacher; of a model with adapters it is what lies below them."""
+        if self.teacher is not None:
+            yield self.teacher
+            return
+        below: Any = self.accelerator.unwrap_model(model)
+        with below.disable_adapter():
+            yield model
+
+    def _logprobs(self, model: Any, work: Pass, learned: Tensor) -> Tensor:
+        """Return the log-probabilities of all tokens at each learned place, (N, V)."""
+        width = work.answers.shape[1]
+        logits = answer_logits(model, work)[learned[:, -width:]]
+        scaled = logits if self.temperature == 1 else logits / self.temperature
+        return scaled.log_softmax(dim=-1)
+
+    def _note(self, p: Tensor, q: Tensor) -> None:
+        agreed = (p.argmax(dim=-1) == q.argmax(dim=-1)).sum()
+        numbers = (agreed, entropy(p).sum(), agreed.new_tensor(len(p)))
+        told = torch.stack([number.double() for number in numbers])
+        # Not `gather_for_metrics`: at an epoch's end it drops numbers, after a resume others.
+        every: Any = self.accelerator.gather(told[None])
+        for name, value in zip(self.seen, every.sum(dim=0).tolist(), strict=True):
+            self.seen[name] += value
+
+
+class DistillationWithNextToken(WithNextToken, CritiqueDistillationTrainer):
+    """Critique distillation with a next-token loss on people's answers."""
+
+
+def _work(inputs: Mapping[str, Tensor], side: str) -> Pass:
+    """Return a side's pass of a batch: teacher and student have answers of the same width."""
+    ids, mask, positions = (inputs[f"{side}{name}"] for name in NAMES)
+    width = int((inputs["labels"] != IGNORED).sum(dim=1).max())
+    return Pass(
+        rows=list(range(len(ids))),
+        ids=ids,
+        mask=mask,
+        positions=positions,
+        queries=ids.shape[1] - width,
+    )
+
+
+def _settings(job: TrainJob) -> DistillationTraining:
+    """Return the job's settings.
+
+    Raises:
+        TrainingError: of kind `refused`, for another method's.
+    """
+    if not isinstance(job.settings, DistillationTraining):
+        raise TrainingError("refused", f"{job.method} is no distillation")
+    return job.settings

@@ -1,12 +1,32 @@
 """What runs a language model, and how completions are drawn from it."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    SecretStr,
+    model_validator,
+)
 
+from .endpoint_list import LISTED
 from .request_body import ExtraBody, ReasoningEffort
-from .section import AutoCount, Devices, Place, Section, cosmetic, live, neutral, optional, semantic
+from .section import (
+    AutoCount,
+    Devices,
+    Place,
+    Section,
+    WorkerPlaces,
+    cosmetic,
+    live,
+    neutral,
+    optional,
+    semantic,
+)
 
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -24,7 +44,23 @@ def _context(value: object) -> object:
     return value
 
 
+def _listed_alone(value: object) -> object:
+    """Return a text that names a list of endpoints as the only place."""
+    return (value,) if isinstance(value, str) and value.startswith(LISTED) else value
+
+
+def _one_list(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if any(url.startswith(LISTED) for url in urls) and (len(urls) > 1 or urls == (LISTED,)):
+        raise ValueError(
+            f"must be URLs, or {LISTED} and the name of one file that lists them, such as "
+            f"{LISTED}endpoints.txt"
+        )
+    return urls
+
+
 SHORTEST = 16
+BaseUrls = Annotated[tuple[Place, ...], BeforeValidator(_listed_alone), AfterValidator(_one_list)]
+"""Endpoints by their URLs, or the file that lists them."""
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
 """A context length in tokens, `auto` for what fits into memory, or None for the model's own."""
@@ -124,8 +160,10 @@ class EngineConfig(Section):
         "if it takes response_format",
     )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
-    base_urls: tuple[Place, ...] = cosmetic(
-        (), "OpenAI-compatible endpoints of one model, with /v1; each takes what it answers soonest"
+    base_urls: BaseUrls = cosmetic(
+        (),
+        "OpenAI-compatible endpoints of one model, with /v1, each of which takes what it answers "
+        "soonest; or @FILE, a list of them that is read again while the run goes on",
     )
     api_key: SecretStr | None = cosmetic(None, "key of the endpoints; or set LPFLOOP_API_KEY")
     concurrency: int = live(64, "requests in flight at each endpoint", ge=1)
@@ -136,6 +174,12 @@ class EngineConfig(Section):
         None,
         "most tokens, of prompts and answers, to and from each endpoint in any minute",
         ge=1,
+    )
+    canary_s: float | None = live(
+        300.0,
+        "seconds after which each of several endpoints shows again that it serves the weights that "
+        "the others serve; null: that is not compared",
+        gt=0,
     )
     batch: bool = cosmetic(
         default=False,
@@ -161,12 +205,19 @@ class EngineConfig(Section):
     cpu_threads: int | None = cosmetic(
         None, "threads on a CPU; with 1, results do not depend on what else is in flight", ge=1
     )
+    place: WorkerPlaces = live(
+        "local",
+        "where its workers are: local, ray (a cluster), tcp (`lpfloop worker --join`), or "
+        "replicas by place, such as {local: 1, tcp: 3}",
+    )
     devices: Devices = cosmetic(
-        "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
+        "auto", "GPUs of this machine that it runs on, by number, such as [0, 1]; auto: all visible"
     )
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)
-    replicas: AutoCount = cosmetic(
-        "auto", "copies of the model that share its work; auto: devices / tensor_parallel"
+    replicas: AutoCount = live(
+        "auto",
+        "copies of the model that share its work; auto: devices / tensor_parallel, or all workers "
+        "that join",
     )
     vllm: VLLMConfig = optional(VLLMConfig())
 
@@ -183,6 +234,17 @@ class EngineConfig(Section):
     def context(self) -> int | None:
         """The context length, if a number is configured."""
         return None if self.max_model_len == "auto" else self.max_model_len
+
+    @property
+    def endpoint_list(self) -> Path | None:
+        """The file that lists the endpoints, if one does."""
+        named = self.base_urls[0] if self.base_urls else ""
+        return Path(named.removeprefix(LISTED)) if named.startswith(LISTED) else None
+
+    @property
+    def has_fleet(self) -> bool:
+        """Whether the model is served by several endpoints, or by those that a file lists."""
+        return len(self.base_urls) > 1 or self.endpoint_list is not None
 
     @property
     def besides(self) -> dict[str, JsonValue]:

@@ -29,7 +29,7 @@ from .read import (
 )
 from .recipes import Recipe
 from .schema import ConfigError, RunConfig
-from .section import API_KEY
+from .secrecy import API_KEY
 from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
@@ -54,8 +54,13 @@ PREFIX = "LPFLOOP_"
 MAPPING = "the configuration"
 """How messages call one that is given as a mapping, not as a file."""
 ConfigSource = str | Mapping[str, object]
-RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"})
-"""Variables with the prefix that are not fields: API key, lake, tests' data."""
+RESERVED = frozenset(
+    {
+        *(API_KEY, "LPFLOOP_JOIN_TOKEN", "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"),
+        *("LPFLOOP_STATE", "LPFLOOP_WEIGHTS"),
+    }
+)
+"""Variables with the prefix that are no fields: keys, lake, a machine's folders, tests' data."""
 
 
 def parse_set(text: str) -> Override:

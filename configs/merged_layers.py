@@ -54,6 +54,8 @@ class MergedLayers:
                 )
             values = cast("Values", inner)
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
+        if path[:-1]:  # What its section refuses as a whole is by whom touched it last.
+            self.sources[path[:-1]] = override.source
 
     def forget_toys(self) -> None:
         """Drop what the tiny world's presets name that knows its own prompts alone, for others.

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 from pydantic import model_validator
 
-from .section import Place, Section, cosmetic, neutral, semantic
+from .section import AutoWeight, Place, Section, cosmetic, neutral, semantic
 
 MissingEnd = Literal["none", "replace", "subtract", "below"]
 """What becomes of the reward of an answer without an end token."""
@@ -52,6 +52,40 @@ class DPOTraining(Section):
         if bool(self.label_smoothing) != (self.loss == "robust"):
             raise ValueError(
                 "label_smoothing and loss=robust go together: set both, the first above 0, or none"
+            )
+        return self
+
+
+class KTOTraining(Section):
+    """Kahneman-Tversky optimisation (Ethayarajh et al., 2024, Eq. 7 and 8)."""
+
+    beta: float = semantic(0.1, "how soon a gain, or a loss, counts no more", gt=0)
+    learning_rate: float = semantic(5e-6, "peak, after the warm-up", gt=0, le=1)
+    epochs: float = semantic(1.0, "passes over the iteration's answers", gt=0)
+    batch_size: int = semantic(32, "answers an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "answers a forward pass on one device", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    warmup_ratio: float = semantic(0.1, "share of the steps that warm up", ge=0, lt=1)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
+    )
+    loss: Literal["kto", "apo_zero_unpaired"] = semantic(
+        "kto", "kto: Eq. 7, against the KL of a pass; apo_zero_unpaired: without the KL"
+    )
+    desirable_weight: AutoWeight = semantic(
+        "auto",
+        "lambda_D: what a success counts; auto: so much that all successes count as much as all "
+        "failures, the lower end of Eq. 8",
+    )
+    undesirable_weight: float = semantic(1.0, "lambda_U: what a failure counts", gt=0)
+
+    @model_validator(mode="after")
+    def _with_others_in_a_pass(self) -> "KTOTraining":
+        """Refuse a pass of one answer, whose KL would be that answer's own log-ratio."""
+        if self.loss == "kto" and self.micro_batch_size == 1:
+            raise ValueError(
+                "micro_batch_size is 1: KTO measures the KL of a forward pass on its prompts with "
+                "each other's answers; set it to 2 or more, or loss to apo_zero_unpaired"
             )
         return self
 

@@ -87,6 +87,20 @@ class Varied(Recipe):
     """It can leave out prompts whose answers have all the same reward."""
 
 
+JudgeWeights = Literal["follows", "frozen"]
+"""Whose weights judge: the policy's of each iteration, or those of the configured critic."""
+
+
+class SelfJudged(Recipe):
+    """The policy judges its own answers, or the configured critic does, as a setting says."""
+
+    judge: JudgeWeights = semantic(
+        "follows",
+        "who judges an iteration's answers: the policy that gave them (follows), or the configured "
+        "critic in every iteration (frozen)",
+    )
+
+
 Objective = Literal["dpo", "rs"]
 
 
@@ -134,7 +148,47 @@ class RLRF(Scheduled, Varied):
     refine: Refined = neutral(
         "all", "which promising candidates are refined: all, or failures, which the critic faults"
     )
+    rounds: int = neutral(
+        1,
+        "refinements of refinements: in each round but the first, the best refined candidate of "
+        "the round before is refined with its own critique, until the critic passes it",
+        ge=1,
+    )
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
+
+    def refined(self, number: int) -> Refined:
+        """Return which promising candidates are refined in a round; the first one is 1."""
+        return self.refine if number == 1 else "failures"
+
+    @model_validator(mode="after")
+    def _with_refinements(self) -> "RLRF":
+        """Refuse rounds of no refinements."""
+        if self.rounds > 1 and not self.m:
+            raise ValueError(f"rounds is {self.rounds}, and m is 0: set m, or leave rounds out")
+        return self
+
+
+class CritiqueDistillation(Varied):
+    """Learning, token by token, to answer as the policy does when it sees its critique."""
+
+    name: str = semantic("critique-distillation", "the variant; see `lpfloop config variants`")
+    n: int = semantic(4, "drafts a prompt, of which the best by reward is refined", ge=1)
+    m: int = semantic(8, "refinements of the promising draft, from which the policy learns", ge=1)
+    refine: Refined = semantic(
+        "all", "which promising drafts are refined: all, or failures, which the critic faults"
+    )
+    learn: Literal["all", "passed"] = semantic(
+        "passed",
+        "which refinements are learned: those that the critic passes, or all, which it then does "
+        "not judge",
+    )
+
+
+class KTO(Recipe):
+    """Kahneman-Tversky optimisation on the critic's verdicts (Ethayarajh et al., 2024)."""
+
+    name: str = semantic("kto", "the variant; see `lpfloop config variants`")
+    n: int = semantic(4, "candidates a prompt, each a success or a failure", ge=1)
 
 
 class RewardOnly(Scheduled, Ranked, Varied):
@@ -143,6 +197,13 @@ class RewardOnly(Scheduled, Ranked, Varied):
     name: str = semantic("reward-only", "the variant; see `lpfloop config variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
+
+
+class SelfRewarding(SelfJudged):
+    """Self-rewarding language models: iterated DPO on the policy's own judgements."""
+
+    name: str = semantic("self-rewarding", "the variant; see `lpfloop config variants`")
+    n: int = semantic(4, "candidates a prompt, of which the best and the worst are paired", ge=2)
 
 
 class SFT(Recipe):

@@ -26,9 +26,11 @@ from .section import (
     Devices,
     Place,
     Section,
+    WorkerPlaces,
     cosmetic,
     live,
     neutral,
+    optional,
     semantic,
 )
 from .smoke import SmokeConfig
@@ -36,6 +38,7 @@ from .tracking import TrackingConfig
 from .training import TrainingConfig
 from .variants import chosen_recipe
 from .verdict import VerdictConfig
+from .workers import WorkersConfig
 
 __all__ = [
     "PRESETS",
@@ -55,6 +58,7 @@ __all__ = [
     "SamplingConfig",
     "SmokeConfig",
     "TrainingConfig",
+    "WorkersConfig",
 ]
 
 
@@ -186,11 +190,13 @@ class RewardConfig(Section):
     runner: Literal["transformers", "vllm"] = neutral(
         "transformers", "what runs it; vllm: its pooling runner, for architectures that it serves"
     )
+    place: WorkerPlaces = live("local", "where its workers are, as for `policy.engine.place`")
     devices: Devices = cosmetic(
-        "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
+        "auto", "GPUs of this machine that it runs on, by number, such as [0, 1]; auto: all visible"
     )
-    replicas: AutoCount = cosmetic(
-        "auto", "copies of the model that share its work; auto: one on each device"
+    replicas: AutoCount = live(
+        "auto",
+        "copies of the model that share its work; auto: one on each device, or all that join",
     )
 
     def shown_ended(self, finish_reason: str) -> bool:
@@ -275,6 +281,7 @@ class RunConfig(Section):
     facts: FactsConfig = FactsConfig()
     verdict: VerdictConfig = VerdictConfig()
     alarms: AlarmsConfig = AlarmsConfig()
+    workers: WorkersConfig = optional(WorkersConfig())
     overlap: bool = cosmetic(
         default=True,
         description="let stages overlap whose models are on separate devices, or at endpoints",
@@ -286,6 +293,11 @@ class RunConfig(Section):
     tracking: TrackingConfig = TrackingConfig()
     report: ReportConfig = ReportConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
+    snapshot_minutes: float = live(
+        5.0,
+        "how often the bucket gets the journal of a run in it, besides at the end of each stage",
+        gt=0,
+    )
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()
     index: IndexConfig = IndexConfig()

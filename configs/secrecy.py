@@ -16,13 +16,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import quote, quote_plus
 
-from pydantic import SecretStr
+if TYPE_CHECKING:
+    from .section import Section
 
-from .section import API_KEY, Section
-
+API_KEY = "LPFLOOP_API_KEY"
+"""The variable with the key of endpoints that have none of their own."""
 WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 SHORTEST = 8
 """Shorter values are no secrets, and would black out half of every text."""
@@ -94,7 +95,7 @@ def hide_environment() -> None:
             hide(value)
 
 
-def hide_secrets_of(config: Section) -> None:
+def hide_secrets_of(config: "Section") -> None:
     """Black out every key that a configuration, or a part of one, holds."""
     for secret in _secrets_in(config):
         hide_key(secret.strip())
@@ -140,7 +141,12 @@ def _is_path(value: str) -> bool:
         return False
 
 
-def _secrets_in(section: Section) -> Iterator[str]:
+def _secrets_in(section: "Section") -> Iterator[str]:
+    # Each command hides the environment's key, and most have no configuration.
+    from pydantic import SecretStr
+
+    from .section import Section
+
     for name in type(section).model_fields:
         value: object = getattr(section, name)
         if isinstance(value, SecretStr):

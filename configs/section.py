@@ -6,7 +6,7 @@ same rows are made) or *live* (cosmetic, and can be changed while the run goes o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -20,9 +20,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-
-API_KEY = "LPFLOOP_API_KEY"
-"""The variable with the key of endpoints that have none of their own."""
 
 
 class ConfigError(ValueError):
@@ -84,14 +81,14 @@ def _declared(
     return Field(default, description=description, json_schema_extra=extra, **constraints)
 
 
-def _without_credentials(value: str) -> str:
+def without_credentials(value: str) -> str:
     """Refuse a URL with a password: the configuration is stored with the run."""
     if "@" in value and "://" in value and "@" in urlsplit(value).netloc:
         raise ValueError("a URL must not carry credentials; set LPFLOOP_API_KEY instead")
     return value
 
 
-Place = Annotated[str, Field(min_length=1), AfterValidator(_without_credentials)]
+Place = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 """The place of a model or file: a shipped name, a path, or a URL."""
 
 
@@ -117,6 +114,13 @@ def _auto_count(value: object) -> object:
     return value
 
 
+def _auto_weight(value: object) -> object:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if value != "auto" and not number:
+        raise ValueError("must be a number above 0, or auto")
+    return value
+
+
 def _pair_count(value: object) -> object:
     if value not in ("all", "equal") and not _is_count(value, 1):
         raise ValueError("must be a number from 1 on, all, or equal")
@@ -128,6 +132,39 @@ Devices = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_devices)
 
 AutoCount = Annotated[int | Literal["auto"], BeforeValidator(_auto_count)]
 """How many copies of a model, or processes, share its work; `auto`: as many as its devices hold."""
+
+AutoWeight = Annotated[float | Literal["auto"], BeforeValidator(_auto_weight)]
+"""What a side of a loss counts; `auto`: as its rows ask for."""
+
+WorkerPlace = Literal["local", "ray", "tcp"]
+"""Where a worker is: on this machine, in a Ray cluster, or wherever it was told to join by TCP."""
+
+
+def _worker_places(value: object) -> object:
+    given = cast("Mapping[object, object]", value) if isinstance(value, dict) else {str(value): 1}
+    named = all(place in get_args(WorkerPlace) for place in given)
+    if not (given and named and all(_is_count(count, 1) for count in given.values())):
+        raise ValueError(
+            "must be local, ray, tcp, or replicas by place, such as {local: 1, tcp: 3}"
+        )
+    return given if isinstance(value, dict) else str(value)
+
+
+WorkerPlaces = Annotated[WorkerPlace | dict[WorkerPlace, int], BeforeValidator(_worker_places)]
+"""Where the replicas of a model are: all in one place, or so many in each."""
+
+
+def replicas_here(place: WorkerPlaces, replicas: AutoCount) -> AutoCount | None:
+    """Return how many replicas of a model this machine has; None for none."""
+    if isinstance(place, str):
+        return replicas if place == "local" else None
+    return place.get("local")
+
+
+def single_place(place: WorkerPlaces) -> WorkerPlace:
+    """Return where a single replica is: in a Ray cluster if all of them are, else here."""
+    places = {place} if isinstance(place, str) else {*place}
+    return "ray" if places == {"ray"} else "local"
 
 
 PairCount = Annotated[int | Literal["all", "equal"], BeforeValidator(_pair_count)]

@@ -4,8 +4,11 @@ from typing import Annotated, Literal, Self, cast
 
 from pydantic import BeforeValidator, model_validator
 
+from .distillation import DistillationTraining
+from .group_methods import GRPOTraining, OnlineDPOTraining, RLOOTraining
 from .methods import (
     DPOTraining,
+    KTOTraining,
     NextToken,
     PPOTraining,
     QuarkTraining,
@@ -42,7 +45,7 @@ class LoRAConfig(Section):
     r: int = neutral(0, "rank of the adapters; 0: all weights are trained, without adapters", ge=0)
     alpha: float = neutral(16.0, "the adapters are scaled by alpha / r", gt=0)
     dropout: float = neutral(
-        0.0, "dropout before the adapters; PPO and Quark train without", ge=0, lt=1
+        0.0, "dropout before the adapters; online methods train without", ge=0, lt=1
     )
     targets: Targets = neutral(
         "all-linear", "names of the layers that get adapters; all-linear: all but the output layer"
@@ -67,18 +70,37 @@ class TrainingConfig(Section):
     )
     dpo: DPOTraining = DPOTraining()
     sft: SFTTraining = SFTTraining()
+    distil: DistillationTraining = optional(DistillationTraining())
+    kto: KTOTraining = optional(KTOTraining())
     reward: RewardTraining = RewardTraining()
     ppo: PPOTraining = PPOTraining()
     quark: QuarkTraining = QuarkTraining()
+    grpo: GRPOTraining = optional(GRPOTraining())
+    rloo: RLOOTraining = optional(RLOOTraining())
+    online_dpo: OnlineDPOTraining = optional(OnlineDPOTraining())
     next_token: NextToken = NextToken()
     accelerate_config: str | None = cosmetic(
-        None, "file for `accelerate launch --config_file`; not for PPO and Quark"
+        None, "file for `accelerate launch --config_file`; not for online methods"
     )
     devices: Devices = cosmetic(
-        "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
+        "auto",
+        "GPUs of each node that it runs on, by number, such as [0, 1]; auto: all that are visible",
     )
     processes: AutoCount = cosmetic(
-        1, "training processes, one per device; auto: one for each of the devices"
+        1,
+        "training processes, one per device, of all nodes together; auto: one for each of the "
+        "devices",
+    )
+    nodes: int = cosmetic(
+        1,
+        "machines that a training runs on, each with the same share of the processes; more than "
+        "one need a launcher that reaches them, and a lake on a disk that all of them see",
+        ge=1,
+    )
+    launcher: Literal["local", "srun", "ray"] = cosmetic(
+        "local",
+        "what starts the processes. local: `accelerate launch` on this machine; srun: a step of "
+        "the Slurm allocation that the run is in; ray: an actor on each node of a Ray cluster",
     )
     sharding: Literal["none", "fsdp2"] = cosmetic(
         "none",
@@ -104,7 +126,7 @@ class TrainingConfig(Section):
     group_by_length: bool = neutral(
         default=False,
         description="which of an optimizer step's rows share a forward pass is decided by their "
-        "length: less padding, the same steps; not for PPO and Quark",
+        "length: less padding, the same steps; not for KTO and online methods",
     )
     publish: Literal["auto", "float32", "bfloat16"] = neutral(
         "auto",
@@ -129,4 +151,20 @@ class TrainingConfig(Section):
         beside = next((name for name, is_set in others.items() if is_set), None)
         if self.sharding != "none" and beside is not None:
             raise ValueError(f"sharding={self.sharding} does not go with {beside}: leave one out")
+        return self
+
+    @model_validator(mode="after")
+    def _with_a_launcher_that_reaches_its_nodes(self) -> Self:
+        if self.launcher == "local" and self.nodes > 1:
+            raise ValueError(
+                f"nodes={self.nodes}: launcher=local starts processes on this machine alone; set "
+                "launcher to srun or ray"
+            )
+        if self.launcher != "local" and self.accelerate_config is not None:
+            raise ValueError(
+                f"launcher={self.launcher} does not go with accelerate_config: leave one out; "
+                "sharding=fsdp2 divides a model over nodes"
+            )
+        if self.launcher == "ray" and self.devices != "auto":
+            raise ValueError("launcher=ray does not go with devices: Ray gives each node its GPUs")
         return self

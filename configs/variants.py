@@ -7,7 +7,7 @@ from typing import Any, cast, get_type_hints
 
 from pydantic_core import PydanticCustomError
 
-from . import recipes
+from . import grouped_recipes, recipes
 from .likely_names import alike, listed, meant
 from .own_function import OwnFunction, names_function, own_function
 from .recipes import Recipe
@@ -20,7 +20,8 @@ ITERATION_AND_CONFIG = 2
 @cache
 def variants() -> Mapping[str, type[Recipe]]:
     """Return the settings' classes of the shipped recipes, by name: all that have one."""
-    classes = cast("list[object]", list(vars(recipes).values()))
+    members = {**vars(recipes), **vars(grouped_recipes)}
+    classes = cast("list[object]", list(members.values()))
     found = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Recipe)]
     named = {str(kind.model_fields["name"].default): kind for kind in found}
     return {name: kind for name, kind in named.items() if name}

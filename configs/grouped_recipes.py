@@ -1,0 +1,68 @@
+"""The settings of the recipes that compare a prompt's answers with one another, and their rewards.
+
+Who rewards an answer is not the recipe's business: the critic, the verifier, a reward model, a
+function of the user's own (`reward.model=./FILE.py:NAME`), or several of them by weight.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from pydantic import model_validator
+
+from .recipes import Recipe, Varied
+from .section import Section, semantic
+
+
+class RewardWeights(Section):
+    """r(x, y), a sum: how much each judge of an answer counts; 0 leaves it unasked."""
+
+    verifier: float = semantic(0.0, "1 where the verifier finds an answer right, else 0", ge=0)
+    critic: float = semantic(1.0, "share of the aspects the critic rates that it passes", ge=0)
+    reward: float = semantic(
+        0.0, "scalar of `reward.model`: a model, or a function as ./FILE.py:NAME", ge=0
+    )
+
+    @model_validator(mode="after")
+    def _somebody(self) -> "RewardWeights":
+        if not self.counted:
+            raise ValueError(
+                "all weights are 0, so nobody rewards an answer: raise verifier, critic or reward"
+            )
+        return self
+
+    @property
+    def counted(self) -> Mapping[str, float]:
+        """The weights of those that have a say."""
+        weights: dict[str, float] = dict(self)
+        return {name: weight for name, weight in weights.items() if weight}
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Those that have none."""
+        return frozenset(dict(self)) - frozenset(self.counted)
+
+
+class Grouped(Recipe):
+    """It samples groups of answers while it trains, each rewarded by the judges of `rewards`."""
+
+    preset: ClassVar[str] = "grouped"
+
+    rewards: RewardWeights = RewardWeights()
+
+
+class GRPO(Grouped, Varied):
+    """Group relative policy optimisation (DeepSeekMath, Section 4.1)."""
+
+    name: str = semantic("grpo", "the variant; see `lpfloop config variants`")
+
+
+class RLOO(Grouped, Varied):
+    """REINFORCE, each answer against the mean of the others (Ahmadian et al., 2024)."""
+
+    name: str = semantic("rloo", "the variant; see `lpfloop config variants`")
+
+
+class OnlineDPO(Grouped, Varied):
+    """DPO on pairs of answers drawn and judged while it trains (Guo et al., 2024)."""
+
+    name: str = semantic("online-dpo", "the variant; see `lpfloop config variants`")

@@ -64,6 +64,7 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
 
     Models' verdicts come first, people's and labels last, unless they are ignored; the last of a
     candidate counts. Where several people have rated it, the mean of what each said last does.
+    `mean_rating` is that of the aspects; of several critiques that count, the mean of theirs.
     """
     deciding = deciding or Deciding()
     scored = pl.col("status") == SCORED
@@ -71,7 +72,12 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
     by_model = critiques.filter(~by_person)
     if deciding.agreement is None:
-        said = by_model.select("candidate_id", ratings=ratings, scored=scored)
+        said = by_model.select(
+            "candidate_id",
+            ratings=ratings,
+            mean_rating=pl.when(scored).then(ratings.list.mean()),
+            scored=scored,
+        )
     else:
         said = _levels(by_model.filter(scored), deciding.agreement)
     if deciding.people == "decide":
@@ -83,6 +89,7 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     return said.select(
         "candidate_id",
         pl.col("ratings").list.drop_nulls(),
+        "mean_rating",
         success=pl.col("scored") & every,
         failure=pl.col("scored") & some.list.any(),
     )
@@ -91,15 +98,20 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
 def _levels(critiques: Frame, agreement: Agreement) -> Frame:
     """Return the ratings of each candidate: of each aspect the worst, or the mean as a level.
 
-    A mean half-way between two levels becomes the lower one: half of the judges pass nothing.
+    A mean half-way between two levels becomes the lower one: half of the judges pass nothing. No
+    level rounds the candidate's mean rating: it is the mean of its critiques' means.
     """
-    rated = critiques.select("candidate_id", "aspects").explode("aspects").unnest("aspects")
+    each = pl.col("aspects").list.eval(pl.element().struct.field("rating")).list.mean()
+    by_candidate = critiques.group_by("candidate_id", maintain_order=True)
+    several = by_candidate.agg(pl.col("aspects").explode(), mean_rating=each.mean())
+    rated = several.explode("aspects").unnest("aspects")
     level = pl.col("rating").min()
     if agreement == "mean":
         level = (pl.col("rating").mean() - 0.5).ceil().cast(pl.Int8)
-    aspects = rated.group_by("candidate_id", "name", maintain_order=True).agg(rating=level)
-    candidates = aspects.group_by("candidate_id", maintain_order=True)
-    return candidates.agg(ratings="rating").with_columns(scored=pl.lit(value=True))
+    candidate = ("candidate_id", "mean_rating")
+    aspects = rated.group_by(*candidate, "name", maintain_order=True).agg(rating=level)
+    levels = aspects.group_by(*candidate, maintain_order=True).agg(ratings="rating")
+    return levels.select("candidate_id", "ratings", "mean_rating", scored=pl.lit(value=True))
 
 
 def trusted(column: str) -> pl.Expr:

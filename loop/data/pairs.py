@@ -1,18 +1,23 @@
-"""Pairs (DPO) or demonstrations (rejection sampling) from judged candidates: pure functions.
+"""Rows to train on from judged candidates: pure functions.
+
+Pairs are for DPO, demonstrations for rejection sampling, unpaired answers for KTO.
 
 Rules. By critique (RLRF, Section 3.3), `success_vs_failure` for pairs and `success` for
 demonstrations: positive is what has 1 on all rated aspects, negative what has any 0 or -1; the top
-k positives by reward are each paired with a random negative. By reward alone (Section 4.1, the
+k positives by reward are each paired with a random negative; `success_or_failure` for unpaired
+answers takes all of both sides. By reward alone (Section 4.1, the
 baseline), `top_reward`: the top k against random others, no critique read; `reward_extremes`
 (ChatGLM-RLHF, Section 3.4: pairs of varied rewards): the top k against the lowest, the best against
-the worst first, each of them below all of the top k.
+the worst first, each of them below all of the top k. By the mean rating (self-rewarding, Yuan et
+al., 2024, Section 2.3), `rating_extremes`: as `reward_extremes`, of the critiques' mean ratings.
 
 Choices where the paper is silent. A candidate that is empty, truncated or not rated (for the rule
 at hand) is on neither side. Each negative is used once, so there are at most as many pairs as
 negatives. A text is never on both sides of a pair, no two pairs of a prompt have the same two
 texts, and no two demonstrations the same text; texts that differ only in white space count as the
 same. The positives of pairs may have the same text, each against another negative, unless they
-are to be `distinct`: then the top k are those of k texts, of each text the best.
+are to be `distinct`: then the top k are those of k texts, of each text the best. Nor is a text
+twice among a prompt's unpaired answers; judged both ways, it is not there at all.
 
 All prompts of a frame are processed at once, by columns; only negatives are drawn prompt by prompt,
 as each prompt has its own seed. The result depends neither on the order of the candidates nor on
@@ -22,31 +27,55 @@ which other prompts are in the frame.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 import polars as pl
 
 from ...stores.keys import derive_seed
-from ...stores.records import Demonstration, Pair, Receipt
+from ...stores.records import Demonstration, Pair, Receipt, UnpairedAnswer
 from ...stores.schemas import TABLES
 from .judged_candidates import with_same_text
 from .receipts import KEPT, receipts
-from .training_rows import Made, Origin, Outcome, demonstration_rows, pair_rows, yield_rows
+from .training_rows import (
+    Made,
+    Origin,
+    Outcome,
+    demonstration_rows,
+    pair_rows,
+    unpaired_rows,
+    yield_rows,
+)
 
-Rule = Literal["success_vs_failure", "success", "top_reward", "reward_extremes"]
+Rule = Literal[
+    "success_vs_failure",
+    "success",
+    "success_or_failure",
+    "top_reward",
+    "reward_extremes",
+    "rating_extremes",
+]
 RULES: tuple[Rule, ...] = get_args(Rule)
 EXTREMES: Final = "reward_extremes"
+RATED_EXTREMES: Final = "rating_extremes"
 BY_REWARD: frozenset[str] = frozenset({"top_reward", EXTREMES})
 """The rules that read no critique."""
+LOWEST_FIRST: frozenset[str] = frozenset({EXTREMES, RATED_EXTREMES})
+"""The rules that take the lowest first, where others draw negatives at random."""
 
-TRAINABLE: Mapping[str, type[Pair | Demonstration]] = {
-    TABLES[row_type]: row_type for row_type in (Pair, Demonstration)
+EITHER: Final = "success_or_failure"
+
+TrainedRow = type[Pair | Demonstration | UnpairedAnswer]
+TRAINABLE: Mapping[str, TrainedRow] = {
+    TABLES[row_type]: row_type for row_type in (Pair, Demonstration, UnpairedAnswer)
 }
 """The tables of rows to train on."""
 
 DISTINCT = "distinct_positives"
 """The filter that leaves out what repeats the text of a better positive."""
-REPEATED = "repeated"
+UNPAIRING = "unpair"
+"""The one that leaves out what is said twice, or was judged both ways."""
+REPEATED, CONTRADICTED = "repeated", "contradicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +108,7 @@ class _RuleSides(NamedTuple):
 
 def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     """Pair the candidates of each prompt: y+ by the rule, best first, each with a y-."""
-    split = _split(_ranked(judged, prompts), how)
+    split = _split(_ranked(judged, prompts, how), how)
     either = split.filter(pl.col("positive") | pl.col("negative"))
     sides = either.drop("same", strict=False).with_row_index("row")
     chosen, rejected = _drawn(sides, how)
@@ -93,28 +122,62 @@ def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Ma
 
     Of a text with two different judgments, the one with the higher reward counts.
     """
-    ranked = with_same_text(_ranked(judged, prompts))
+    ranked = with_same_text(_ranked(judged, prompts, how))
     distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
     split = _split(distinct, how)
     rows = demonstration_rows(split.filter("positive"), prompts, how)
     return Made(rows, _yields(split, prompts, rows, Outcome.DEMONSTRATED, how))
 
 
-DERIVE: Mapping[
-    type[Pair | Demonstration], Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made]
-] = {Pair: pair, Demonstration: demonstrate}
+def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
+    """Return every success and failure by itself, each text of a prompt once, best first.
+
+    A text that was judged both ways says nothing, and is left out.
+    """
+    ranked = with_same_text(_ranked(judged, prompts, how))
+    split = _split(ranked, how)
+    rated = split.filter("rated").with_columns(
+        label=pl.col("able"), contradicts=pl.col("able").n_unique().over("turn", "same") > 1
+    )
+    kept = rated.filter(~pl.col("contradicts")).unique(
+        ["turn", "same"], keep="first", maintain_order=True
+    )
+    rows = unpaired_rows(kept, prompts, how)
+    fates = {
+        KEPT: kept,
+        CONTRADICTED: rated.filter("contradicts"),
+        REPEATED: rated.filter(~pl.col("contradicts")).join(kept, on="candidate_id", how="anti"),
+    }
+    ids = {fate: found["candidate_id"].to_list() for fate, found in fates.items() if len(found)}
+    told = receipts(how.iteration, UNPAIRING, "candidates", ids)
+    return Made(rows, _yields(split, prompts, rows, Outcome.UNPAIRED, how), told)
 
 
-def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
-    """Sort by prompt, then by reward, best first; those without a reward last; ties by id."""
+DERIVE: Mapping[TrainedRow, Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made]] = {
+    Pair: pair,
+    Demonstration: demonstrate,
+    UnpairedAnswer: unpair,
+}
+
+
+def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+    """Sort by prompt, then by reward, best first; those without a reward last; ties by id.
+
+    Where the mean ratings decide, they stand in for rewards.
+    """
     turns = prompts.select("prompt_id").with_row_index("turn")
     return judged.join(turns, on="prompt_id").sort(
         "turn",
-        "reward",
+        _worth(how.rule),
         "candidate_id",
         descending=[False, True, False],
         nulls_last=[False, True, False],
     )
+
+
+def _worth(rule: Rule) -> str:
+    """Return the column by which a rule ranks candidates."""
+    return "mean_rating" if rule == RATED_EXTREMES else "reward"
 
 
 def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
@@ -138,17 +201,17 @@ def _by_critique() -> _RuleSides:
     return _RuleSides(success | failure, success, failure)
 
 
-def _by_reward() -> _RuleSides:
+def _by_reward(worth: str = "reward") -> _RuleSides:
     """Split by reward: the top k, and the rest; no text is on both sides if they are distinct."""
-    rated = pl.col("usable") & pl.col("reward").is_not_null()
+    rated = pl.col("usable") & pl.col(worth).is_not_null()
     return _RuleSides(rated, rated, pl.col("rated") & ~pl.col("taken"))
 
 
-def _by_extremes() -> _RuleSides:
-    """Split by reward: the top k, and what is below all of these."""
-    rated, able, rest = _by_reward()
-    lowest = pl.col("reward").filter(pl.col("positive")).min().over("turn")
-    return _RuleSides(rated, able, rest & (pl.col("reward") < lowest))
+def _by_extremes(worth: str = "reward") -> _RuleSides:
+    """Split by reward, or by another worth: the top k, and what is below all of these."""
+    rated, able, rest = _by_reward(worth)
+    lowest = pl.col(worth).filter(pl.col("positive")).min().over("turn")
+    return _RuleSides(rated, able, rest & (pl.col(worth) < lowest))
 
 
 def _repetitions(split: pl.DataFrame, how: Pairing) -> list[Receipt]:
@@ -164,8 +227,10 @@ def _repetitions(split: pl.DataFrame, how: Pairing) -> list[Receipt]:
 SIDES: Mapping[Rule, Callable[[], _RuleSides]] = {
     "success_vs_failure": _by_critique,
     "success": _by_critique,
+    EITHER: _by_critique,
     "top_reward": _by_reward,
     EXTREMES: _by_extremes,
+    RATED_EXTREMES: partial(_by_extremes, _worth(RATED_EXTREMES)),
 }
 
 
@@ -196,7 +261,7 @@ def _offers(sides: pl.DataFrame, how: Pairing) -> _Offers:
 
 def _in_turn(negatives: list[int], prompt_id: str, how: Pairing) -> list[int]:
     """Return a prompt's negatives, which are ranked, in the order in which they are taken."""
-    if how.rule == EXTREMES:
+    if how.rule in LOWEST_FIRST:
         return negatives[::-1]
     seed = derive_seed(how.root_seed, "pair", how.iteration, how.rule, prompt_id)
     return random.Random(seed).sample(negatives, len(negatives))

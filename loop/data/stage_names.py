@@ -1,6 +1,14 @@
-"""The labels of stages that ask again about the same rows: `critique:sample#2`."""
+"""The labels of stages about the same rows again, `critique:sample#2`, or about later ones.
+
+Those are `refine:round-2` and what judges its rows: refinements of refinements.
+"""
+
+import re
 
 AGAIN = "#"
+ROUND = ":round-"
+_ROUND = re.compile(f"{ROUND}[0-9]+")
+_EXAM = re.compile(r"(?:^|:)evaluate:|^(?:measure|assess|facts|scores|kl-sample|logprob|kl):")
 
 
 def sampled_again(label: str, number: int) -> str:
@@ -11,3 +19,18 @@ def sampled_again(label: str, number: int) -> str:
 def named(label: str) -> str:
     """Return the label of the stage with the first critiques."""
     return label.partition(AGAIN)[0]
+
+
+def in_round(label: str, number: int) -> str:
+    """Return the label of the stage that does the same in a round, from 1."""
+    return label if number == 1 else f"{label}{ROUND}{number}"
+
+
+def of_any_round(label: str) -> str:
+    """Return the label of the stage that does the same in the first round."""
+    return _ROUND.sub("", label)
+
+
+def is_exam(stage: str) -> bool:
+    """Whether a stage belongs to the exam of a policy: its answers, or what was said of them."""
+    return _EXAM.search(stage) is not None

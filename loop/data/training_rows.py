@@ -1,7 +1,8 @@
 """Rows to train on, and each prompt's outcome, for any pairing rule.
 
-A rule gives the candidates that it chose, as columns; here they become pairs or demonstrations,
-with the prompt, an id that hashes what they are made of, and their rank in the prompt.
+A rule gives the candidates that it chose, as columns; here they become pairs, demonstrations or
+unpaired answers, with the prompt, an id that hashes what they are made of, and their rank in the
+prompt.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,10 @@ class Outcome(StrEnum):
     """At least one pair."""
     DEMONSTRATED = "demonstrated"
     """At least one demonstration."""
+    DISTILLED = "distilled"
+    """At least one refinement that is distilled."""
+    UNPAIRED = "unpaired"
+    """At least one success or failure by itself."""
     NO_CANDIDATES = "no_candidates"
     """The prompt has no candidates."""
     NONE_USABLE = "none_usable"
@@ -45,6 +50,8 @@ class Outcome(StrEnum):
     """There were no two whole answers to compare."""
     NO_DEMONSTRATION = "no_demonstration"
     """There is no answer written by people."""
+    NO_REFINEMENT = "no_refinement"
+    """None of its answers was refined."""
     UNREAD = "unread"
     """Answers were compared, but no verdict could be read."""
     TIED = "tied"
@@ -60,7 +67,7 @@ class Origin:
 
 
 class Made(NamedTuple):
-    """Pairs or demonstrations, in the order of the prompts, and each prompt's outcome.
+    """Rows to train on, in the order of the prompts, and each prompt's outcome.
 
     `receipts` tell of candidates that were left out, where a setting asks for it.
     """
@@ -148,6 +155,15 @@ def demonstration_rows(chosen: pl.DataFrame, prompts: pl.DataFrame, by: Origin) 
     rows = chosen.select("prompt_id", "candidate_id", "ratings", "reward", completion=_assistant())
     ids = _ids("demo", rows.select("prompt_id", "candidate_id"), by)
     return _finished(rows.with_columns(demonstration_id=ids), prompts, by)
+
+
+def unpaired_rows(answers: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
+    """Return the rows of answers by themselves: the columns of `pair_rows`, and `label`."""
+    rows = answers.select(
+        "prompt_id", "candidate_id", "ratings", "reward", "label", completion=_assistant()
+    )
+    ids = _ids("unp", rows.select("prompt_id", "candidate_id"), by)
+    return _finished(rows.with_columns(unpaired_id=ids), prompts, by)
 
 
 def yield_rows(

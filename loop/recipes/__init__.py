@@ -14,17 +14,23 @@ from . import (
     chatglm_dpo,
     chatglm_ppo,
     chatglm_rs,
+    critique_distillation,
     critique_model,
     dpo,
     expert_iteration,
     feedme,
+    grpo,
+    kto,
+    online_dpo,
     ppo,
     quark,
     reflective_sft,
     reward_conditioning,
     reward_model,
     reward_only,
+    rloo,
     rlrf,
+    self_rewarding,
     sft,
     task_reward,
     ultracm,
@@ -32,26 +38,40 @@ from . import (
     ultrafeedback_dpo,
     ultrafeedback_ppo,
 )
+from .trial_settings import TrialSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A recipe, what `lpfloop config variants` says of it, and if `--variants all` runs it."""
+    """A recipe, what `lpfloop config variants` says of it, and if `--variants all` runs it.
+
+    `trials` are what a comparison at equal tokens tries of it; none if it makes no policy of what
+    it generates itself.
+    """
 
     recipe: Callable[[Iteration, Any], Checkpoint]
     paper: str
     summary: str
     compared: bool
+    trials: tuple[TrialSettings, ...] = ()
 
 
 def shipped(recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False) -> Variant:
-    """Return a recipe with the `PAPER` and the `SUMMARY` of its module."""
+    """Return a recipe with the `PAPER`, the `SUMMARY` and the `TRIALS` of its module."""
     said = vars(sys.modules[recipe.__module__])
-    return Variant(recipe=recipe, paper=said["PAPER"], summary=said["SUMMARY"], compared=compared)
+    return Variant(
+        recipe=recipe,
+        paper=said["PAPER"],
+        summary=said["SUMMARY"],
+        compared=compared,
+        trials=said.get("TRIALS", ()),
+    )
 
 
 RECIPES: Mapping[str, Variant] = {
     "rlrf": shipped(rlrf.rlrf),
+    "critique-distillation": shipped(critique_distillation.critique_distillation),
+    "kto": shipped(kto.kto),
     "reward-only": shipped(reward_only.reward_only),
     "sft": shipped(sft.sft, compared=True),
     "feedme": shipped(feedme.feedme, compared=True),
@@ -72,6 +92,10 @@ RECIPES: Mapping[str, Variant] = {
     "chatglm-ppo": shipped(chatglm_ppo.chatglm_ppo),
     "chatglm-dpo": shipped(chatglm_dpo.chatglm_dpo),
     "chatglm-rs": shipped(chatglm_rs.chatglm_rs),
+    "grpo": shipped(grpo.grpo),
+    "rloo": shipped(rloo.rloo),
+    "online-dpo": shipped(online_dpo.online_dpo),
+    "self-rewarding": shipped(self_rewarding.self_rewarding),
 }
 
 

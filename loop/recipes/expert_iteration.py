@@ -9,9 +9,11 @@ from ..stages.train import train
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
 from .rewarded_samples import rewarded
+from .trial_settings import TrialSettings, rates
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "sample unlabeled prompts, fine-tune on the best answer by reward"
+TRIALS = (*rates("sft"), TrialSettings(values={"recipe.best_of": 4}))
 
 
 def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:

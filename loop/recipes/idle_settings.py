@@ -6,6 +6,7 @@ and so may the options of a suite.
 
 from collections.abc import Iterable
 
+from ...configs.grouped_recipes import Grouped
 from ...configs.schema import ConfigError, RunConfig
 from ..run.completers import grades
 from ..run.models import is_rewarded
@@ -15,6 +16,8 @@ TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
 """Settings of annotators that evaluation has no use for."""
 
 
+SEVERAL = ("samples", "samples_temperature", "agreement")
+"""Settings of several critiques of a candidate."""
 BY_PEOPLE = "annotation.source names people's comparisons, and no annotators are asked in training"
 
 
@@ -26,7 +29,7 @@ def require_useful(config: RunConfig, given: Iterable[str]) -> None:
     """
     for path in given:
         section, _, name = path.partition(".")
-        if reason := _idle(config, section, name):
+        if reason := _idle(config, section, name) or _idle_critic(config, section, name):
             raise ConfigError(f"{path} would change nothing: {reason}; leave it out")
 
 
@@ -46,6 +49,12 @@ def _idle(config: RunConfig, section: str, name: str) -> str | None:
             return BY_PEOPLE
         case _:
             return None
+
+
+def _idle_critic(config: RunConfig, section: str, name: str) -> str | None:
+    if section == "critic" and isinstance(config.recipe, Grouped) and name in SEVERAL:
+        return f"{config.recipe.name} asks for one critique of each answer"
+    return None
 
 
 def _idle_annotation(config: RunConfig, name: str) -> str | None:

@@ -11,6 +11,7 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+from ...configs.grouped_recipes import Grouped
 from ...configs.recipes import Annotated, Completed, Graded, Pooled, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
 from ..data.prompts import LABELLED
@@ -19,9 +20,11 @@ from ..run.completers import completes
 from ..run.models import NO_MODEL, is_rewarded
 from ..run.needs import Asks, Needs
 from ..stages.complete import complete
+from ..stages.group_rl import TRAININGS
 from ..stages.people_labels import labelled
 from ..stages.refine import revise
 from .annotated_pairs import simulated, surrogate
+from .reward_needs import require_rewarding
 
 T = TypeVar("T")
 
@@ -53,6 +56,7 @@ def require_needs(recipe: Callable[..., Any], config: RunConfig) -> None:
                 "among the bases of its settings cannot where a reward model is configured: take "
                 "`surrogate` or `graded_reward`, which know, or set reward.model to none"
             )
+    require_rewarding(config)
     _require_pool_asked(recipe, config)
     _require_teacher(recipe, config)
     learns = isinstance(settings, Completed)
@@ -107,13 +111,19 @@ def verbs_of(recipe: Callable[..., Any]) -> Needs:
 def asking(recipe: Callable[..., Any], config: RunConfig) -> Asks:
     """Return the functions that a recipe calls, by itself or by others, that ask models.
 
-    Where people's labels take the place of simulated annotators', those are not asked.
+    Where people's labels take the place of simulated annotators', those are not asked; nor is who
+    has no part in a group's rewards.
     """
+    settings = config.recipe
 
     def told(function: Callable[..., Any]) -> tuple[str, ...] | None:
         if config.annotation.source and function is simulated:
             return ()
-        return _declared("ASKS", function)
+        asked = _declared("ASKS", function)
+        if isinstance(settings, Grouped) and function in TRAININGS:
+            silent = settings.rewards.silent
+            return tuple(role for role in asked or () if role not in silent)
+        return asked
 
     asks: Asks = told_of_calls(recipe, told)
     return asks

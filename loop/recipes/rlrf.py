@@ -11,28 +11,29 @@ from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import train
 from ..stages.variance_filter import varied
+from .trial_settings import TrialSettings, rates
 
 PAPER = "RLRF (Lee et al., 2024)"
 SUMMARY = "critique drafts, refine the promising one, pair successes with failures, train"
+TRIALS = (*rates("dpo"), TrialSettings(times={"training.dpo.beta": 3.0}))
 
 
 def rlrf(it: Iteration, cfg: RLRF) -> Checkpoint:
     """Fine-grained self-reflection, then DPO on success/failure pairs or rejection sampling."""
     prompts = varied(it, it.prompts(), None)
-    drafts = sample(it, prompts, n=cfg.n)  # D_y: y_i ~ pi(x)
-    feedback = critique(it, drafts)  # f(x, y_i)
-    rewards = reward(it, drafts)  # r(x, y_i)
+    answers = sample(it, prompts, n=cfg.n)  # D_y: y_i ~ pi(x)
+    feedback = critique(it, answers)  # f(x, y_i)
+    rewards = reward(it, answers)  # r(x, y_i)
+    judged = JudgedRows(candidates=answers, critiques=feedback, rewards=rewards)
 
-    promising = best(drafts, by=rewards)  # y~ = argmax r(x, y)
-    refined = refine(  # D_z: z_j ~ pi(x, y~, f(x, y~))
-        it, promising, feedback, m=cfg.m, which=cfg.refine
-    )
+    for number in range(1, cfg.rounds + 1):  # the paper has one round
+        promising = best(answers, by=rewards)  # y~ = argmax r(x, y)
+        answers = refine(  # D_z: z_j ~ pi(x, y~, f(x, y~))
+            it, promising, feedback, m=cfg.m, which=cfg.refined(number), number=number
+        )
+        feedback, rewards = critique(it, answers), reward(it, answers)
+        judged += JudgedRows(candidates=answers, critiques=feedback, rewards=rewards)
 
-    judged = JudgedRows(  # D = D_y + D_z
-        candidates=drafts + refined,
-        critiques=feedback + critique(it, refined),
-        rewards=rewards + reward(it, refined),
-    )
-    if cfg.objective(it.number) == "rs":
+    if cfg.objective(it.number) == "rs":  # D = D_y + D_z
         return train(it, demonstrate(it, judged, rule="success", top_k=cfg.top_k))
     return train(it, pair(it, judged, rule="success_vs_failure", top_k=cfg.top_k))

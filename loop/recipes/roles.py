@@ -15,6 +15,7 @@ from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, SCORING_JUDGE, p
 from ..run.panel import Panels
 from ..stages.variance_filter import varied
 from . import variant_of
+from .judge_needs import judges_itself
 from .missing_needs import asking
 
 POLICY, ANNOTATION, COMPLETION = "policy", "annotation", "completion"
@@ -95,6 +96,16 @@ def trains(config: RunConfig) -> bool:
     return config.iterations > 0 and WEIGHTS in _verbs(config)
 
 
+def unwatched(config: RunConfig) -> Iterator[str]:
+    """Say what nobody will see of a run whose policy judges itself, where nobody else rates it."""
+    if judges_itself(config) and CRITIC not in {role.name for role in needed_roles(config)}:
+        yield (
+            "no critic is named, so nobody rates held-out answers, and no alarm can tell a policy "
+            f"that pleases itself from a better one: --critic {config.policy.model} has them rated "
+            "by M_0 in every iteration"
+        )
+
+
 def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the recipe's verbs that ask each role."""
     found: dict[str, list[str]] = {}
@@ -102,7 +113,8 @@ def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
         if verb is varied and config.prompts.variance.margin is None:
             continue
         for role in roles:
-            found.setdefault(role, []).append(verb.__name__)
+            player = POLICY if role == CRITIC and judges_itself(config) else role
+            found.setdefault(player, []).append(verb.__name__)
     return {role: tuple(sorted(names)) for role, names in found.items()}
 
 

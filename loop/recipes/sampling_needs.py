@@ -7,7 +7,8 @@ from typing import Any
 from ...configs.engines import WHOLE
 from ...configs.schema import ConfigError, RunConfig
 from ...policies.engines.thinking import INSIDE, begins_inside
-from ..run.models import located
+from ..run.models import is_endpoint, located
+from ..stages.group_rl import TRAININGS
 from ..stages.online_rl import train_ppo, train_quark
 from ..stages.train import train
 from .missing_needs import asking
@@ -20,14 +21,35 @@ def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
         ConfigError: naming the setting.
     """
     verbs = asking(recipe, config)
-    if train_ppo in verbs or train_quark in verbs:
+    if {train_ppo, train_quark, *TRAININGS} & verbs.keys():
+        _require_chance(config)
         _require_whole(config)
         _require_scored_here(config)
         _require_divisible(config)
+    if {*TRAININGS} & verbs.keys():
+        _require_weights(config)
     if train_quark in verbs:
         _require_known_tokens(config)
     if train in verbs:
         _require_separable(config)
+
+
+def _require_chance(config: RunConfig) -> None:
+    """Refuse to learn from answers that are always the same."""
+    if config.policy.sampling.temperature == 0:
+        raise ConfigError(
+            f"policy.sampling.temperature is 0: {config.recipe.name} learns from answers that are "
+            "drawn at random; set it above 0"
+        )
+
+
+def _require_weights(config: RunConfig) -> None:
+    """Refuse a policy behind a URL: what such a recipe makes is nothing but a policy."""
+    if is_endpoint(located(config.policy.model)) or config.policy.engine.kind == "openai":
+        raise ConfigError(
+            f"policy.model is served at {config.policy.model}, and {config.recipe.name} trains "
+            "its weights: name their folder by --policy FOLDER"
+        )
 
 
 def _require_whole(config: RunConfig) -> None:

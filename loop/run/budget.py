@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 
 from ...configs.schema import RunConfig
+from ...stores.journal import KeptSlice
 from ...stores.journal_reader import Cost
 from ...stores.lake import RunWriter
 from ...stores.sealed import size_of
@@ -100,7 +101,7 @@ class Budget:
 
     def keep(self, unit: str, slice_: str, cost: Cost, replies: str) -> None:
         """Keep the replies to a slice of a unit's requests, and settle what they cost."""
-        self._store.when_there_is_room(lambda: self._journal.keep(unit, slice_, cost, replies))
+        self._store.keep(KeptSlice(unit=unit, slice_=slice_, cost=cost, replies=replies))
         with self._mutex:
             self._under_way.get(unit, {}).pop(slice_, None)
             self._kept[unit] = self._kept.get(unit, Cost()) + cost
@@ -165,6 +166,6 @@ def cost_of(advance: Advance, *, judge: bool) -> Cost:
     """Return what is spent by what a unit adds."""
     return Cost(
         tokens=advance.tokens + advance.prompt_tokens,
-        judge_calls=advance.calls if judge else 0,
+        judge_calls=advance.calls if judge else advance.judge_calls,
         money=advance.money,
     )

@@ -17,12 +17,14 @@ from ...stores.records import (
     Claim,
     Critique,
     Demonstration,
+    Distillation,
     Grade,
     Pair,
     Preference,
     Prompt,
     Reward,
     Score,
+    UnpairedAnswer,
 )
 from ...stores.schemas import plain
 from ..data.prompt_rows import LISTED
@@ -36,11 +38,13 @@ T = TypeVar(
     Grade,
     Pair,
     Demonstration,
+    Distillation,
+    UnpairedAnswer,
     Score,
     Breakdown,
     Claim,
 )
-D = TypeVar("D", Pair, Demonstration)
+D = TypeVar("D", Pair, Demonstration, UnpairedAnswer)
 
 
 SAYS_NOTHING = ("family", "cluster", "exam", "part")
@@ -117,10 +121,14 @@ AnyRows = (
     | Rows[Grade]
     | Rows[Pair]
     | Rows[Demonstration]
+    | Rows[Distillation]
+    | Rows[UnpairedAnswer]
     | Rows[Score]
     | Rows[Breakdown]
     | Rows[Claim]
 )
+Trainable = Rows[Pair] | Rows[Demonstration] | Rows[Distillation] | Rows[UnpairedAnswer]
+"""Rows that a policy is trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,17 +141,31 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """Candidates with what was said of them; reward-only variants have no critiques."""
+    """Candidates with what was said of them: by a reward model, by a critic, or by both."""
 
     candidates: Rows[Candidate]
-    rewards: Rows[Reward]
+    rewards: Rows[Reward] | None = None
     critiques: Rows[Critique] | None = None
 
     @property
     def handles(self) -> tuple[AnyRows, ...]:
         """The handles there are."""
-        parts = (self.candidates, self.rewards)
-        return parts if self.critiques is None else (*parts, self.critiques)
+        parts = (self.candidates, self.rewards, self.critiques)
+        return tuple(part for part in parts if part is not None)
+
+    def __add__(self, other: "JudgedRows") -> "JudgedRows":
+        """Join the candidates of two stages over the same prompts, and what was said of them."""
+        return JudgedRows(
+            candidates=self.candidates + other.candidates,
+            rewards=_both(self.rewards, other.rewards),
+            critiques=_both(self.critiques, other.critiques),
+        )
+
+
+def _both(first: Rows[T] | None, second: Rows[T] | None) -> Rows[T] | None:
+    if first is None or second is None:
+        return first or second
+    return first + second
 
 
 def joined(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:

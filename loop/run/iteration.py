@@ -6,7 +6,7 @@ its `Work`.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -18,7 +18,7 @@ from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import laid_out, part_of
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
-from .models import Served
+from .models import CRITIC, Served
 from .run import Run, Verb, Work
 
 
@@ -52,6 +52,17 @@ class Iteration:
         can = self.run.verifier.can_verify
         kept = [prompt for chunk in prompts.chunks for prompt in chunk if can(prompt)]
         return chunked(kept, self.run.config.prompts.chunk)
+
+    @property
+    def as_judge(self) -> Served:
+        """The policy as a judge: its weights, run as the critic is where one is configured.
+
+        In the first iteration it is the critic that has M_0's weights; where critic and policy are
+        run alike, one engine answers and judges.
+        """
+        has_critic = CRITIC in self.run.models.judging
+        engine = self.run.config.critic.engine if has_critic else self.policy.engine
+        return replace(self.policy, engine=engine, control="")
 
     @property
     def has_reward(self) -> bool:

@@ -26,8 +26,11 @@ from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
 )
+from ...policies.workers.join_listener import JoinListener
 from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
+from ...policies.workers.pool import ScorerPool
 from ...stores.keys import Json
+from .cluster_room import in_turns
 from .loaded_models import LoadedModels
 from .model_pool import PoolModel
 from .served import (
@@ -39,6 +42,7 @@ from .served import (
     is_like,
     located,
     named_start,
+    run_alike,
 )
 from .tenants import Premises
 from .turns import Tenant
@@ -64,7 +68,8 @@ class Models:
     """Opens models on demand, keeps them for as long as they are of use, closes them at the end.
 
     `reward_start` is the model that a reward model begins as, where that is not M_0.
-    `training_bytes` is what the run's trainings need of a device at the most.
+    `training_bytes` is what the run's trainings need of a device at the most. Workers elsewhere
+    join the `listener`.
     """
 
     config: RunConfig
@@ -78,6 +83,7 @@ class Models:
     nli_id: str | None = None
     training_bytes: int = 0
     premises: Premises = field(default_factory=Premises.here)
+    listener: JoinListener | None = None
     _loaded: LoadedModels = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _lock_elsewhere: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -187,9 +193,7 @@ class Models:
         """
         name = engine_name(served)
         with self._lock_of(served):
-            tenant = self._tenant(
-                name, lambda: self.premises.engine(name, served.location, served.engine)
-            )
+            tenant = self._tenant(name, lambda: self._tenant_of(name, served))
             if name not in self._loaded:
                 self._hand_over(served, tenant)
             engine = self._loaded.bring(tenant, lambda: self._opened(name, served))
@@ -208,8 +212,15 @@ class Models:
             for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
                 self._loaded.close(other)
             return self._loaded.bring(
-                self._tenant(name, lambda: self.premises.scorer(name, wanted, config)),
-                lambda: open_scorer(wanted, config, log=log, identity=identity),
+                self._tenant(
+                    name,
+                    lambda: in_turns(
+                        self.premises.scorer(name, wanted, config), config, self.config
+                    ),
+                ),
+                lambda: open_scorer(
+                    wanted, config, log=log, identity=identity, listener=self.listener
+                ),
             )
 
     def entailment(self) -> Scorer:
@@ -222,9 +233,14 @@ class Models:
             )
 
     def configure(self, config: RunConfig) -> None:
-        """Take over live settings of the engines, from their next request on."""
-        self.config = config
+        """Take over live settings of the models, from their next request on."""
+        before, self.config = self.config, config
         settings = {engine_name(served): served.engine for served in self.completers.values()}
+        for name, policy in self._policies.items():
+            own = run_alike(policy.engine, before.policy.engine)
+            if not own and run_alike(policy.engine, before.critic.engine):
+                # A policy that judges, and is run as the critic is.
+                settings[name] = config.critic.engine
         settings[engine_name(self.initial)] = config.policy.engine
         for role, served in self.annotators.items():
             settings[engine_name(served)] = config.annotation.model_of(role).engine
@@ -233,6 +249,10 @@ class Models:
         for name, model in self._loaded.items():
             if isinstance(model, Engine):
                 model.configure(settings.get(name, config.policy.engine))
+            elif isinstance(model, ScorerPool) and name.startswith(REWARD):
+                model.configure(config.reward)
+        # What they take of the devices is looked up again.
+        self._tenants.clear()
 
     def make_room(self) -> None:
         """Put aside what is in the way of a training."""
@@ -255,9 +275,14 @@ class Models:
             self._tenants[name] = found()
         return self._tenants[name]
 
+    def _tenant_of(self, name: str, served: Served) -> Tenant:
+        found = self.premises.engine(name, served.location, served.engine)
+        return in_turns(found, served.engine, self.config)
+
     def _opened(self, name: str, served: Served) -> Engine:
         log = self.logs / f"engine-{name[:12]}.log"
-        return _proved(open_engine(served.location, served.engine, log=log), served)
+        opened = open_engine(served.location, served.engine, log=log, listener=self.listener)
+        return _proved(opened, served)
 
     def _hand_over(self, served: Served, tenant: Tenant) -> None:
         """Let the engine of the policy that this one follows load its weights, if it can.
@@ -284,14 +309,21 @@ class Models:
             del self._policies[old]
 
     def _is_like(self, before: Served, served: Served) -> bool:
-        return is_like(before, served, on_gpu=bool(self.premises.cards))
+        # Of machines elsewhere it is not known.
+        on_gpu = bool(self.premises.cards) or before.engine.place != "local"
+        return is_like(before, served, on_gpu=on_gpu)
 
     def _predecessor(self, served: Served) -> Served | None:
-        """Return the loaded policy whose engine a trained one can have."""
+        """Return the loaded policy whose engine a trained one can have, best one run alike.
+
+        A policy that judges, too, may be run in a second way: neither engine replaces the other.
+        """
         if served.canary is None:
             return None
         judges = {engine_name(judge) for judge in self.judges}
-        free = [p for name, p in self._policies.items() if name in self._loaded]
+        loaded = [p for name, p in self._policies.items() if name in self._loaded]
+        others = [p for p in loaded if p.identity != served.identity]
+        free = sorted(others, key=lambda p: not run_alike(p.engine, served.engine))
         trained = [policy for policy in free if policy.canary is not None]
         first = [p for p in free if p.canary is None and engine_name(p) not in judges]
         return next(iter([*trained, *first]), None)

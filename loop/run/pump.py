@@ -95,6 +95,7 @@ class _BatchSource(Generic[Q]):
         self._pump = pump
         self._flow = stage.flow
         self._rest = stage.rest
+        self._commits_later = stage.commits_later
         self._line = pump.line
         self._budget = pump.run.budget
         self._admission: Admission[_OpenUnit[Q]] = Admission(
@@ -167,11 +168,13 @@ class _BatchSource(Generic[Q]):
         ]
         opened.cost += cost
         opened.slices -= 1
-        if again or opened.slices:
+        whole = not again and not opened.slices
+        if not whole or self._commits_later:
             self._keep(heard, cost, self._line.written(names, answers))
-            self._cut(opened, again, first=True)
-        else:
+        if whole:
             self._commit(opened)
+        else:
+            self._cut(opened, again, first=True)
 
     def _opened(self, unit: Unit) -> _OpenUnit[Q] | None:
         """Begin a unit with what is kept of it; one without a question is committed at once."""

@@ -15,7 +15,8 @@ class Advance:
 
     `tokens` are drawn (completion) tokens, `letters` those of the answers' texts; `calls` are
     requests to a model, `retries` of them asked again; `failed` are requests that alone could not
-    be answered. `served` is what endpoints said they are.
+    be answered. `served` is what endpoints said they are. Where a unit both samples and judges,
+    `judge_calls` and `judge_tokens` are the judges' part of its calls and drawn tokens.
     """
 
     rows: int = 0
@@ -28,6 +29,8 @@ class Advance:
     unscored: int = 0
     failed: int = 0
     money: float = 0.0
+    judge_calls: int = 0
+    judge_tokens: int = 0
     served: frozenset[Said] = frozenset()
 
     def __add__(self, other: "Advance") -> "Advance":

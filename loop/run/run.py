@@ -108,6 +108,7 @@ class Run:
         self.budget = Budget(self.store, lambda: self.config)
         self.flow = Flow(store=self.store, stop=self.stop, break_off=self.break_off)
         self.configure(self.config)
+        self.store.keeper.on_adopted = self._stop_at_once
 
     @property
     def logs(self) -> Path:
@@ -118,6 +119,7 @@ class Run:
         """Take over live settings, from the next unit on."""
         self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
+        self.store.keeper.minutes = config.snapshot_minutes
         self.models.configure(config)
 
     @property
@@ -135,6 +137,11 @@ class Run:
         self.models.close()
         if self.stop.requested:
             self.store.give_up()
+
+    def _stop_at_once(self) -> None:
+        """End what is under way: another machine has taken the run over."""
+        self.stop.drain_s = 0.0
+        self.stop.request()
 
     def guard(self, request: str, judge: Served | None = None) -> GuardKey:
         """Return the key by which a request to a judge is guarded, by its name.
@@ -248,6 +255,7 @@ class Run:
         )
         try:
             if owed:
+                self.store.keeper.check_head()
                 time_.begin()
                 self.flow.admit()
                 self.budget.require_time_and_room()
@@ -259,6 +267,8 @@ class Run:
             self.budget.check()
             missing = len(owed) - payment.units
             raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
+        if owed:
+            self.store.keeper.ask()
         reach("stage.end")
 
     def _plan(self, iteration: int, label: str, work: Work) -> Planned:
@@ -323,7 +333,9 @@ class Payment:
         """Hand a finished unit's rows to the store, and settle its account."""
         reach("stage.unit")
         cost = cost_of(done, judge=self.judge)
-        telemetry = {**done.numbers, "judge_calls": cost.judge_calls}
+        tokens = done.tokens if self.judge else done.judge_tokens
+        told = {"judge_calls": cost.judge_calls, "judge_tokens": tokens}
+        telemetry = {**done.numbers, **told}
         self._unshown[unit.key] = done
         self.run.store.commit(unit.key, tables, telemetry, served_by(done))
         self.run.budget.settle(unit.key, cost)

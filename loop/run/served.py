@@ -1,5 +1,6 @@
 """A model and how it is run: what a folder, a hub name or a URL in the configuration means."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,8 +33,19 @@ ASKED = {
 }
 """Settings of an engine that change what it answers, and are left out where they are not set."""
 
-PLACE = {"devices", "replicas", "tensor_parallel", "memory_utilization", "base_urls", "batch"}
+PLACE = {
+    "place",
+    "devices",
+    "replicas",
+    "tensor_parallel",
+    "memory_utilization",
+    "base_urls",
+    "batch",
+}
 """Settings of an engine that say where it runs, and what it takes there."""
+
+FIXED = PLACE - {"place", "replicas"}
+"""Those of them that stay as they are while a run goes on."""
 
 
 def located(model: str, part: str = "policy") -> str:
@@ -110,7 +122,7 @@ def identified(model: str, engine: EngineConfig) -> Served:
             f"engine.json_schema=on is for endpoints: {model} runs here, where replies are kept to "
             "no schema; serve it by `vllm serve`, or set engine.json_schema=auto"
         )
-    if engine.batch and (name is None or len(engine.base_urls) > 1):
+    if engine.batch and (name is None or engine.has_fleet):
         raise ConfigError(
             f"engine.batch=true: batch files are sent to one endpoint, and {model} "
             f"{'runs here' if name is None else 'has several base_urls'}: leave it out"
@@ -150,13 +162,23 @@ def named_start(settings: RewardTraining) -> Served | None:
 def engine_name(served: Served) -> str:
     """Return the name of an engine: those that ask the same weights in one place have one."""
     asked = replace(served, control="").params
-    place: Json = served.engine.model_dump(mode="json", include=PLACE)
-    return digest({"params": asked, "engine": semantic(served.engine), "place": place})
+    return digest({"params": asked, **_run_as(served.engine)})
+
+
+def run_alike(one: EngineConfig, other: EngineConfig) -> bool:
+    """Whether models under these settings are run in the same way, in the same place."""
+    return _run_as(one) == _run_as(other)
+
+
+def _run_as(engine: EngineConfig, place: Collection[str] = PLACE) -> Mapping[str, Json]:
+    """Return how and where a model is run, whichever it is."""
+    where: Json = engine.model_dump(mode="json", include={*place})
+    return {"engine": semantic(engine), "place": where}
 
 
 def is_like(one: Served, other: Served, *, on_gpu: bool) -> bool:
     """Whether an engine of one model becomes one of the other by its weights alone."""
-    same = semantic(one.engine) == semantic(other.engine)
+    same = _run_as(one.engine, FIXED) == _run_as(other.engine, FIXED)
     alike = _type(one, on_gpu=on_gpu) == _type(other, on_gpu=on_gpu)
     return same and alike and same_form(Path(one.location), Path(other.location))
 

@@ -20,7 +20,8 @@ class Stage:
     """A planned stage, and which of its units are owed.
 
     `waits` says whether a unit reads what is not committed yet; the stage is to `rest` while
-    nothing of it is under way.
+    nothing of it is under way. Where `commit` does not make a unit durable, but what it is a part
+    of `commits_later`, all replies are kept until then.
     """
 
     planned: Planned
@@ -29,6 +30,7 @@ class Stage:
     flow: Flow
     waits: Callable[[Unit], bool] = _nothing_unread
     rest: Callable[[], AbstractContextManager[None]] = nullcontext
+    commits_later: bool = False
 
     def units(self) -> Iterator[Unit]:
         """Give the owed units in order, each when it may begin.

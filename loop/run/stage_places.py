@@ -1,8 +1,10 @@
 """Where stages are paid: two that need a place in common take turns, all others overlap.
 
 A place is a GPU, or the CPU, which all models of a machine without GPUs share. An endpoint is none:
-stages that ask the same model there share its engine, and the requests that may be under way. What
-asks no model is computed in the main thread of the loop's own process.
+stages that ask the same model there share its engine, and the requests that may be under way. Nor
+is another machine, where the workers of each model are a place of their own; but a Ray cluster is
+one that is too small for all of a run's models at once. What asks no model is computed in the main
+thread of the loop's own process.
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,9 @@ from ...configs.schema import RunConfig
 from ...configs.section import Devices
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from .cluster_room import is_crowded
 from .models import Served, located
+from .served import engine_name
 
 Places = frozenset[str]
 
@@ -22,6 +26,8 @@ MAIN_THREAD: Places = frozenset((HERE,))
 CPU = "the CPU"
 ELSEWHERE: Places = frozenset()
 """The places of a model that endpoints serve: it takes turns with no other."""
+CLUSTER = "the Ray cluster"
+"""A place only where the cluster cannot hold all of the run's models at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +47,7 @@ class Whereabouts:
         if kind == "scripted":
             numbers = () if engine.devices == "auto" else engine.devices
             return frozenset(map(_gpu, numbers)) or frozenset((f"script {served.identity}",))
-        return _local(engine_groups(engine))
+        return _local(engine_groups(engine)) or self._there(*_workers(served, self.config))
 
     def of_reward(self, folder: Path | None) -> Places:
         """Return the places of a reward model: the one in `folder`, or the configured one."""
@@ -49,10 +55,16 @@ class Whereabouts:
         if not self.config.overlap:
             return MAIN_THREAD
         if not names_function(location):
-            return _local(scorer_groups(self.config.reward))
+            groups = scorer_groups(self.config.reward)
+            return _local(groups) or self._there("the reward model's workers")
         # It may hold a model on a GPU, but on a CPU it is nobody's rival.
         groups = scorer_groups(self.config.reward, function=True)
         return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
+
+    def _there(self, *workers: str) -> Places:
+        """Return the places of a model whose workers are on other machines alone."""
+        cluster = (CLUSTER,) if is_crowded(self.config) else ()
+        return frozenset((*workers, *cluster))
 
     def of_nli(self) -> Places:
         """Return the places of the model of natural language inference."""
@@ -67,7 +79,21 @@ class Whereabouts:
         return MAIN_THREAD | _local(device_groups("training", devices, "auto"))
 
 
+def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
+    """Name the workers that a model has elsewhere: one stage at a time asks them.
+
+    Those of a policy load the weights of the next, so that no two policies are asked side by side.
+    """
+    policy = config.policy
+    first = served.engine == policy.engine and served.location == located(policy.model)
+    shared = ("the policy's workers",) if first or served.canary is not None else ()
+    return (f"the workers of {engine_name(served)}", *shared)
+
+
 def _local(groups: tuple[DeviceGroup, ...]) -> Places:
+    """Return the places of a model's replicas here; none if it has none."""
+    if not groups:
+        return ELSEWHERE
     numbers = [number for group in groups for number in group.numbers]
     return frozenset(map(_gpu, numbers)) or frozenset((CPU,))
 

@@ -47,11 +47,13 @@ class Premises:
         return max(0, psutil.virtual_memory().available - round(LEFT_FREE * self.ram))
 
     def engine(self, name: str, location: str, config: EngineConfig) -> Tenant:
-        """Return what the engine of a model takes; one served elsewhere takes nothing."""
+        """Return what the engine of a model takes; one that runs elsewhere takes nothing."""
         kind = engine_kind(location, config)
         if kind not in ("vllm", "transformers"):
             return Tenant(name=name)
         groups = engine_groups(config)
+        if not groups:
+            return Tenant(name=name)
         weights = self._weights(Path(location), config, by_vllm=kind == "vllm")
         if not self.cards:
             cache = config.kv_cache_gib * GIB if kind == "vllm" else 0
@@ -70,6 +72,8 @@ class Premises:
         own = names_function(location)
         weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
         groups = scorer_groups(config, function=own)
+        if not groups:
+            return Tenant(name=name)
         if not self.cards:
             return self._on_cpu(name, len(groups) * (weights + PROCESS_BYTES))
         found = self._on_cards(name, groups, share=None, trace=CUDA_BYTES, weights=weights)

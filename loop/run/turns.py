@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 MACHINE = -1
 """The device of all models on a machine without cards: its cores and its memory."""
 
+CLUSTER = -2
+"""The device of a run's models in a Ray cluster that cannot hold all of them at once."""
+
 FULL = 1 + 1e-9
 """A whole device, and what the sum of shares such as 0.6, 0.3 and 0.1 may be off by rounding."""
 

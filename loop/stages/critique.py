@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from ...configs.critic import CriticKind
+from ...configs.recipes import JudgeWeights
 from ...critics.judge import Status, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.verify import Verdict, VerifierCritic
@@ -20,6 +21,7 @@ from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
+from ..run.models import Served
 from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Run, Verb
@@ -49,21 +51,33 @@ CandidateInquiry = SharedInquiry[Candidate, AspectRatings]
 
 
 def critique(
-    it: Iteration, candidates: Rows[Candidate], *, samples: int | None = None
+    it: Iteration,
+    candidates: Rows[Candidate],
+    *,
+    samples: int | None = None,
+    judge: JudgeWeights = "frozen",
 ) -> Rows[Critique]:
     """f(x, y): commit critiques of each candidate, with the reference where the task has one.
 
     There are as many as `samples`, by default as many as the run's `critic.samples`. The first is
     the same however many there are: it is drawn as the critic is configured, the others at a
-    temperature of their own.
+    temperature of their own. A judge that `follows` is the iteration's policy, in the place of the
+    configured critic.
     """
     count = it.run.config.critic.samples if samples is None else samples
-    stages = tuple(critiqued(it, candidates, number) for number in range(1, count + 1))
+    by = it.as_judge if judge == "follows" else None
+    numbers = range(1, count + 1)
+    stages = tuple(critiqued(it, candidates, number, judge=by) for number in numbers)
     return Rows(row_type=Critique, stages=stages)
 
 
 def critiqued(
-    it: Iteration, candidates: Rows[Candidate], sample: int, *, verifiable: bool | None = None
+    it: Iteration,
+    candidates: Rows[Candidate],
+    sample: int,
+    *,
+    verifiable: bool | None = None,
+    judge: Served | None = None,
 ) -> Planned:
     """Commit one critique a candidate: the first of each, or another."""
     judging = Judging(
@@ -72,6 +86,7 @@ def critiqued(
         candidates=lambda chunk: it.chunk(candidates, chunk),
         sample=sample,
         verifiable=verifiable,
+        judge=judge,
     )
     owed = it.work(CRITIQUE, judging.params, candidates)
     label = sampled_again(f"critique:{candidates.label}", sample)
@@ -83,8 +98,10 @@ class Judging:
     """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
 
     `candidates` gives those of a chunk, when it is its turn. `sample` numbers the critiques of a
-    candidate. `by` is who judges, if not whom the configuration names; only candidates are judged
-    whose prompts are `verifiable`, or are not, where that is said.
+    candidate. `by` is who judges, if not whom the configuration names, and `judge` the model that
+    is asked, if not the critic's; only candidates are judged whose prompts are `verifiable`, or are
+    not, where that is said. Where a candidate's id does not say what it says, as that of one that
+    is drawn anew, a critique's hashes the text (`by_text`).
     """
 
     run: Run
@@ -93,6 +110,8 @@ class Judging:
     sample: int = FIRST
     by: CriticKind | None = None
     verifiable: bool | None = None
+    by_text: bool = False
+    judge: Served | None = None
 
     @property
     def attempts(self) -> int:
@@ -115,7 +134,7 @@ class Judging:
             judge["verifier"] = self._verifier.digest
         if self._kind != "verifier":
             judge["critic"] = self.run.critic.digest
-            judge |= judge_params(self.run, self.run.models.feedback, config)
+            judge |= judge_params(self.run, self._model, config)
             judge |= equal_params(config.equal_answers)
         if self.sample > FIRST:
             judge["sample"], judge["temperature"] = self.sample, config.samples_temperature
@@ -127,7 +146,7 @@ class Judging:
         kind = self._kind
         if kind == "verifier":
             return MAIN_THREAD
-        asked = self.run.places.of(self.run.models.feedback)
+        asked = self.run.places.of(self._model)
         verifies_here = kind == "both" and self.run.verifier.own is not None
         return asked | MAIN_THREAD if verifies_here else asked
 
@@ -139,7 +158,7 @@ class Judging:
                 commit_judgements(stage, unit, Critique, self.verified(unit.chunk), Advance())
         else:
             ask_judge(
-                judge_line(self.run, self.run.models.feedback, config, temperature=self._warmth),
+                judge_line(self.run, self._model, config, temperature=self._warmth),
                 stage,
                 Critique,
                 work=lambda unit: self._asked(self._judged(unit.chunk), replies(unit)),
@@ -156,6 +175,11 @@ class Judging:
     @property
     def _kind(self) -> CriticKind:
         return self.by or self.run.config.critic.kind
+
+    @property
+    def _model(self) -> Served:
+        """The model that is asked."""
+        return self.judge or self.run.models.feedback
 
     def _judged(self, chunk: int) -> Sequence[Candidate]:
         """Return the candidates of a chunk that are judged."""
@@ -181,8 +205,10 @@ class Judging:
             limit_s=verifier.limit_s,
         )
 
-    def _critique_id(self, candidate: Candidate) -> str:
-        return row_id("crit", [candidate.candidate_id, self.identity])
+    def critique_id(self, candidate: Candidate) -> str:
+        """Return the id of what is said of a candidate."""
+        text = (candidate.text,) if self.by_text else ()
+        return row_id("crit", [candidate.candidate_id, self.identity, *text])
 
     def _asked(
         self, candidates: Sequence[Candidate], replies: Replies[Critique]
@@ -206,7 +232,7 @@ class Judging:
 
     def _ids(self, asked: CandidateInquiry) -> list[str]:
         """Return the ids of all critiques that are made of a reply."""
-        return [self._critique_id(candidate) for candidate, _ in asked.sharing(asked.subject)]
+        return [self.critique_id(candidate) for candidate, _ in asked.sharing(asked.subject)]
 
     def _noted(self, asked: Sequence[CandidateInquiry]) -> list[Receipt]:
         fates = {KEPT: [one.subject.candidate_id for one in asked]}
@@ -214,7 +240,7 @@ class Judging:
         return sharing_receipts(self.iteration, "critique", how, asked, fates)
 
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
-        prompt, name = self.run.prompts[candidate.prompt_id], self._critique_id(candidate)
+        prompt, name = self.run.prompts[candidate.prompt_id], self.critique_id(candidate)
         seed = derive_seed(self.run.config.seed, "critique", name, number)
         return Posed(self.run.critic.ask(prompt, candidate.text, self.run.guard(name)), name, seed)
 
@@ -253,13 +279,13 @@ class Judging:
         )
         shares = candidate is not asked.subject
         return self._row(candidate)(
-            critic=self.run.models.feedback.identity,
+            critic=self._model.identity,
             aspects=reading.value + verified,
             text=asked.text,
             reference_used=critic.shows_reference(prompt),
             status=reading.status,
             attempts=asked.attempts,
-            same_as=self._critique_id(asked.subject) if shares else None,
+            same_as=self.critique_id(asked.subject) if shares else None,
         )
 
     def _verified(self, candidate: Candidate, verdict: Verdict) -> Critique:
@@ -277,7 +303,7 @@ class Judging:
     def _row(self, candidate: Candidate) -> partial[Critique]:
         return partial(
             Critique,
-            critique_id=self._critique_id(candidate),
+            critique_id=self.critique_id(candidate),
             candidate_id=candidate.candidate_id,
             prompt_id=candidate.prompt_id,
             iteration=self.iteration,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
+from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.step_files import (
     REFERENCE_ENDED,
     REFERENCE_REWARD,
@@ -19,25 +20,38 @@ from ...policies.trainers.train_model import TrainerProgress
 from ...stores.durable import make_folder
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
-from ...stores.records import Candidate, Prompt, Reward, Statistic
-from ...stores.schemas import Row, to_table
+from ...stores.records import Candidate, Critique, Prompt, Receipt, Reward, Statistic
+from ...stores.schemas import Row, RowsByType, from_table, to_table
 from ...stores.sealing import write_parts
+from ..run.budget import cost_of
 from ..run.reporter import Advance
 from ..run.run import Run
 from ..run.stage import Stage
+from ..run.stop import Stopped
 from .step_alarms import StepWatch
+from .step_judges import PartScores, StepJudgements, StepJudges, as_a_judges
+
+Tables = Mapping[type[Row], pa.Table]
+"""The rows that a trainer left of a step, by their type."""
 
 
 @dataclass(kw_only=True)
 class Steps:
-    """The steps that a stage owes, each committed when the trainer has told of it."""
+    """The steps that a stage owes, each committed when the trainer has told of it.
+
+    `most` is what a step's answers cost, `judging` what it costs to have them judged by `judges`,
+    who are asked when the trainer waits for them.
+    """
 
     run: Run
     stage: Stage
     work: Path
     most: Cost
+    judging: Cost = field(default_factory=Cost)
+    judges: StepJudges | None = None
     watch: StepWatch | None = None
     _waiting: deque[Unit] = field(init=False)
+    _judged: dict[int, StepJudgements] = field(default_factory=dict[int, StepJudgements])
 
     def __post_init__(self) -> None:
         self._waiting = deque(self.stage.owed)
@@ -51,29 +65,108 @@ class Steps:
         budget = self.run.budget
         if self._waiting:
             budget.require_time_and_room()
-            budget.refuse(self.most)
+            budget.refuse(self.most + self.judging)
             budget.check()
-            budget.reserve(self._waiting[0].key, self.most)
+            budget.reserve(self._waiting[0].key, self.most + self.judging)
 
     def told(self, progress: TrainerProgress) -> None:
         """Commit what is owed up to a step that the trainer tells of, and admit the next one."""
         if self.settle(progress.step):
             self.admit()
 
+    def answered(self, step: int) -> None:
+        """Have the answers judged that the trainer has left, unless it is to end.
+
+        Raises:
+            BudgetReachedError: if a limit came between.
+        """
+        if self.run.stop.halts or self.judges is None:
+            return
+        candidates = read_answers(self.work, step)
+        judged = self._judge(self.judges, step, candidates)
+        if judged is not None:
+            # What the trainer learns of must be found again, whatever ends this process.
+            self.run.store.flush()
+            told = self.judges.scores(candidates, judged.critiques)
+            write_judged(self.work, step, [_told_of(c, told) for c in candidates])
+
     def settle(self, last: int) -> bool:
         """Commit the owed steps up to `last`; return whether there were any."""
         before = len(self._waiting)
         while self._waiting and self._waiting[0].chunk < last:
-            unit = self._waiting.popleft()
+            unit = self._waiting[0]
             tables = read_step(self.work, unit.chunk + 1)
-            self.stage.commit(unit, tables, spent(self.run, tables))
+            rows, cost = tables, spent(self.run, tables)
+            if self.judges is not None:
+                rows, cost = self._with_judgements(self.judges, unit, tables, cost)
+            self.stage.commit(unit, rows, cost)
+            self._waiting.popleft()
             if self.watch is not None:
                 told = as_frame(tables[Statistic])
                 self.watch.look(dict(told.select("metric", "value").iter_rows()))
         return len(self._waiting) < before
 
+    def _judge(
+        self, judges: StepJudges, step: int, candidates: Sequence[Candidate]
+    ) -> StepJudgements | None:
+        """Return what is said of a step's answers; None if a stop came between.
 
-def step_cost(run: Run, settings: PPOTraining | QuarkTraining) -> Cost:
+        Of a step that was committed before, what was said then; such of its answers as were drawn
+        anew, and otherwise, are asked about again, for the trainer alone.
+        """
+        budget = self.run.budget
+        unit = next((unit for unit in self._waiting if unit.chunk == step - 1), None)
+        if unit is not None:
+            # From here on, the requests to judges are accounted for one by one.
+            budget.reserve(unit.key, self.most)
+            judged = judges.judge(self.stage, unit, candidates)
+            if judged is not None:
+                self._judged[step] = judged
+        else:
+            self.run.store.flush()
+            key = self.stage.planned.key(self.run.store.journal, step - 1)
+            unit = Unit(key=key, chunk=step - 1)
+            known = self.run.store.rows(Critique, unit.key)
+            judged = judges.judge(self.stage, unit, candidates, known)
+            if judged is not None:
+                budget.settle(unit.key, cost_of(judged.cost, judge=True))
+        if judged is None:
+            self.run.flow.raise_error()
+            budget.check()
+        return judged
+
+    def _with_judgements(
+        self, judges: StepJudges, unit: Unit, tables: Tables, cost: Advance
+    ) -> tuple[RowsByType, Advance]:
+        """Return a step's rows and cost, with what was said of its answers.
+
+        It was asked for in this process, or is read from the replies that another one kept.
+        """
+        step = unit.chunk + 1
+        candidates = from_table(Candidate, tables[Candidate])
+        judged = self._judged.pop(step, None) or self._judge(judges, step, candidates)
+        if judged is None:
+            raise Stopped
+        self._judged.pop(step, None)
+        told = judges.scores(candidates, judged.critiques)
+        rewards = from_table(Reward, tables[Reward])
+        numbers = judges.numbers(self.stage.planned, step, told)
+        return {
+            **tables,
+            Reward: [judges.as_sum(reward, told) for reward in rewards],
+            Statistic: [*from_table(Statistic, tables[Statistic]), *numbers],
+            **({Critique: judged.critiques} if judges.asked else {}),
+            **({Receipt: judged.receipts} if judged.receipts else {}),
+        }, cost + as_a_judges(judged.cost)
+
+
+def _told_of(candidate: Candidate, told: PartScores) -> JudgedAnswer:
+    """Return what the judges think of an answer, as the trainer reads it."""
+    name = candidate.candidate_id
+    return JudgedAnswer(candidate_id=name, scores={who: of[name].score for who, of in told.items()})
+
+
+def step_cost(run: Run, settings: OnlineSettings) -> Cost:
     """Return what a step can cost at most: its rollouts, each as long as it may be."""
     answers = settings.rollouts * run.config.policy.sampling.max_tokens
     tokens = max(settings.rollouts * settings.max_length, answers)
@@ -85,7 +178,7 @@ def _money(run: Run, prompt_tokens: int, tokens: int) -> float:
     return run.prices.money(policy, prompt_tokens=prompt_tokens, tokens=tokens)
 
 
-def spent(run: Run, tables: Mapping[type[Row], pa.Table]) -> Advance:
+def spent(run: Run, tables: Tables) -> Advance:
     """Return what the rollouts of a step cost, and how many have no reward or no answer."""
     candidates, rewards = as_frame(tables[Candidate]), as_frame(tables[Reward])
     tokens = int(candidates["completion_tokens"].sum())

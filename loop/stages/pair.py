@@ -6,25 +6,35 @@ from typing import Self
 import polars as pl
 
 from ...configs.recipes import Binarisation
-from ...stores.frames import as_arrow, rows_frame
+from ...stores.frames import as_arrow, empty, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Demonstration, Grade, Pair, Prompt, Receipt, Yield
+from ...stores.records import (
+    Candidate,
+    Demonstration,
+    Grade,
+    Pair,
+    Prompt,
+    Receipt,
+    UnpairedAnswer,
+    Yield,
+)
 from ...stores.schemas import RowsByType
 from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
 from ..data.judged_candidates import Deciding, judge, verdicts
-from ..data.pairs import DERIVE, Pairing, Rule
+from ..data.pairs import DERIVE, EITHER, Pairing, Rule
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .balance_length import balanced
 from .human_ratings import HumanRatings, human_ratings
 
-PAIR, DEMONSTRATE, BINARISE = Verb("pair"), Verb("demonstrate"), Verb("binarise")
+PAIR, DEMONSTRATE, UNPAIR = Verb("pair"), Verb("demonstrate"), Verb("unpair")
+BINARISE = Verb("binarise")
 
 
 def pair(it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
-    """(x, y+, y-): positives of the rule, each against a random negative."""
+    """(x, y+, y-): positives of the rule, each against a negative: a random one, or the lowest."""
     return balanced(it, _made(it, PAIR, Pair, judged, rule=rule, top_k=top_k), judged.candidates)
 
 
@@ -36,6 +46,11 @@ def demonstrate(
     With `cut` an answer that was cut off is as good as a whole one of its reward.
     """
     return _made(it, DEMONSTRATE, Demonstration, judged, rule=rule, top_k=top_k, cut=cut)
+
+
+def unpair(it: Iteration, judged: JudgedRows) -> Rows[UnpairedAnswer]:
+    """(x, y, success or failure): each judged candidate by itself."""
+    return _made(it, UNPAIR, UnpairedAnswer, judged, rule=EITHER, top_k=1)
 
 
 def _made(
@@ -64,7 +79,7 @@ def _made(
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
         asked = rows_frame(Prompt, prompts)
         made = DERIVE[row_type](said.about(candidates, unit.chunk, cut=cut), asked, how)
-        told: RowsByType = {Receipt: made.receipts} if how.distinct else {}
+        told: RowsByType = {Receipt: made.receipts} if made.receipts else {}
         return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **told}
 
     params = _params(how, said.deciding, cut=cut)
@@ -78,7 +93,8 @@ def _params(how: Pairing, deciding: Deciding, *, cut: bool) -> Json:
     agreed: dict[str, Json] = {}
     if deciding.agreement is not None:
         agreed["agreement"] = deciding.agreement
-    return {"rule": how.rule, "top_k": how.top_k, **distinct, **agreed, **usable}
+    top_k: dict[str, Json] = {} if how.rule == EITHER else {"top_k": how.top_k}
+    return {"rule": how.rule, **top_k, **distinct, **agreed, **usable}
 
 
 def binarise(
@@ -127,7 +143,8 @@ class _PairedOn:
 
     def about(self, candidates: pl.DataFrame, chunk: int, *, cut: bool) -> pl.DataFrame:
         """Return a chunk's candidates, each with its reward and the verdict on it."""
-        rewards = self.it.frame(self.judged.rewards, chunk)
+        said = self.judged.rewards
+        rewards = empty("rewards") if said is None else self.it.frame(said, chunk)
         if self.judged.critiques is None:
             return judge(candidates, rewards, cut=cut)
         people = self.annotated.join(candidates, on="candidate_id", how="semi")

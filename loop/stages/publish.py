@@ -29,6 +29,7 @@ from ...stores.records import Statistic
 from ...stores.sealed import file_sha256
 from ..run.run import Run
 from ..run.stop import Stopped
+from ..run.training_copies import copied
 
 LITTLE = 0.5
 """A share of what adapters learned below which it is said that the rest was lost."""
@@ -36,11 +37,15 @@ LITTLE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publishing:
-    """A training of a run whose model is published in the folder `place` of the run."""
+    """A training of a run whose model is published in the folder `place` of the run.
+
+    `on_answers` is called with a step whose answers the trainer leaves to be judged.
+    """
 
     run: Run
     place: str = CHECKPOINTS
     on_progress: Callable[[TrainerProgress], None] | None = None
+    on_answers: Callable[[int], None] | None = None
 
     def publish(self, job: TrainJob) -> tuple[str, TrainResult]:
         """Train, and publish model and canary; return the model's name and the training's result.
@@ -68,6 +73,7 @@ class Publishing:
     def _announce(self, identity: str, job: TrainJob) -> None:
         """Keep the canary of a published model, and tell the store of both."""
         store = self.run.store
+        store.keeper.check_head()
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
         canary = store.folder / CANARIES / identity / CANARY
         told = file_sha256(job.folder(CANARY))
@@ -111,15 +117,21 @@ class Publishing:
         """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
         trainer = self.run.trainer or train
-        return trainer(
-            job,
-            log=self.run.logs / "train.log",
-            on_progress=self.on_progress,
-            is_to_end=lambda: self.run.stop.halts,
-            checkpoint_minutes=training.checkpoint_minutes,
-            retries=training.retries,
-            stall_s=training.stall_s,
-        )
+        with copied(self.run.store, job.output) as step:
+            if step is not None:
+                self.run.reporter.note(
+                    f"the training goes on from the bucket's copy of step {step}"
+                )
+            return trainer(
+                job,
+                log=self.run.logs / "train.log",
+                on_progress=self.on_progress,
+                on_answers=self.on_answers,
+                is_to_end=lambda: self.run.stop.halts,
+                checkpoint_minutes=training.checkpoint_minutes,
+                retries=training.retries,
+                stall_s=training.stall_s,
+            )
 
     def train_and_publish(self, job: TrainJob) -> tuple[str, TrainResult]:
         """Train, and publish the model under the hash of its manifest."""

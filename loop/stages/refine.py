@@ -7,8 +7,9 @@ from ...configs.recipes import Refined
 from ...critics.guard import without_mark
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Critique, Reward
+from ...stores.records import SCORED, Candidate, Critique, Message, Reward
 from ..data.judged_candidates import Deciding, verdicts
+from ..data.stage_names import in_round
 from ..run.handles import Best, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.needs import Asks
@@ -24,12 +25,19 @@ def best(candidates: Rows[Candidate], *, by: Rows[Reward]) -> Best:
 
 
 def refine(
-    it: Iteration, best: Best, critiques: Rows[Critique], *, m: int, which: Refined = "all"
+    it: Iteration,
+    best: Best,
+    critiques: Rows[Critique],
+    *,
+    m: int,
+    which: Refined = "all",
+    number: int = 1,
 ) -> Rows[Candidate]:
     """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate.
 
     Of `failures`, those alone that the critic does not pass: what it passes is paired as it is.
-    Where a candidate has several critiques, the worst of them is reflected on.
+    Where a candidate has several critiques, the worst of them is reflected on. `number` says which
+    round of refinement it is, where there are several.
     """
     config = it.run.config.policy.sampling
 
@@ -55,7 +63,7 @@ def refine(
     }
     asked = params if which == "all" else {**params, "which": which, **_agreement(it)}
     owed = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
-    return drawn(it, "refine", "refinement", config, owed, work)
+    return drawn(it, in_round("refine", number), "refinement", config, owed, work)
 
 
 def revise(
@@ -177,6 +185,12 @@ def _passed(it: Iteration, critiques: Rows[Critique], chunk: int) -> frozenset[s
     return frozenset(said.filter("success")["candidate_id"])
 
 
+def reflection(it: Iteration, draft: Candidate, critique: Critique) -> tuple[Message, ...]:
+    """(x, y~, f(x, y~)): what the policy is asked when it refines a draft after its critique."""
+    prompt = it.run.prompts[draft.prompt_id]
+    return it.run.critic.reflect(prompt, draft.text, without_mark(critique.text))
+
+
 def _refinements(
     it: Iteration, draft: Candidate, critique: Critique, count: int, identity: Json
 ) -> list[Draw]:
@@ -185,7 +199,7 @@ def _refinements(
         it,
         identity,
         prompt,
-        messages=it.run.critic.reflect(prompt, draft.text, without_mark(critique.text)),
+        messages=reflection(it, draft, critique),
         count=count,
         parent_id=draft.candidate_id,
         critique_id=critique.critique_id,

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 
 from ...configs.schema import ConfigError
 from ...critics.judge import WAS_READ
+from ...policies.trainers.trainer_job import ONLINE
 from ...stores.committer import Finished, if_there_is_room
 from ...stores.frames import rows_frame
 from ...stores.journal import AMENDED
@@ -33,7 +34,7 @@ from .ask_judge import Replies
 from .made_of_judgements import KINDS, JudgementKind, Place, is_evaluation, kind_of, made_of
 from .review_prompts import REVIEW, fate
 
-TRAINING = frozenset({"train", "train_reward", "ppo", "quark"})
+TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 """The stages that train, by the first word of their labels."""
 
 
@@ -231,7 +232,8 @@ class Retrying:
             run, again = self.run, units[unit.key]
             cost = cost_of(done, judge=True)
             more = replace(done, rows=0, unscored=done.unscored - again.unread)
-            spent = {**more.numbers, "judge_calls": cost.judge_calls}
+            asked = {"judge_calls": cost.judge_calls, "judge_tokens": more.tokens}
+            spent = {**more.numbers, **asked}
             result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
             forgotten = self._made_of_it(again, tables)
             why = {"stage": self.planned.stage, "replies": again.replies.most}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ...configs.recipes import JudgeWeights
 from ...stores.beside import SMOKE, smoke_name, smoked
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json
@@ -53,6 +54,7 @@ class SmokeNeeds:
     """What of the test a run needs: its judges, and the methods by which it trains."""
 
     critiques: bool = False
+    judge: JudgeWeights = "frozen"
     grades: bool = False
     overall: bool = False
     annotates: bool = False
@@ -146,7 +148,7 @@ def _judged(
 ) -> Iterator[tuple[str, Sequence[Judgement]]]:
     """Let each judge of the run judge; yield the stage and its rows."""
     if needs.critiques:
-        yield f"critique:{name}", it.chunk(critique(it, answers, samples=1), 0)
+        yield f"critique:{name}", it.chunk(critique(it, answers, samples=1, judge=needs.judge), 0)
     if needs.grades:
         yield f"grade:{name}", it.chunk(grade(it, answers), 0)
     if needs.overall:

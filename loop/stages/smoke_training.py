@@ -8,14 +8,17 @@ a work folder of its own; nothing is published, and the folders are removed.
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 import pyarrow as pa
 
+from ...configs.group_methods import GroupTraining, OnlineSettings
+from ...configs.grouped_recipes import Grouped
 from ...configs.load import semantic
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import TURNS, Settings
 from ...policies.trainers.training_fit import TrainingFit, fit_params
@@ -24,24 +27,41 @@ from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.keys import Json, derive_seed
-from ...stores.records import Candidate, Demonstration, Pair, Prompt, Statistic
+from ...stores.records import (
+    Candidate,
+    Demonstration,
+    Distillation,
+    Pair,
+    Prompt,
+    Statistic,
+    UnpairedAnswer,
+)
 from ...stores.schemas import to_table
 from ...stores.sealing import write_parts
-from ..data.training_rows import Origin, demonstration_rows, pair_rows, unrated
+from ..data.distillations import Refinements, distillations
+from ..data.training_rows import (
+    Origin,
+    demonstration_rows,
+    pair_rows,
+    unpaired_rows,
+    unrated,
+)
 from ..run.handles import Planned, Rows, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
 from ..run.reporter import Advance
 from ..run.run import Verb
 from ..run.stage import Stage
-from .online_rl import OnlineTraining
+from .online_work import OnlineTraining
 from .publish import Publishing, accelerate_config, step_statistics, training_fit
+from .step_judges import StepJudges
 from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
 ROWS = 2
 """Rows of a step; more where more processes share it."""
-Trained = Literal["dpo", "sft", "reward", "ppo", "quark"]
+Online = Literal["ppo", "quark", "grpo", "rloo", "online_dpo"]
+Trained = Literal["dpo", "sft", "distil", "kto", "reward"] | Online
 Two = tuple[Candidate, Candidate]
 
 
@@ -115,18 +135,38 @@ def _two(
 
 def _train(it: Iteration, job: TrainJob) -> TrainResult:
     """Train in the work folder; what has ended there is not trained again."""
-    return it.run.store.when_there_is_room(lambda: Publishing(run=it.run).train(job))
+    judged = job.online is not None and bool(job.online.asked_sources)
+    on_answers = partial(_taking_turns, job) if judged else None
+    publishing = Publishing(run=it.run, on_answers=on_answers)
+    return it.run.store.when_there_is_room(lambda: publishing.train(job))
+
+
+def _taking_turns(job: TrainJob, step: int) -> None:
+    """Let the samples of a step pass and fail by turns: their judges are tried apart from it."""
+    assert job.online is not None  # noqa: S101 -- nobody else has answers judged
+    judged = [
+        JudgedAnswer(
+            candidate_id=c.candidate_id, scores=dict.fromkeys(job.online.asked_sources, n % 2)
+        )
+        for n, c in enumerate(read_answers(job.output, step))
+    ]
+    write_judged(job.output, step, judged)
 
 
 def _settings(it: Iteration, method: Trained) -> Settings:
     """Return a method's settings for one step of as few rows as its processes can share."""
     training = it.run.config.training
     settings: Settings = getattr(training, method)
-    online = isinstance(settings, PPOTraining | QuarkTraining)
-    rows = max(ROWS, _processes(it, method))
-    one = {"batch_size": rows, "micro_batch_size": 1, "epochs": 1.0}
-    if online:
-        one |= {"rollouts": rows, "max_steps": 1, "inner_epochs": 1, "reference_reward": False}
+    # KTO's answers are mismatched with others of their pass.
+    together = ROWS if method == "kto" else 1
+    rows = max(ROWS, together * _processes(it, method))
+    one: dict[str, object] = {"batch_size": rows, "micro_batch_size": together, "epochs": 1.0}
+    if isinstance(settings, OnlineSettings):
+        one |= {"max_steps": 1, "inner_epochs": 1}
+    if isinstance(settings, GroupTraining):
+        one |= {"prompts_per_step": rows, "group": ROWS}
+    elif isinstance(settings, OnlineSettings):
+        one |= {"rollouts": rows, "reference_reward": False}
     return settings.model_copy(update=one)
 
 
@@ -138,7 +178,7 @@ def _processes(it: Iteration, method: Trained) -> int:
 
 def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> TrainJob:
     """Return the training of a step."""
-    if method in ("ppo", "quark"):
+    if method not in ("dpo", "sft", "distil", "kto", "reward"):
         return _online(it, method, twos, work)
     run, settings = it.run, _settings(it, method)
     start = run.models.initial if method == "reward" else it.policy
@@ -163,17 +203,22 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
     )
 
 
-def _online(
-    it: Iteration, method: Literal["ppo", "quark"], twos: Sequence[Two], work: Path
-) -> TrainJob:
+def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> TrainJob:
     """Return the training of a step on own samples, against the reward model that there is.
 
     Where the run will train one, it is the one of a step of its training.
     """
     prompts = [it.run.prompts[first.prompt_id] for first, _ in twos[:ROWS]]
-    training = OnlineTraining(it=it, method=method, prompts=chunked(prompts, ROWS), reward=None)
+    recipe = it.run.config.recipe
+    training = OnlineTraining(
+        it=it,
+        method=method,
+        prompts=chunked(prompts, ROWS),
+        reward=None,
+        judges=StepJudges(it=it, rewards=recipe.rewards) if isinstance(recipe, Grouped) else None,
+    )
     job = training.job(work.parent.name)
-    if not it.has_reward:
+    if "reward" in training.weights and not it.has_reward:
         rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
         job = replace(job, reward=rewarding.output)
     return replace(job, settings=_settings(it, method), fit=_fit(it))
@@ -191,6 +236,28 @@ def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
     by = Origin(rule=SMOKE, iteration=it.number)
     if method == "sft":
         return to_table(Demonstration, as_arrow(demonstration_rows(first, asked, by)))
+    if method == "distil":
+        return to_table(Distillation, as_arrow(_distilled(twos, it, by)))
+    if method == "kto":
+        sides = (first.with_columns(label=True), second.with_columns(label=False))
+        either = pl.concat([sides[place % 2][[place]] for place in range(len(twos))])
+        return to_table(UnpairedAnswer, as_arrow(unpaired_rows(either, asked, by)))
     # A point apart: where margins are of scores, the step has some.
     better, worse = first.with_columns(reward=pl.lit(1.0)), second.with_columns(reward=pl.lit(0.0))
     return to_table(Pair, as_arrow(pair_rows(better, worse, asked, by)))
+
+
+def _distilled(twos: Sequence[Two], it: Iteration, by: Origin) -> pl.DataFrame:
+    """Return distillations of the first answers, as if they refined the second ones."""
+    prompts = {z.prompt_id: it.run.prompts[z.prompt_id] for z, _ in twos}
+    shown = {
+        z.candidate_id: it.run.critic.reflect(prompts[z.prompt_id], draft.text, z.text)
+        for z, draft in twos
+    }
+    written = [z for z, _ in twos]
+    yes = pl.lit(value=True)
+    judged = unrated(rows_frame(Candidate, written)).with_columns(
+        usable=yes, rated=yes, learned=yes
+    )
+    found = Refinements(candidates=written, shown=shown, judged=judged)
+    return distillations(found, [*prompts.values()], by).rows

@@ -1,7 +1,7 @@
 # pyright: basic
 """How a policy's turns are trained: as they are sampled, with their thoughts where configured."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,12 +12,18 @@ from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame
 from ...stores.keys import Json
 from ...stores.lake import RunReader
-from ...stores.records import Demonstration, Pair
+from ...stores.records import Demonstration, Distillation, Pair, UnpairedAnswer
 from ...stores.sealing import write_parts
+from ..data.pairs import TrainedRow
 from ..run.models import Served
 from ..run.run import Run
 
-IDS = {Pair: ("chosen_id", "rejected_id"), Demonstration: ("candidate_id",)}
+IDS: Mapping[TrainedRow | type[Distillation], tuple[str, ...]] = {
+    Pair: ("chosen_id", "rejected_id"),
+    Demonstration: ("candidate_id",),
+    Distillation: ("candidate_id",),
+    UnpairedAnswer: ("candidate_id",),
+}
 
 
 def turn_form(run: Run, policy: Served, thoughts: Path | None = None) -> TurnForm:
@@ -37,7 +43,7 @@ def thought_params(run: Run) -> dict[str, Json]:
 
 
 def thoughts_file(
-    run: Run, row_type: type[Pair] | type[Demonstration], keys: Sequence[str], folder: Path
+    run: Run, row_type: TrainedRow | type[Distillation], keys: Sequence[str], folder: Path
 ) -> Path | None:
     """Leave the thoughts of the answers in rows in a file, where they are trained; else None."""
     if run.config.training.thought != "own":

@@ -8,16 +8,26 @@ from pathlib import Path
 from typing import Literal
 
 from ...configs.load import semantic
-from ...configs.methods import DPOTraining, SFTTraining
 from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.trainer_job import Method, Settings
 from ...policies.trainers.training_fit import fit_params
 from ...stores.failpoints import reach
+from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import CHECKPOINTS
-from ...stores.records import Checkpoint, Demonstration, Pair, Receipt, Statistic, Yield
-from ...stores.schemas import TABLES
-from ..run.handles import Rows, joined
+from ...stores.records import (
+    Checkpoint,
+    Demonstration,
+    Distillation,
+    Pair,
+    Receipt,
+    Statistic,
+    UnpairedAnswer,
+    Yield,
+)
+from ...stores.schemas import TABLES, Row
+from ..run.handles import Trainable, joined
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
 from ..run.needs import Asks
@@ -37,6 +47,13 @@ from .thoughts import thought_params, thoughts_file, turn_form
 from .weigh import mix_statistics
 
 TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
+METHODS: Mapping[type[Row], Method] = {
+    Pair: "dpo",
+    Demonstration: "sft",
+    Distillation: "distil",
+    UnpairedAnswer: "kto",
+}
+"""How rows are trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,28 +65,29 @@ class Training:
     policy: Served
     supervision: Supervision | None = None
 
-    def identity(self, rows: Rows[Pair] | Rows[Demonstration]) -> Json:
+    def identity(self, rows: Trainable) -> Json:
         """What the checkpoint depends on besides the rows."""
         return {
             "policy": self.policy.params,
-            "reference": self._reference.identity,
+            "reference": self._reference(rows).identity,
             "settings": semantic(self._settings(rows)),
             **thought_params(self.run),
             **fit_params(training_fit(self.run)),
         }
 
-    def require_enough(self, rows: Rows[Pair] | Rows[Demonstration]) -> None:
+    def require_enough(self, rows: Trainable) -> None:
         """Stop the loop if training makes no sense (see the function of this name)."""
         require_enough(self.run, self.iteration, rows, self.policy)
 
-    def pay(self, stage: Stage, unit: Unit, rows: Rows[Pair] | Rows[Demonstration]) -> None:
+    def pay(self, stage: Stage, unit: Unit, rows: Trainable) -> None:
         """Train in a work folder, publish the result and commit the checkpoint."""
         self.run.models.make_room()
         self.run.verify(self.policy)
-        self.run.verify(self._reference)
+        reference = self._reference(rows)
+        self.run.verify(reference)
         work = self.run.store.folder / "work" / unit.key
-        method = "dpo" if rows.row_type is Pair else "sft"
-        same = self._reference.identity == self.policy.identity
+        method = METHODS[rows.row_type]
+        same = reference.identity == self.policy.identity
         keys = _keys(self.run, rows)
         thoughts = self.run.store.when_there_is_room(
             lambda: thoughts_file(self.run, rows.row_type, keys, work)
@@ -77,7 +95,7 @@ class Training:
         job = TrainJob(
             method=method,
             model=Path(self.policy.location),
-            reference=None if same or method == "sft" else Path(self._reference.location),
+            reference=None if same or method == "sft" else Path(reference.location),
             data=tuple(parts_with_rows(self.run, rows)),
             output=work,
             settings=self._settings(rows),
@@ -90,27 +108,30 @@ class Training:
             turns=turn_form(self.run, self.policy, thoughts),
         )
         identity, result = Publishing(run=self.run).publish(job)
-        row, told = self._row(identity, result), step_statistics(self.iteration, method, result)
+        row = self._row(identity, result, reference)
+        told = step_statistics(self.iteration, method, result)
         told = [*mix_statistics(self.run, self.iteration, method, rows), *told]
         stage.commit(unit, {Checkpoint: [row], Statistic: told}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))
 
-    @property
-    def _reference(self) -> Served:
-        """The reference policy pi_ref: M_0, or the policy before this iteration."""
+    def _reference(self, rows: Trainable) -> Served:
+        """Return the reference policy pi_ref: M_0, or the policy before this iteration.
+
+        A distillation's is its teacher, who wrote what is learned: the policy itself.
+        """
         initial = self.run.config.training.reference == "initial"
+        initial = initial and rows.row_type is not Distillation
         return self.run.models.initial if initial else self.policy
 
-    def _settings(self, rows: Rows[Pair] | Rows[Demonstration]) -> DPOTraining | SFTTraining:
-        training = self.run.config.training
-        return training.dpo if rows.row_type is Pair else training.sft
+    def _settings(self, rows: Trainable) -> Settings:
+        return getattr(self.run.config.training, METHODS[rows.row_type])
 
-    def _row(self, identity: str, result: TrainResult) -> Checkpoint:
+    def _row(self, identity: str, result: TrainResult, reference: Served) -> Checkpoint:
         finite = {k: v for k, v in result.metrics.items() if math.isfinite(v)}
         return Checkpoint(
             checkpoint_id=identity,
             parent_id=self.policy.identity,
-            reference_id=self._reference.identity,
+            reference_id=reference.identity,
             iteration=self.iteration,
             recipe=self.run.config.recipe.name,
             path=f"{CHECKPOINTS}/{identity}",
@@ -121,13 +142,13 @@ class Training:
 
 def train(
     it: Iteration,
-    rows: Rows[Pair] | Rows[Demonstration],
+    rows: Trainable,
     *,
     start: Literal["initial", "previous"] = "previous",
 ) -> Checkpoint:
-    """M_t: a policy trained by DPO on pairs, or by SFT on demonstrations, and published.
+    """M_t: a policy trained by DPO on pairs, SFT on demonstrations, KTO or distillation on theirs.
 
-    Training begins with M_{t-1}, or with M_0 where `start` is initial.
+    It is published. Training begins with M_{t-1}, or with M_0 where `start` is initial.
 
     Raises:
         NothingToTrainOn: as `require_enough`.
@@ -186,23 +207,23 @@ def unchanged(it: Iteration) -> Checkpoint:
     return row
 
 
-def require_enough(
-    run: Run, iteration: int, rows: Rows[Pair] | Rows[Demonstration], start: Served
-) -> None:
+def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> None:
     """Stop the loop if training `start` on these rows makes no sense.
 
     Raises:
-        NothingToTrainOn: with fewer rows than `training.min_pairs`, or a model without weights.
+        NothingToTrainOn: with fewer rows than `training.min_pairs`, unpaired answers of one kind
+            alone, or a model without weights.
     """
     journal, table = run.store.journal, TABLES[rows.row_type]
     found = sum(journal.count(s.iteration, s.stage, table) for s in rows.stages)
     needed = run.config.training.min_pairs
-    noun = "pairs" if rows.row_type is Pair else "demonstrations"
+    noun = table.replace("_", " ")
     if found < needed:
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
             f"{needed}, so nothing was trained; {_outcomes(run, rows)}"
         )
+    _require_both(run, iteration, rows)
     if is_endpoint(start.location):
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, but the policy is served at "
@@ -211,7 +232,29 @@ def require_enough(
         )
 
 
-def _outcomes(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> str:
+def _require_both(run: Run, iteration: int, rows: Trainable) -> None:
+    """Stop the loop if there are no successes, or no failures, to tell apart.
+
+    Raises:
+        NothingToTrainOn: saying how many there are of each.
+    """
+    if rows.row_type is not UnpairedAnswer:
+        return
+    labels = [label for key in _keys(run, rows) for label in _labels(run, key)]
+    successes = sum(labels)
+    if successes in (0, len(labels)):
+        raise NothingToTrainOn(
+            f"iteration {iteration} made {successes} successes and {len(labels) - successes} "
+            "failures, and KTO learns from both, so nothing was trained; "
+            f"{_outcomes(run, rows)}"
+        )
+
+
+def _labels(run: Run, key: str) -> list[bool]:
+    return as_frame(run.store.table(UnpairedAnswer, key))["label"].to_list()
+
+
+def _outcomes(run: Run, rows: Trainable) -> str:
     """Say what became of the prompts that rows were made of, or of the rows that were filtered."""
     prompts, filtered = Counter[str](), Counter[str]()
     for key in _keys(run, rows):
@@ -229,19 +272,22 @@ def _outcomes(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> str:
     )
 
 
-def parts_with_rows(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[Path]:
+def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:
     """Return the files to train on: those with rows, their bytes verified."""
     store, table = run.store, TABLES[rows.row_type]
     sizes = [(key, store.journal.parts_of(key)[table]) for key in _keys(run, rows)]
     return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]
 
 
-def _keys(run: Run, rows: Rows[Pair] | Rows[Demonstration]) -> list[str]:
+def _keys(run: Run, rows: Trainable) -> list[str]:
     return [key for keys in joined(run.store.journal, rows.stages) for key in keys]
 
 
 def _summary(method: str, result: TrainResult) -> str:
-    shown = ("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy", "adapter/kept")
+    shown = (
+        *("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy"),
+        *("teacher/agreement", "adapter/kept"),
+    )
     metrics: Mapping[str, float] = result.metrics
     numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

@@ -16,17 +16,21 @@ import polars as pl
 from ...stores.frames import as_arrow, as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import derive_seed, row_id
-from ...stores.records import Demonstration, Pair, Receipt, Statistic
+from ...stores.records import Receipt, Statistic
 from ...stores.schemas import TABLES, RowsByType
 from ..data.receipts import KEPT, receipts
 from ..data.training_rows import WEIGHED, made_by
-from ..run.handles import D, Rows
+from ..run.handles import D, Rows, Trainable
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
 
 WEIGH = Verb("weigh")
 LEFT_OUT = "left_out"
-ID = {"pairs": "pair_id", "demonstrations": "demonstration_id"}
+ID = {
+    "pairs": "pair_id",
+    "demonstrations": "demonstration_id",
+    "unpaired_answers": "unpaired_id",
+}
 BEFORE_TRAINING = 0
 """The step under which a training's statistics say what it learns from."""
 
@@ -110,9 +114,7 @@ def fates_of(
     return fates
 
 
-def mix_statistics(
-    run: Run, iteration: int, method: str, rows: Rows[Pair] | Rows[Demonstration]
-) -> list[Statistic]:
+def mix_statistics(run: Run, iteration: int, method: str, rows: Trainable) -> list[Statistic]:
     """Return how many rows of each kind a training learns from, if they are a mix."""
     keys = [key for s in rows.stages if s.stage == WEIGH.name for key in s.keys(run.store.journal)]
     tables = (as_frame(run.store.table(rows.row_type, key)) for key in keys)

@@ -1,0 +1,18 @@
+"""GRPO: group relative policy optimisation (DeepSeekMath, Section 4.1)."""
+
+from ...configs.grouped_recipes import GRPO
+from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.group_rl import train_grpo
+from ..stages.variance_filter import varied
+from .trial_settings import TrialSettings, rates
+
+PAPER = "DeepSeekMath (Shao et al., 2024)"
+SUMMARY = "reward groups of answers by critic, verifier or a model; raise those above their group"
+TRIALS = (*rates("grpo"), TrialSettings(times={"training.grpo.kl_coef": 5.0}))
+
+
+def grpo(it: Iteration, cfg: GRPO) -> Checkpoint:
+    """Maximise (r(x, y_i) - mean) / std over groups y_1 .. y_G ~ pi(x), near M_0 (Eq. 3)."""
+    prompts = varied(it, it.prompts(), None)
+    return train_grpo(it, prompts, rewards=cfg.rewards)

@@ -1,0 +1,18 @@
+"""RLOO: REINFORCE with the other answers' mean as its baseline (Ahmadian et al., 2024)."""
+
+from ...configs.grouped_recipes import RLOO
+from ...stores.records import Checkpoint
+from ..run.iteration import Iteration
+from ..stages.group_rl import train_rloo
+from ..stages.variance_filter import varied
+from .trial_settings import TrialSettings, rates
+
+PAPER = "RLOO (Ahmadian et al., 2024)"
+SUMMARY = "reward k answers a prompt, raise each by how far it is above the mean of the others"
+TRIALS = (*rates("rloo"), TrialSettings(times={"training.rloo.kl_coef": 5.0}))
+
+
+def rloo(it: Iteration, cfg: RLOO) -> Checkpoint:
+    """Maximise r(x, y_i) - beta KL against the mean of the k - 1 others, y_1 .. y_k ~ pi(x)."""
+    prompts = varied(it, it.prompts(), None)
+    return train_rloo(it, prompts, rewards=cfg.rewards)

@@ -1,0 +1,76 @@
+"""Whether a Ray cluster can hold all models of a run that are in it, and what each takes if not.
+
+Where it can, they never give way to one another. Where it cannot, each takes its share of the
+cluster as models on one card do, and takes turns with the others: else the first would keep its
+GPUs while the next waits for them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from ...configs.engines import NO_MODEL, EngineConfig
+from ...configs.schema import RewardConfig, RunConfig
+from ...configs.section import Section, single_place
+from ...policies.workers.ray_cluster import RayCluster, ray_cluster
+from .turns import CLUSTER, Tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClusterNeed:
+    """What the replicas of a model ask of the cluster together."""
+
+    gpus: int = 0
+    cpus: int = 0
+
+    def __add__(self, other: "_ClusterNeed") -> "_ClusterNeed":
+        return _ClusterNeed(gpus=self.gpus + other.gpus, cpus=self.cpus + other.cpus)
+
+
+def is_crowded(config: RunConfig) -> bool:
+    """Whether the models that a run has in a Ray cluster do not fit in there together."""
+    demands = [_demand_of(part) for part in _in_cluster(config)]
+    return len(demands) > 1 and _share(sum(demands, _ClusterNeed())) > 1
+
+
+def in_turns(tenant: Tenant, part: EngineConfig | RewardConfig, config: RunConfig) -> Tenant:
+    """Return what a model takes, with its share of a cluster that is too small for all."""
+    if single_place(part.place) != "ray" or not is_crowded(config):
+        return tenant
+    share = min(1.0, _share(_demand_of(part)))
+    return replace(tenant, devices=frozenset((CLUSTER,)), share=share)
+
+
+def _in_cluster(section: Section) -> Iterator[EngineConfig | RewardConfig]:
+    """Yield the engines and the reward model of a configuration that are in a cluster alone."""
+    named = getattr(section, "model", None) not in (None, NO_MODEL)
+    for name in type(section).model_fields:
+        part = getattr(section, name)
+        if isinstance(part, RewardConfig):
+            if single_place(part.place) == "ray" and part.model != NO_MODEL:
+                yield part
+        elif isinstance(part, EngineConfig):
+            if single_place(part.place) == "ray" and named:
+                yield part
+        elif isinstance(part, Section):
+            yield from _in_cluster(part)
+
+
+def _demand_of(part: EngineConfig | RewardConfig) -> _ClusterNeed:
+    gpus = part.tensor_parallel if isinstance(part, EngineConfig) else 1
+    cpus = part.cpu_threads if isinstance(part, EngineConfig) else None
+    said = part.replicas if isinstance(part.place, str) else part.place["ray"]
+    count = _cluster().replicas(gpus) if said == "auto" else said
+    return _ClusterNeed(gpus=count * gpus, cpus=count * (cpus or 1))
+
+
+def _share(demand: _ClusterNeed) -> float:
+    """Return which part of the cluster this is."""
+    cluster = _cluster()
+    return demand.gpus / cluster.gpus if cluster.gpus else demand.cpus / max(1, cluster.cpus)
+
+
+@lru_cache
+def _cluster() -> RayCluster:
+    """Return the cluster as it was when first asked, so that all stages hear the same."""
+    return ray_cluster()

@@ -1,0 +1,207 @@
+"""Copies, in a run's bucket, of the checkpoints of a training that goes on.
+
+The newest sealed checkpoint of a training is copied while it goes on, and with it what lies beside:
+the rows of an online method's steps, and the policies that it saved on its way. A copy is a list of
+files by their hashes, written after the last of them; the one before it goes only then. A machine
+that adopted the run finds no work folder, fetches the newest whole copy, and trains on from there.
+What the copy holds is verified byte for byte, and its checkpoint once more by its own manifest.
+"""
+
+import json
+import logging
+import re
+import secrets
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...policies.trainers.step_files import STEP_FOLDERS
+from ...policies.trainers.step_policies import FOLDER as ON_THE_WAY
+from ...policies.trainers.trainer_checkpoints import checkpoint_step, is_sealed, newest_first
+from ...stores.bucket import Bucket, BucketError, OutOfReachError
+from ...stores.durable import TEMPORARY, make_folder, move, remove, sync_file
+from ...stores.failpoints import reach
+from ...stores.heads import Headship
+from ...stores.lake import RunWriter
+from ...stores.lock import FencedError
+from ...stores.sealed import DamagedError, file_sha256, known_sha256
+
+CHECKPOINTS = "checkpoints"
+COPIES = "trainings"
+FILES, LISTS = "files", "copies"
+POLL_S = 2.0
+_LIST = re.compile(r"(\d{8})-(\d{8})\.json")
+
+logger = logging.getLogger("lpfloop.trainer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCopies:
+    """The copies of one training, below `trainings/WORK` of its run's bucket."""
+
+    headship: Headship
+    work: Path
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket of its run."""
+        return self.headship.bucket
+
+    def copy(self, checkpoint: Path) -> None:
+        """Copy a sealed checkpoint and what lies beside it; then let go of older copies.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over.
+            DamagedError: if the trainer removed it meanwhile.
+            OutOfReachError: if the bucket does not answer.
+        """
+        files = {name: known_sha256(path) for name, path in self._files(checkpoint)}
+        there = set(self.bucket.sizes(self._at(FILES)))
+        for name, sha256 in files.items():
+            if self._at(FILES, sha256) not in there:
+                self.bucket.put_file(self._at(FILES, sha256), self.work / name)
+        self.headship.check()
+        reach("training.copied")
+        epoch, step = self.headship.head.epoch, checkpoint_step(checkpoint)
+        name = self._at(LISTS, f"{epoch:08}-{step:08}.json")
+        self.bucket.put(name, json.dumps({"files": files}).encode())
+        self._let_go(name, files)
+
+    def fetch(self) -> int | None:
+        """Put the newest whole copy into the work folder; return its step, or None without one.
+
+        Raises:
+            OutOfReachError: if the bucket does not answer.
+        """
+        for name in sorted(self.bucket.sizes(self._at(LISTS)), reverse=True):
+            match = _LIST.fullmatch(name.rpartition("/")[2])
+            if match is None:
+                continue
+            try:
+                self._fetch(json.loads(self.bucket.read(name))["files"])
+            except DamagedError as error:
+                logger.warning("a copy of the training in the bucket is not whole: %s", error)
+            else:
+                return int(match[2])
+        return None
+
+    def _fetch(self, files: Mapping[str, str]) -> None:
+        """Download files beside the work folder, and move them there: checkpoints come last."""
+        draft = make_folder(self.work / f"{TEMPORARY}{secrets.token_hex(8)}")
+        try:
+            for name, sha256 in files.items():
+                path = draft / name
+                make_folder(path.parent)
+                self.bucket.download(self._at(FILES, sha256), path)
+                if file_sha256(path) != sha256:
+                    raise DamagedError(f"{self.bucket.at(self._at(FILES, sha256))} was altered")
+                sync_file(path)
+            for part in (ON_THE_WAY, STEP_FOLDERS, CHECKPOINTS):
+                if (self.work / part).exists():
+                    remove(self.work / part)
+                if (draft / part).exists():
+                    move(draft / part, self.work / part)
+        finally:
+            remove(draft)
+
+    def _files(self, checkpoint: Path) -> Iterator[tuple[str, Path]]:
+        """Yield name and path of each file that a copy holds: what is sealed by now."""
+        for folder in (checkpoint, self.work / STEP_FOLDERS, self.work / ON_THE_WAY):
+            for path in sorted(folder.rglob("*")):
+                name = path.relative_to(self.work)
+                if path.is_file() and not any(part.startswith(TEMPORARY) for part in name.parts):
+                    yield name.as_posix(), path
+
+    def _let_go(self, kept: str, files: Mapping[str, str]) -> None:
+        wanted = {kept, *(self._at(FILES, sha256) for sha256 in files.values())}
+        lists, others = list[str](), list[str]()
+        for name in self.bucket.sizes(self._at()):
+            if name not in wanted:
+                (lists if _LIST.fullmatch(name.rpartition("/")[2]) else others).append(name)
+        for name in (*lists, *others):
+            self.bucket.delete(name)
+
+    def _at(self, *names: str) -> str:
+        return "/".join((COPIES, self.work.name, *names))
+
+
+def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
+    """Return the copies of the training in a work folder; None for one that has none.
+
+    A run in a folder has none, and neither has a step of the smoke test.
+    """
+    headship = store.journal.headship
+    if headship is None or work.parent != store.folder / "work":
+        return None
+    return TrainingCopies(headship=headship, work=work)
+
+
+@contextmanager
+def copied(store: RunWriter, work: Path) -> Generator[int | None]:
+    """Copy what a training seals in the block; yield the step of a copy that it goes on from."""
+    copies = copies_of(store, work)
+    if copies is None:
+        yield None
+        return
+    step = None
+    if not (work / CHECKPOINTS).exists():
+        step = store.when_there_is_room(copies.fetch)
+    copier = TrainingCopier(copies, done=step or 0)
+    try:
+        yield step
+    finally:
+        copier.close()
+
+
+class TrainingCopier:
+    """A thread that copies the newest sealed checkpoint of a training, and the last one at its end.
+
+    `done` is the step of the last copy. What fails is told once, and tried again.
+    """
+
+    def __init__(self, copies: TrainingCopies, *, done: int) -> None:
+        self._copies = copies
+        self._done = done
+        self._failed = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="training copies", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Copy what was sealed last, and end."""
+        self._ending.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._ending.wait(POLL_S):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        folder = self._copies.work / CHECKPOINTS
+        newest = next(filter(is_sealed, newest_first(folder)), None)
+        if newest is None or checkpoint_step(newest) <= self._done:
+            return
+        try:
+            self._copies.copy(newest)
+        except (FileNotFoundError, DamagedError):
+            return  # The trainer has a newer one, and removed it.
+        except FencedError:
+            return  # The run's other threads notice that, too, and end it.
+        except BucketError as error:
+            if not self._failed:
+                logger.warning("no copy of the training's checkpoint for now: %s", error)
+            self._failed = True
+        else:
+            self._done, self._failed = checkpoint_step(newest), False
+
+
+def discard_copies(store: RunWriter) -> None:
+    """Remove the copies of a run's trainings, all of which are over; unless the bucket is away."""
+    headship = store.journal.headship
+    if headship is not None:
+        with suppress(OutOfReachError):
+            for name in headship.bucket.sizes(COPIES):
+                headship.bucket.delete(name)

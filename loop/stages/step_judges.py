@@ -1,0 +1,242 @@
+"""Who rewards the answers of a training's step outside its trainer: the critic and the verifier.
+
+They are asked in the middle of a step, by the loop's usual machinery, about answers that are rows
+of no unit yet. Their replies are kept under the unit of the step: what was paid for is not asked
+again, whatever ends before the step is committed with what was said of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import cast
+
+from ...configs.grouped_recipes import RewardWeights
+from ...critics.judge import Status
+from ...policies.engines.engine import Request
+from ...policies.trainers.online_job import RewardSource
+from ...policies.trainers.step_files import statistics
+from ...stores.journal_reader import Cost, Unit
+from ...stores.keys import Json
+from ...stores.records import SCORED, Candidate, Critique, Prompt, Receipt, Reward, Statistic
+from ...stores.schemas import RowsByType
+from ..data.judged_candidates import VERIFIER
+from ..run.handles import Planned
+from ..run.iteration import Iteration
+from ..run.reporter import Advance
+from ..run.stage import Stage
+from ..run.stage_places import ELSEWHERE, Places
+from ..run.unread_replies import FEWEST, ReplyCount
+from .ask_judge import Replies, judge_line
+from .critique import UNASKED, Judging
+
+PASSED = 1
+LONGEST_ASKED = 32
+"""Prompts, the longest ones, by which it is known how much a question takes at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepJudgements:
+    """What was said of a step's answers, what had to be asked for it, and what that cost."""
+
+    critiques: Sequence[Critique] = ()
+    receipts: Sequence[Receipt] = ()
+    cost: Advance = field(default_factory=Advance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartScore:
+    """What a judge gives an answer; None with `status` as the reason."""
+
+    score: float | None
+    status: str
+
+
+PartScores = Mapping[RewardSource, Mapping[str, PartScore]]
+"""What each judge gives each answer, by its id."""
+
+
+@dataclass(kw_only=True)
+class StepJudges:
+    """The critic and the verifier, as far as `rewards` count them, in the steps of a training."""
+
+    it: Iteration
+    rewards: RewardWeights
+    count: ReplyCount = field(default_factory=ReplyCount)
+
+    @property
+    def weights(self) -> Mapping[RewardSource, float]:
+        """How much each of those counts who reward an answer."""
+        counted = cast("Mapping[RewardSource, float]", self.rewards.counted)
+        return dict(counted)
+
+    @property
+    def asked(self) -> tuple[RewardSource, ...]:
+        """Those who are asked outside the trainer."""
+        return tuple(source for source in self.weights if source != "reward")
+
+    @property
+    def name(self) -> str:
+        """The sum that a reward is, as its row names it."""
+        parts = self.weights.items()
+        return " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in parts)
+
+    @property
+    def params(self) -> dict[str, Json]:
+        """What a reward depends on besides the answer and the reward model."""
+        return {source: self._judging(source).params for source in self.asked}
+
+    @property
+    def where(self) -> Places:
+        """Where they are asked."""
+        return self._judging("critic").where if "critic" in self.asked else ELSEWHERE
+
+    def most(self, prompts: Sequence[Prompt], answers: int) -> Cost:
+        """Return what judging `answers` to some of the prompts costs, each asked about once."""
+        if "critic" not in self.asked:
+            return Cost()
+        run = self.it.run
+        longest = sorted(prompts, key=lambda prompt: len(prompt.instruction))[-LONGEST_ASKED:]
+        line = judge_line(run, run.models.feedback, run.config.critic)
+        each = [line.most([_request(self.it, prompt)]) for prompt in longest]
+        one = max(each, key=lambda cost: cost.tokens)
+        answer = run.config.policy.sampling.max_tokens
+        money = run.prices.money(run.models.feedback, prompt_tokens=answer, tokens=0)
+        return Cost(
+            tokens=answers * (one.tokens + answer),
+            judge_calls=answers,
+            money=answers * (one.money + money),
+        )
+
+    def judge(
+        self,
+        stage: Stage,
+        unit: Unit,
+        candidates: Sequence[Candidate],
+        known: Sequence[Critique] = (),
+    ) -> StepJudgements | None:
+        """Return what is said of the answers of a step; None if a stop, or a limit, came between.
+
+        Those of which something is `known` already are not asked about.
+
+        Raises:
+            UnreadRepliesError: if too many of the critic's replies cannot be read.
+        """
+        found = StepJudgements()
+        for source in self.asked:
+            judging = self._judging(source)
+            ids = {row.critique_id: row for row in known}
+            names = {c.candidate_id: judging.critique_id(c) for c in candidates}
+            kept = [ids[name] for name in names.values() if name in ids]
+            owed = [c for c in candidates if names[c.candidate_id] not in ids]
+            said = self._asked(source, stage, unit, owed) if owed else StepJudgements()
+            if said is None:
+                return None
+            found = StepJudgements(
+                critiques=(*found.critiques, *kept, *said.critiques),
+                receipts=(*found.receipts, *said.receipts),
+                cost=found.cost + said.cost,
+            )
+        return found
+
+    def scores(self, candidates: Sequence[Candidate], critiques: Sequence[Critique]) -> PartScores:
+        """Return what each judge gives each answer, by its id."""
+        nobody = PartScore(score=None, status=Status.FAILED.value)
+        told: dict[RewardSource, dict[str, PartScore]] = {
+            source: {c.candidate_id: nobody for c in candidates} for source in self.asked
+        }
+        for row in critiques:
+            source: RewardSource = "verifier" if row.critic == VERIFIER else "critic"
+            told[source][row.candidate_id] = part_score(row)
+        return told
+
+    def as_sum(self, reward: Reward, told: PartScores) -> Reward:
+        """Return a reward's row with the sum that it is, and which part of it is missing."""
+        parts = {source: of[reward.candidate_id] for source, of in told.items()}
+        missing = (f"{who}_{part.status}" for who, part in parts.items() if part.score is None)
+        status = reward.status if reward.score is not None else next(missing, reward.status)
+        return replace(reward, reward_model=self.name, status=status)
+
+    def numbers(self, stage: Planned, step: int, told: PartScores) -> list[Statistic]:
+        """Return the mean of what each judge gave in a step, and the share that it gave none."""
+        found = dict[str, float]()
+        for source, of in told.items():
+            scores = [part.score for part in of.values() if part.score is not None]
+            if scores:
+                found[f"score/{source}"] = fmean(scores)
+            if of:
+                found[f"unscored/{source}"] = 1 - len(scores) / len(of)
+        return statistics(stage.iteration, stage.stage, step, found)
+
+    def _each_weight(self) -> Iterator[tuple[RewardSource, float]]:
+        yield "verifier", self.rewards.verifier
+        yield "critic", self.rewards.critic
+        yield "reward", self.rewards.reward
+
+    def _judging(self, source: RewardSource, candidates: Sequence[Candidate] = ()) -> Judging:
+        """Return the critic's or the verifier's way with candidates."""
+        return Judging(
+            run=self.it.run,
+            iteration=self.it.number,
+            candidates=lambda _: candidates,
+            by="verifier" if source == "verifier" else None,
+            by_text=True,
+        )
+
+    def _asked(
+        self, source: RewardSource, stage: Stage, unit: Unit, candidates: Sequence[Candidate]
+    ) -> StepJudgements | None:
+        """Ask a judge; None if it was kept from answering."""
+        if source == "verifier":
+            answered = [c for c in candidates if c.finish_reason not in UNASKED]
+            return StepJudgements(critiques=self._judging(source, answered).verified(unit.chunk))
+        said = list[StepJudgements]()
+
+        def take(_: Unit, tables: RowsByType, cost: Advance) -> None:
+            critiques = cast("Sequence[Critique]", tables[Critique])
+            receipts = cast("Sequence[Receipt]", tables.get(Receipt, ()))
+            said.append(StepJudgements(critiques=critiques, receipts=receipts, cost=cost))
+
+        judging = self._judging(source, candidates)
+        asking = Stage(
+            planned=stage.planned,
+            owed=(unit,),
+            commit=take,
+            flow=stage.flow,
+            rest=stage.rest,
+            commits_later=True,
+        )
+        judging.pay(asking, lambda _: Replies(most=judging.attempts))
+        self._require_read(stage, [row for told in said for row in told.critiques])
+        return said[0] if said else None
+
+    def _require_read(self, stage: Stage, critiques: Sequence[Critique]) -> None:
+        """Count the replies over all steps, and stop if too many cannot be read."""
+        run = self.it.run
+        for row in critiques:
+            if row.attempts and row.same_as is None:
+                self.count.add(row.status, row.text)
+        self.count.require_read(run.config, run.name, stage.planned.stage, fewest=FEWEST)
+
+
+def part_score(critique: Critique) -> PartScore:
+    """Return the share of the rated aspects that pass: of the verifier's one, 1 or 0."""
+    ratings = [aspect.rating for aspect in critique.aspects if aspect.rating is not None]
+    if critique.status != SCORED or not ratings:
+        status = critique.status if critique.status != SCORED else Status.NOT_APPLICABLE.value
+        return PartScore(score=None, status=status)
+    passed = sum(rating == PASSED for rating in ratings)
+    return PartScore(score=passed / len(ratings), status=SCORED)
+
+
+def as_a_judges(cost: Advance) -> Advance:
+    """Return what judging cost as a part of what a step costs: its rows are the step's answers."""
+    return replace(cost, rows=0, judge_calls=cost.calls, judge_tokens=cost.tokens, unscored=0)
+
+
+def _request(it: Iteration, prompt: Prompt) -> Request:
+    """Return the critic's question about an empty answer."""
+    run = it.run
+    question = run.critic.ask(prompt, "", run.guard(prompt.prompt_id))
+    return Request(
+        request_id=prompt.prompt_id, messages=question.messages, seed=0, schema=question.schema
+    )

@@ -27,6 +27,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lpfloop.configs.distillation import DistillationTraining
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import (
     DPOTraining,
@@ -42,11 +43,18 @@ from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.memory.engine_memory import Hosting, cache_bytes, transformers_parts
 from lpfloop.policies.memory.shapes import shape_of
 from lpfloop.policies.memory.sharding import sharding_of
-from lpfloop.policies.memory.training_memory import Workload, online_parts, trl_parts
+from lpfloop.policies.memory.training_memory import (
+    Workload,
+    distillation_parts,
+    online_parts,
+    trl_parts,
+)
 from lpfloop.policies.memory.verdicts import GIB, Holding
+from lpfloop.policies.trainers.online_job import OnlineJob
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
+from lpfloop.policies.workers.worker import child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
@@ -159,7 +167,9 @@ def rows(path: Path, method: str, count: int, length: int) -> Path:
     said = answers(2 * count, length - 40)
     prompt = [turns("Say it.", "user")] * count
     table: dict[str, Any] = {"prompt": prompt}
-    if method == "sft":
+    if method == "distil":
+        table["teacher_prompt"] = [turns("Say it. Say it well.", "user")] * count
+    if method in ("sft", "distil"):
         table["completion"] = [turns(text, "assistant") for text in said[:count]]
     else:
         table["pair_id"] = [str(i) for i in range(count)]
@@ -174,6 +184,7 @@ def settings(method: str, *, micro: int, batch: int, length: int) -> Any:
     kinds: dict[str, Callable[..., Any]] = {
         "dpo": DPOTraining,
         "sft": SFTTraining,
+        "distil": DistillationTraining,
         "reward": RewardTraining,
     }
     return kinds[method](
@@ -204,7 +215,7 @@ def offline(
     )
     with Peaks("train_worker") as peaks:
         train(job, log=folder / "train.log")
-    sequences = micro * (1 if method == "sft" else 2)
+    sequences = micro * (1 if method in ("sft", "distil") else 2)
     work = Workload(
         method=method,
         rows=sequences,
@@ -213,8 +224,11 @@ def offline(
         sharding=sharding_of(None, 1),
         on_gpu=False,
         fit=fit,
+        reference=method == "distil" and not fit.adapts,
+        answer=LENGTH if method == "distil" else 0,
     )
-    return peaks.bytes["train_worker"], trl_parts(shape_of(policy), work)
+    parts = distillation_parts if method == "distil" else trl_parts
+    return peaks.bytes["train_worker"], parts(shape_of(policy), work)
 
 
 def online(
@@ -282,7 +296,9 @@ def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list
     """Draw a group of answers with the engine of transformers."""
     policy = model(folder / "policy", sizes)
     config = EngineConfig(kind="transformers", max_model_len=LENGTH)
-    engine = WorkerEngine("transformers", str(policy), config, log=folder / "engine.log")
+    engine = WorkerEngine(
+        "transformers", str(policy), config, start=child_workers(log=folder / "engine.log")
+    )
     asked = answers(64, LENGTH - answer - 40)
     requests = tuple(
         Request(request_id=str(i), messages=(Message(role="user", content=text),), seed=i)
@@ -302,7 +318,10 @@ def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
     policy = model(folder / "policy", sizes)
     log = folder / "engine.log"
     engine = WorkerEngine(
-        "vllm", str(policy), EngineConfig(kind="vllm", max_model_len=LENGTH), log=log
+        "vllm",
+        str(policy),
+        EngineConfig(kind="vllm", max_model_len=LENGTH),
+        start=child_workers(log=log),
     )
     message = Message(role="user", content="Say it.")
     request = Request(request_id="0", messages=(message,), seed=0)
@@ -333,6 +352,8 @@ CASES: dict[str, Callable[[Path], tuple[float, list[Holding]]]] = {
     "dpo, one pass a step": lambda folder: offline(folder, "dpo", SMALL, 2, 2),
     "sft": lambda folder: offline(folder, "sft", SMALL, 4, 8),
     "reward": lambda folder: offline(folder, "reward", SMALL, 2, 4),
+    "distil": lambda folder: offline(folder, "distil", SMALL, 2, 4),
+    "distil, lora": lambda folder: offline(folder, "distil", SMALL, 2, 4, ADAPTED),
     "dpo recomputed": lambda folder: offline(folder, "dpo", LARGER, 2, 4),
     "dpo, recompute=always": lambda folder: offline(folder, "dpo", SMALL, 2, 8, AGAIN),
     "dpo, lora": lambda folder: offline(folder, "dpo", SMALL, 2, 8, ADAPTED),

@@ -1,1 +1,0 @@
-"""The studies of `practices.py`: what each practice changes, off and on."""

@@ -1,0 +1,201 @@
+"""`lpfloop study`: a paper's claim, run and decided."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..daemon.run_request import RunOptions
+from .common import DEFAULT_LAKE, AsJson, Lake, Replace, Settings, exit_codes, in_lake
+from .run_commands import refuse_secrets
+from .run_options import ConfigName, Critic, Policy, PromptsFile
+from .session import stop_signal, turn
+from .word_completion import study_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from ..daemon.job import Job
+    from ..studies.run_study import StudyRequest
+    from ..studies.study import Study, StudyFinding
+    from ..studies.study_list import ListedStudy
+
+LIST = "list"
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A study's name; `list` shows all of them.",
+        metavar="NAME|list",
+        autocompletion=study_names,
+    ),
+]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        "--seeds", min=1, help="How many seeds from --seed on: one says nothing for sure."
+    ),
+]
+First = Annotated[int, typer.Option("--seed", min=0, help="Root of all random draws: the first.")]
+Pages = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="What to write: the page and plot, into this folder."),
+]
+
+
+def study(
+    name: Name,
+    *,
+    seeds: Seeds = 3,
+    seed: First = 0,
+    config: ConfigName = None,
+    prompts: PromptsFile = None,
+    policy: Policy = None,
+    critic: Critic = None,
+    lake: Lake = DEFAULT_LAKE,
+    settings: Settings = None,
+    output: Pages = None,
+    force: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Decide a paper's claim by runs over several seeds.
+
+    Stopped, the same command goes on; a study's runs are named study-ARM-SEED, and shared with
+    others. Without options it is the tiny world's; --policy and --critic name models of yours.
+    """
+    from ..studies import STUDIES
+    from ..studies.run_study import StudyRequest, run_study
+    from ..studies.study_list import listed_in_lake, write_index
+    from ..studies.study_pages import PageFacts, check_page, write_page
+    from .tables import print_json
+
+    with exit_codes():
+        refuse_secrets(settings or ())
+        if name == LIST:
+            if output is not None:
+                typer.echo(write_index(output, STUDIES, force=force))
+                return
+            listed = listed_in_lake(STUDIES, lake)
+            if as_json:
+                print_json([one.document() for one in listed])
+            else:
+                _print_list(listed)
+            return
+        found = _study(name)
+        if output is not None:
+            check_page(output, found, force=force)
+        options = RunOptions(
+            config=config, prompts=prompts, policy=policy, critic=critic, settings=settings or ()
+        ).in_lake(lake)
+        wanted = StudyRequest(
+            study=found,
+            seeds=tuple(range(seed, seed + seeds)),
+            lake=lake,
+            config=options.preset,
+            overrides=tuple(options.overrides),
+            env=os.environ,
+        )
+        from ..run.terminal import say
+
+        def work(job: "Job") -> None:
+            turn(job, stop_signal(job.config, lift_pause=True))
+
+        remarks = run_study(wanted, work, say)
+        finding = found.find(wanted.evidence)
+        if as_json:
+            print_json({"study": found.name, "seeds": list(wanted.seeds), **finding.document()})
+        else:
+            _print_finding(found, finding, in_lake(lake))
+        if output is not None:
+            models = {"--prompts": prompts, "--policy": policy, "--critic": critic}
+            facts = PageFacts(
+                seeds=wanted.seeds,
+                world="the tiny world" if wanted.is_tiny else f"the configuration {wanted.config}",
+                command=_command(wanted, models, settings or []),
+                remarks=remarks,
+                where=in_lake(lake),
+            )
+            say(f"written: {write_page(output, found, finding, facts, force=force)}")
+
+
+def _study(name: str) -> "Study":
+    """Return the study of a name.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    from ...configs.likely_names import meant
+    from ...configs.schema import ConfigError
+    from ..studies import STUDIES
+
+    if name not in STUDIES:
+        raise ConfigError(
+            f"there is no study {name!r}; {meant(name, STUDIES)}`lpfloop study list` shows them"
+        )
+    return STUDIES[name]
+
+
+def _command(
+    wanted: "StudyRequest", models: "Mapping[str, str | None]", settings: list[str]
+) -> str:
+    words = ["lpfloop", "study", wanted.study.name, "--seeds", str(len(wanted.seeds))]
+    words += ["--seed", str(wanted.seeds[0])]
+    if not wanted.is_tiny:
+        words += ["--config", str(wanted.config)]
+    words += [word for option, place in models.items() if place for word in (option, place)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    return f"{shlex.join(words)}{in_lake(wanted.lake)}"
+
+
+def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
+    from rich.console import Console
+
+    from ..data.telling import tell
+    from ..studies.study_pages import claim_table
+
+    console = Console()
+    if study.built_in:
+        tell(console, f"built in: {study.built_in}")
+    tell(console, study.hypothesis)
+    claims = claim_table(finding.claims)
+    _print_rows(console, claims.columns, claims.rows)
+    for note in finding.notes:
+        tell(console, note)
+    tell(console, f"{study.name}: {finding.verdict}")
+    for command in finding.commands:
+        tell(console, f"look at it: `{command}{where}`")
+
+
+def _print_list(listed: "Sequence[ListedStudy]") -> None:
+    from rich.console import Console
+
+    rows = [
+        (
+            one.study.name,
+            one.study.hypothesis,
+            one.study.paper,
+            ", ".join(arm.name for arm in one.study.arms),
+            f"{one.verdict}, {len(one.seeds)} seeds" if one.seeds else "not run here",
+        )
+        for one in listed
+    ]
+    _print_rows(Console(), ("study", "hypothesis", "paper", "arms", "verdict"), rows)
+
+
+def _print_rows(
+    console: "Console", titles: "Sequence[str]", rows: "Sequence[Sequence[str]]"
+) -> None:
+    """Print rows of texts, each cell in as many lines as it needs."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)

@@ -1,0 +1,172 @@
+"""Running a study's arms under its seeds: each is a run of the lake like any other.
+
+Stopped, the same call goes on where it was; what is done is not done again, and an arm that an
+earlier study has run is there already.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...configs.load import (
+    ConfigSource,
+    Override,
+    load_config,
+    overrides_given,
+    parse_set,
+    resolved,
+)
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.journal_reader import JOURNAL
+from ...stores.keys import canonical_json
+from ...stores.lake import CHECKPOINTS, REWARD_MODELS, run_folder
+from ..daemon.job import Job
+from ..daemon.planning import dry_plan
+from ..daemon.suite import made_model
+from ..lake.query.runs import open_run
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
+from .evidence import PREFIX, Evidence, final_end
+from .study import Study, StudyArm
+from .study_files import places_of, write_files
+
+TINY = "tiny"
+DONE = "done: "
+EVERY_ARM = ("verdict.on_regression=continue", "report.each_iteration=false")
+"""Of all arms: a study has each model, be it worse or not, and its own page instead of a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRequest:
+    """Which study to run, under which seeds, where; `overrides` are the user's."""
+
+    study: Study
+    seeds: tuple[int, ...]
+    lake: Path
+    config: ConfigSource | None = None
+    overrides: tuple[str | Override, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether the study runs in the tiny world."""
+        return self.config in (None, TINY)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The runs of the study; those with other models have names of their own."""
+        stem = Path(str(self.config)).stem if isinstance(self.config, str) else "own"
+        prefix = PREFIX if self.is_tiny else f"{stem}-{PREFIX}"
+        return Evidence(lake=self.lake, seeds=self.seeds, prefix=prefix)
+
+
+def run_study(
+    wanted: StudyRequest, turn: Callable[[Job], None], note: Callable[[str], None]
+) -> list[str]:
+    """Run every arm under every seed, or let it go on; return what ended early, a sentence each.
+
+    `turn` works on a job to its end; what it raises ends the study, which the same call continues.
+    An arm with nothing to train on has M_0 as its last policy, and is counted with it.
+
+    Raises:
+        ConfigError: if an arm cannot be run: nothing is asked before all of them are looked at.
+    """
+    require_runnable(wanted)
+    for arm in wanted.study.arms:
+        write_files(wanted.lake, arm)
+    remarks = list[str]()
+    for number, seed in enumerate(wanted.seeds, 1):
+        for place, arm in enumerate(wanted.study.arms, 1):
+            job = _job(wanted, arm, seed)
+            note(
+                f"{job.name}: arm {place} of {len(wanted.study.arms)}, seed {number} of "
+                f"{len(wanted.seeds)}"
+            )
+            if _is_done(job):
+                continue
+            try:
+                turn(job)
+            except NothingToTrainOn as reason:
+                remarks.append(f"{job.name} had nothing to train on: {reason}")
+            except (Regressed, AlarmStopError) as end:
+                remarks.append(f"{job.name} ended early: {end}")
+    return remarks
+
+
+def require_runnable(wanted: StudyRequest) -> None:
+    """Refuse a study of which an arm cannot be run.
+
+    Raises:
+        ConfigError: naming the arm.
+    """
+    study, seed = wanted.study, wanted.seeds[0]
+    if study.tiny_only and not wanted.is_tiny:
+        raise ConfigError(
+            f"study {study.name} runs in the tiny world alone: {study.tiny_only}; leave out "
+            "--config, --prompts, --policy and --critic"
+        )
+    for arm in study.arms:
+        try:
+            config = config_of(wanted, arm, seed)
+            name = wanted.evidence.name(arm.name, seed)
+            if not (wanted.is_tiny or arm.needs or _begun(wanted, name)):
+                dry_plan(Job(config=config, lake=wanted.lake, name=name))
+        except ConfigError as error:
+            raise ConfigError(f"study {study.name}, arm {arm.name}: {error}") from error
+
+
+def config_of(wanted: StudyRequest, arm: StudyArm, seed: int) -> RunConfig:
+    """Return the configuration of an arm, but for the models that other arms make.
+
+    Raises:
+        ConfigError: if a setting is of no use, or the user's contradicts what the arm is.
+    """
+    return load_config(wanted.config, arm.recipe, _settings(wanted, arm, seed), wanted.env)
+
+
+def _settings(wanted: StudyRequest, arm: StudyArm, seed: int) -> list[str | Override]:
+    decided = {parse_set(setting).path for setting in arm.settings} | {"seed"}
+    decided |= {file.setting for file in arm.files}
+    for path in (item.path for item in overrides_given(wanted.overrides)):
+        if path in decided:
+            raise ConfigError(f"--set {path}: the study decides it; leave it out")
+    sizes = arm.tiny if wanted.is_tiny else ()
+    own = [_override(path, str(file)) for path, file in places_of(wanted.lake, arm).items()]
+    return [*EVERY_ARM, *sizes, *wanted.overrides, *arm.settings, *own, _override("seed", seed)]
+
+
+def _job(wanted: StudyRequest, arm: StudyArm, seed: int) -> Job:
+    """Return the job of an arm; the arms that it needs have ended."""
+    evidence, given = wanted.evidence, _settings(wanted, arm, seed)
+    for maker, path, table in (
+        (arm.policy_of, "policy.model", CHECKPOINTS),
+        (arm.reward_of, "reward.model", REWARD_MODELS),
+    ):
+        if maker:
+            model = made_model(wanted.lake, evidence.name(maker, seed), table)
+            given.append(_override(path, model))
+    name, parent = evidence.name(arm.name, seed), evidence.name(arm.fork, seed)
+    forked = bool(arm.fork) and _begun(wanted, parent) and not _begun(wanted, name)
+    return Job(
+        config=load_config(wanted.config, arm.recipe, given, wanted.env),
+        lake=wanted.lake,
+        name=name,
+        fork=parent if forked else None,
+    )
+
+
+def _is_done(job: Job) -> bool:
+    """Whether a run of this very configuration is done: any other is a matter of the loop."""
+    if not (run_folder(job.lake, job.name) / JOURNAL).exists():
+        return False
+    with closing(open_run(job.lake, job.name)) as run:
+        same = run.journal.meta("config") == canonical_json(resolved(job.config))
+        return same and (final_end(run) or "").startswith(DONE)
+
+
+def _begun(wanted: StudyRequest, name: str) -> bool:
+    return (run_folder(wanted.lake, name) / JOURNAL).exists()
+
+
+def _override(path: str, value: object) -> Override:
+    return Override(source="study", path=path, value=value)

@@ -1,0 +1,135 @@
+"""A study as a page of Markdown with its plot: the same evidence gives the same bytes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...stores.outputs import output_file
+from ...stores.targets import file_target
+from ..evaluation.plots import check_plot, plot_bytes
+from .claims import PaperClaim
+from .study import Study, StudyArm, StudyFinding, StudyTable
+
+ERRORS = (
+    "Each figure is a mean over seeds, each a whole run, with Student's interval of level 95 %\n"
+    "over them. A claim *holds* if its whole interval lies in its region, *does not hold* if it\n"
+    "lies outside, and is *undecided* else; the study holds if all its claims do."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFacts:
+    """What a page says of how it was made: its seeds, its world, its command, what ended early.
+
+    `where` is the option by which other commands find the lake.
+    """
+
+    seeds: tuple[int, ...]
+    world: str
+    command: str
+    remarks: Sequence[str] = ()
+    where: str = ""
+
+
+def check_page(folder: Path, study: Study, *, force: bool) -> None:
+    """Check before any work that a study's page and plot can be written.
+
+    Raises:
+        FormError: if plots cannot be drawn here.
+        TargetError: if one of them is there already and not `force`.
+    """
+    file_target(folder / f"{study.name}.md", force=force)
+    check_plot(folder / f"{study.name}.svg", force=force)
+
+
+def write_page(
+    folder: Path, study: Study, finding: StudyFinding, facts: PageFacts, *, force: bool
+) -> Path:
+    """Write the page of a study, and its plot if it has one.
+
+    Raises:
+        TargetError: if one cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    page = folder / f"{study.name}.md"
+    if finding.panels:
+        plot = plot_bytes(finding.panels, ".svg")
+        output_file(page.with_suffix(".svg"), plot, force=force)
+    output_file(page, page_text(study, finding, facts).encode(), force=force)
+    return page
+
+
+def page_text(study: Study, finding: StudyFinding, facts: PageFacts) -> str:
+    """Return the page of a study."""
+    return "\n".join(_lines(study, finding, facts)) + "\n"
+
+
+def _lines(study: Study, finding: StudyFinding, facts: PageFacts) -> Iterator[str]:
+    yield f"# Study: {study.name}\n"
+    if study.built_in:
+        yield f"**Built in.** {study.built_in}\n"
+    yield f"**Hypothesis.** {study.hypothesis}\n"
+    yield f"**Paper.** {study.paper}\n"
+    seeds = ", ".join(map(str, facts.seeds))
+    yield f"{verdict_line(finding.verdict)} Seeds: {seeds}; {facts.world}.\n"
+    yield from _table(claim_table(finding.claims))
+    yield f"{ERRORS}\n"
+    if finding.panels:
+        yield f"![{study.name}]({study.name}.svg)\n"
+    if finding.notes or facts.remarks:
+        yield "## What the rows show\n"
+        yield from (f"- {note}" for note in (*finding.notes, *facts.remarks))
+        yield ""
+    for table in finding.tables:
+        yield f"## {table.title}\n"
+        yield from _table(table)
+    yield "## The arms\n"
+    yield from _table(_arm_table(study.arms))
+    yield "## The commands\n"
+    yield "The first made this page; the others show what it is made of.\n"
+    shown = [f"{command}{facts.where}" for command in finding.commands]
+    yield from ("```", facts.command, *shown, "```")
+
+
+def verdict_line(verdict: str) -> str:
+    """Return the sentence of a page by which its verdict is found again."""
+    return f"**Verdict: {verdict}.**"
+
+
+def claim_table(claims: Sequence[PaperClaim]) -> StudyTable:
+    """Return the claims, a row each: the paper's figure beside ours."""
+    return StudyTable(
+        title="Claims",
+        columns=("claim", "in the paper", "here", "holds", "verdict"),
+        rows=[
+            (claim.says, claim.paper.told(), claim.estimate.told(), claim.region, claim.verdict)
+            for claim in claims
+        ],
+    )
+
+
+def _arm_table(arms: Sequence[StudyArm]) -> StudyTable:
+    return StudyTable(
+        title="The arms",
+        columns=("arm", "recipe", "settings", "sizes in the tiny world"),
+        rows=[(arm.name, arm.recipe, _words(_given(arm)), _words(arm.tiny)) for arm in arms],
+    )
+
+
+def _given(arm: StudyArm) -> Sequence[str]:
+    """Return what an arm is told, with the models that others make and the files that it reads."""
+    models = (("policy.model", arm.policy_of), ("reward.model", arm.reward_of))
+    made = (f"{setting}: the last of {maker}" for setting, maker in models if maker)
+    read = (f"{file.setting}: {file.name}.jsonl" for file in arm.files)
+    return (*arm.settings, *made, *read)
+
+
+def _words(settings: Sequence[str]) -> str:
+    return ", ".join(f"`{setting}`" for setting in settings) or "-"
+
+
+def _table(table: StudyTable) -> Iterator[str]:
+    rule = ["---"] * len(table.columns)
+    for row in (table.columns, rule, *table.rows):
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""

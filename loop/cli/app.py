@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
+from .adopt_command import adopt
 from .alarm_commands import alarms
 from .annotate_commands import annotate, annotations
 from .common import Exit
@@ -28,25 +29,28 @@ from .exchange_commands import export, import_
 from .fact_commands import facts
 from .init_commands import init
 from .judge_commands import judge_check
+from .launch_commands import launch
 from .list_commands import candidates, critiques, failures, grades, pairs
 from .machine_commands import build, doctor
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
-from .plan_commands import preview
+from .plan_commands import preview, scale
 from .prepare_commands import prepare
 from .principle_commands import principles
 from .query_commands import sql
 from .report_commands import report
 from .reward_commands import reward_check
-from .run_commands import launch, resume, run
+from .run_commands import resume, run
 from .search_commands import duplicates, reindex, search
 from .step_commands import steps
 from .store_commands import compact, digest, failpoints, gc, migrate, repair, verify
+from .study_commands import study
 from .trace_commands import diff, lineage, show
 from .variant_commands import variants
 from .verdict_commands import verdict
 from .view_commands import view
 from .win_rate_commands import winrate
+from .worker_commands import worker
 
 __all__ = ["Exit", "app", "main"]
 
@@ -106,12 +110,15 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "run": run,
         "prepare": prepare,
         "preview": preview,
+        "scale": scale,
         "resume": resume,
+        "adopt": adopt,
         "watch": watch,
         "pause": pause,
         "stop": stop,
         "ctl": ctl,
         "launch": launch,
+        "worker": worker,
     },
     "Look": {
         "status": status,
@@ -143,6 +150,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
     "Measure": {
         "compare": compare,
         "verdict": verdict,
+        "study": study,
         "critic-check": critic_check,
         "judge-check": judge_check,
         "eval": CommandGroup(

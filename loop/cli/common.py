@@ -36,7 +36,8 @@ def _iteration(text: str | int) -> int:
     return int(digits)
 
 
-def _lake(place: str | Path) -> Path:
+def lake_of(place: str | Path) -> Path:
+    """Read the place of a lake: a folder, or an address in a bucket."""
     try:
         return lake_folder(str(place))
     except AddressError as error:
@@ -48,7 +49,7 @@ Lake = Annotated[
     typer.Option(
         "--lake",
         envvar="LPFLOOP_LAKE",
-        parser=_lake,
+        parser=lake_of,
         metavar="PLACE",
         help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
     ),
@@ -169,9 +170,11 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError, UnloadableError
     from ...policies.trainers.train_model import TrainingError
+    from ...stores.adoption import AdoptionError
     from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
+    from ...stores.heads import AdoptedError
     from ...stores.index import IndexUnusableError
     from ...stores.journal import FencedError
     from ...stores.journal_pages import DamagedJournalError
@@ -213,6 +216,8 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
             DiffError,
             NoDaemonError,
             CommandRefusedError,
+            AdoptedError,
+            AdoptionError,
             JournalError,
             LedgerError,
             LockedError,

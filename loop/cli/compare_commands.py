@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..lake.query.forms import Form
+from ..lake.query.forms import Form, FormError
 from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, Replace, exit_codes
 from .word_completion import run_names
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..evaluation.compare_runs import Result
-    from ..evaluation.compared_columns import Column
-
-EDGES = 3
 
 
 def compare(
@@ -58,12 +54,31 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Also write a page with their plots: one HTML file."),
     ] = None,
+    equal_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--equal-tokens",
+            help="Show a comparison of methods at equal tokens again: RUN is its name.",
+        ),
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
+    ] = None,
     force: Replace = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Compare the results and costs of runs."""
+    from .equal_commands import show_equal
+
     with exit_codes():
+        if equal_tokens:
+            _refuse_about_runs(beside=beside, by_method=by_method, against=against, task=task)
+            show_equal(lake, names, report=report, plot=plot, force=force, as_json=as_json)
+            return
+        if plot is not None:
+            raise FormError("--plot draws score against tokens: add --equal-tokens, or --report")
         if beside is not None:
             _refuse_beside(by_method=by_method, against=against, report=report)
             _write_rankings(lake, names, beside, metric, task=task, form=form, as_json=as_json)
@@ -81,14 +96,27 @@ def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None)
     Raises:
         FormError: naming the option.
     """
-    from ..lake.query.forms import FormError
-
     said = {"--by-method": by_method, "--against": against, "--report": report}
     for option, value in said.items():
         if value:
             raise FormError(
                 f"{option} says nothing of rankings, which are of methods; leave it out beside "
                 "--rank-with"
+            )
+
+
+def _refuse_about_runs(**options: object) -> None:
+    """Refuse what is about runs that a user names one by one.
+
+    Raises:
+        FormError: naming the option.
+    """
+    names = {"beside": "--rank-with", "by_method": "--by-method"}
+    for option, value in options.items():
+        if value:
+            raise FormError(
+                f"{names.get(option, f'--{option}')} is about runs: leave it out beside "
+                "--equal-tokens, whose methods, seeds and prompts were chosen when it was begun"
             )
 
 
@@ -216,26 +244,8 @@ def _tables(
         result_name,
         spent_columns,
     )
+    from .compare_tables import fitted_tables
 
     names = [result_name(result, together=together) for result in found]
-    room = width - EDGES - max(map(len, ["Method", *names]))
     columns = [*figure_columns(found, rival), *spent_columns(found)]
-    while columns:
-        sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in columns]
-        fitting = max(1, sum(total <= room for total in accumulate(sizes)))
-        yield _table(names, columns[:fitting])
-        columns = columns[fitting:]
-
-
-def _table(names: Sequence[str], columns: "Sequence[Column]") -> "Table":
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("Method", overflow="fold")
-    for heading, _ in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, name in enumerate(names):
-        table.add_row(escape(name), *(escape(cells[number]) for _, cells in columns))
-    return table
+    return fitted_tables(names, columns, width)

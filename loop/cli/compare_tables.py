@@ -1,11 +1,16 @@
 """What each of several runs did, figure by figure, in all and for each task: a table for people."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from ..data.sanitize import one_line
 from ..evaluation.compare_runs import INITIAL, Result
+from ..evaluation.compared_columns import Column
 from ..lake.query.critic_scores import AGREEMENT, ALL
 from ..lake.query.figures import COUNTS, SHARES, place_of
 from ..lake.query.policy_figures import RATING
@@ -16,6 +21,38 @@ from ..lake.statistics.win_rate import Difference
 
 TITLE = "By figure and task; changes are paired by prompt, with their 95 % interval"
 NAME = 30
+EDGES = 3
+
+
+def fitted_tables(names: Sequence[str], columns: Sequence[Column], width: int) -> Iterator[Table]:
+    """Give tables of as many columns as there is room for, each with the names of the rows."""
+    room = width - EDGES - max(map(len, ["Method", *names]))
+    left = list(columns)
+    while left:
+        sizes = [1 + max(map(len, [heading, *cells])) for heading, cells in left]
+        fitting = max(1, sum(total <= room for total in accumulate(sizes)))
+        yield _named_rows(names, left[:fitting])
+        left = left[fitting:]
+
+
+def _named_rows(names: Sequence[str], columns: Sequence[Column]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("Method", overflow="fold")
+    for heading, _ in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, name in enumerate(names):
+        table.add_row(escape(name), *(escape(cells[number]) for _, cells in columns))
+    return table
+
+
+def print_texts(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of texts, whose cells are folded where it is narrow."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in head:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
 
 
 def print_by_task(console: Console, by_task: Mapping[str, Sequence[Result]]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import typer
 
 from ...configs.schema import EngineConfig, RunConfig
+from ...configs.section import single_place
 from ...policies.engines.engine import (
     Batch,
     Completion,
@@ -161,7 +162,8 @@ def _opening(
 ) -> tuple[str, EngineConfig, str]:
     """Return the folder or URL of a model, its engine, and what to say of that."""
     # Whoever talks asks one thing at a time.
-    engine = config.policy.engine.model_copy(update={"replicas": 1})
+    one = {"replicas": 1, "place": single_place(config.policy.engine.place)}
+    engine = config.policy.engine.model_copy(update=one)
     if checkpoint.parent_id is None and is_endpoint(located(checkpoint.path)):
         return located(checkpoint.path), engine, "its endpoint"
     if engine.kind == "scripted":

@@ -1,4 +1,4 @@
-"""Commands that run the loop: `run`, `resume`, and `launch slurm` for a cluster."""
+"""Commands that run the loop: `run` and `resume`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from .common import (
     DEFAULT_LAKE,
     AnyRun,
     AsJson,
-    Exit,
     Lake,
     Settings,
     chosen_run,
@@ -36,6 +35,7 @@ from .word_completion import run_names
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
     from ..daemon.job import Job
+    from ..daemon.suite import Arm
 
 Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
 ForkOf = Annotated[
@@ -61,7 +61,27 @@ Paper = Annotated[
 ]
 Seeds = Annotated[
     int,
-    typer.Option(min=1, help="With --variants or --paper: how many seeds, beginning with --seed."),
+    typer.Option(min=1, help="How many seeds from --seed on; for --variants and --paper."),
+]
+PolicyTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--policy-tokens",
+        min=1,
+        help="With --variants: the tokens that each method's policy may generate to learn from.",
+    ),
+]
+JudgeTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--judge-tokens", min=1, help="With --policy-tokens: likewise those of its judges."
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="With --policy-tokens: settings to try of each method, on dev prompts; 3."
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only tell what would be done: the plan of the run.")
@@ -76,6 +96,9 @@ def run(
     variants: Variants = None,
     paper: Paper = None,
     seeds: Seeds = 1,
+    policy_tokens: PolicyTokens = None,
+    judge_tokens: JudgeTokens = None,
+    trials: Trials = None,
     iterations: Iterations = None,
     name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
@@ -96,8 +119,10 @@ def run(
     It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
     cleanly, 4 nothing to train on, 5 worse than before.
     """
-    from ..daemon.papers import arms_of
-    from ..daemon.suite import Suite, chosen_variants
+    from ..daemon.equal_tokens import EqualSuite, compared_methods
+    from ..daemon.suite import Suite
+    from ..evaluation.token_course import TokenBudget
+    from .equal_commands import TRIALS, compare_at_equal_tokens, require_together
     from .plan_commands import print_plan, refuse_json
 
     options = RunOptions(
@@ -114,6 +139,9 @@ def run(
     with exit_codes():
         refuse_secrets(settings or ())
         refuse_json(as_json=as_json, dry_run=dry_run)
+        several = variants is not None and paper is None
+        beside = {"--judge-tokens": judge_tokens, "--trials": trials}
+        require_together(policy_tokens, beside, several=several)
         options = options.in_lake(lake)
         if variants is not None or paper is not None:
             alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
@@ -121,16 +149,23 @@ def run(
             alone |= {"--variants": paper and variants}
             _refuse_beside("--variants" if paper is None else "--paper", alone)
             first = seed or 0
+            recipes = compared_methods(variants or "") if policy_tokens is not None else []
             suite = Suite(
                 config=options.preset,
-                arms=chosen_variants(variants or "") if paper is None else arms_of(paper),
+                arms=() if recipes else _arms(variants, paper),
                 seeds=tuple(range(first, first + seeds)),
                 lake=lake,
-                prefix=name or "-".join(filter(None, (options.stem, paper))),
+                prefix=name
+                or "-".join(filter(None, (options.stem, paper, "equal" if recipes else None))),
                 overrides=tuple(options.overrides),
                 env=os.environ,
             )
-            compare_variants(suite)
+            if policy_tokens is None:
+                compare_variants(suite)
+            else:
+                budget = TokenBudget(policy_tokens=policy_tokens, judge_tokens=judge_tokens)
+                equal = EqualSuite(suite=suite, budget=budget, trials=trials or TRIALS)
+                compare_at_equal_tokens(equal, recipes, where=in_lake(lake))
             return
         loaded = options.resolved()
         name = name or options.name_of(loaded)
@@ -144,6 +179,13 @@ def run(
             _detached(["run", *_given(given), *words], name, lake)
         else:
             work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
+
+
+def _arms(variants: str | None, paper: str | None) -> "tuple[Arm, ...]":
+    from ..daemon.papers import arms_of
+    from ..daemon.suite import chosen_variants
+
+    return chosen_variants(variants or "") if paper is None else arms_of(paper)
 
 
 def _refuse_beside(several: str, options: Mapping[str, object]) -> None:
@@ -219,41 +261,6 @@ def resume(
             work_on(found.job, stop_signal(found.job.config, lift_pause=True), announce)
         else:
             work_on_answers(found.job, lift_pause=True, announce=announce)
-
-
-def launch(
-    where: Annotated[str, typer.Argument(help="The scheduler: slurm.", metavar="slurm")],
-    options: Annotated[
-        list[str] | None, typer.Argument(help="Options for `lpfloop run`, after --.")
-    ] = None,
-    *,
-    name: Annotated[str, typer.Option("--run", help="Name of the run.")],
-    lake: Lake = DEFAULT_LAKE,
-    partition: Annotated[str | None, typer.Option(help="Partition, as Slurm calls it.")] = None,
-    account: Annotated[str | None, typer.Option(help="Account to charge.")] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs.")] = 1,
-    cpus: Annotated[int, typer.Option(min=1, help="Number of CPU cores.")] = 8,
-    mem: Annotated[str, typer.Option(help="Memory, in Slurm's notation.")] = "64G",
-    time: Annotated[str, typer.Option(help="Time limit, in Slurm's notation.")] = "24:00:00",
-) -> None:
-    """Print a batch file that runs the loop on a cluster.
-
-    The job stops in time and submits itself again.
-    """
-    from ...configs.schema import ConfigError
-    from ..daemon.slurm import Allocation, batch_file
-
-    with exit_codes():
-        if where != "slurm":
-            raise ConfigError(
-                f"launch {where}: the only scheduler is slurm: `lpfloop launch slurm`"
-            )
-        words = list(options or ())
-        refuse_secrets(words)
-        allocation = Allocation(
-            partition=partition, account=account, gpus=gpus, cpus=cpus, mem=mem, time=time
-        )
-        typer.echo(batch_file(name, lake, words, allocation, resumable=Exit.STOPPED), nl=False)
 
 
 def refuse_secrets(settings: "Sequence[str]") -> None:

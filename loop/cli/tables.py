@@ -64,9 +64,12 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
     tell(console, f"run {status['run']}: {daemon['state']}{who}")
+    for line in _joined(daemon["workers"]):
+        tell(console, line)
     if status["bucket"]:
         where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
         tell(console, where)
+        tell(console, _snapshot_told(status["snapshot"]))
     plan = cast("Mapping[str, Any]", status["plan"] or {"head": [], "ahead": []})
     for line in plan["head"]:
         tell(console, line)
@@ -75,6 +78,28 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
         console.print()
         print_columns(console, text_columns(STAGES, rows, left=2))
         console.print()
+
+
+def _joined(workers: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield who joined a run from other machines, and which models wait for somebody."""
+    if workers is None:
+        return
+    by = " by TLS" if workers["encrypted"] else ""
+    count = len(workers["machines"])
+    one = "1 worker has joined" if count == 1 else f"{count} workers have joined"
+    yield f"workers join at {workers['address']}{by}: {one}, {workers['idle']} places are idle"
+    for model in workers["waiting"]:
+        yield f"{model} waits for a worker to join: {workers['command']}"
+
+
+def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
+    """Say how much of a run's journal is in its bucket."""
+    lag_s = snapshot["lag_s"]
+    if lag_s is None:
+        return "the bucket has no snapshot of the journal yet"
+    which = f"snapshot {snapshot['number']} of epoch {snapshot['epoch']}"
+    behind = f"its last {duration(lag_s)} excepted" if lag_s else "whole"
+    return f"the bucket has the journal, {behind} ({which})"
 
 
 def print_status(
@@ -254,6 +279,8 @@ def _counted(counts: Mapping[str, Any]) -> str:
         f"{counts[name]:,} {name}"
         for name in ("candidates", "critiques", "pairs", "demonstrations")
     ]
+    if_any = (name for name in ("distillations", "unpaired_answers") if counts.get(name))
+    parts += [f"{counts[name]:,} {name.replace('_', ' ')}" for name in if_any]
     unscored = ", ".join(f"{number} {reason}" for reason, number in counts["unscored"].items())
     outcomes = ", ".join(f"{n} {name}" for name, n in counts["prompts_by_outcome"].items())
     if unscored:

@@ -8,6 +8,7 @@ role is named as the bottleneck only where it leads the others clearly.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from ...policies.trainers.trainer_job import ONLINE
 from ...stores.keys import Json
 from .plan import Plan
 from .progress import Progress
@@ -22,7 +23,7 @@ ROLE_OF: Mapping[str, str] = {
     "grade": "grading",
     "score_answers": "assessment.judge",
     **dict.fromkeys(("review", "prompts:review", "prompts:quality"), "prompts.quality"),
-    **dict.fromkeys(("train", "train_reward", "ppo", "quark", "step"), TRAINING),
+    **dict.fromkeys(("train", "train_reward", "step", *ONLINE), TRAINING),
 }
 """Who works in a stage, by its name or the first word of that; in others nobody but lpfloop."""
 

@@ -29,11 +29,13 @@ from ...configs.load import Override, fields, resolved, stored_config
 from ...configs.price_table import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redacted
+from ...policies.workers.machine_queue import Joined
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
 from ..run.run_events import START
 from ..run.stop import StopSignal
+from .joining import require_replicas
 
 SOCKET = "control.sock"
 MODE = 0o600
@@ -95,12 +97,16 @@ _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discrimina
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A living daemon: who it is, what it was told, and the live fields' values by path."""
+    """A living daemon: who it is, what it was told, and the live fields' values by path.
+
+    `joined` are the workers on other machines, if it listens for some.
+    """
 
     pid: int
     paused: bool
     stopping: bool
     live: dict[str, Any]
+    joined: Joined | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +137,14 @@ class Operator:
     """What the socket may do to a run.
 
     `config` gives the present configuration; `configure` makes another one effective at the next
-    unit. Both are called from the server's thread.
+    unit; `joined` tells who joined it. They are called from the server's thread.
     """
 
     stop: StopSignal
     journal: Journal
     config: Callable[[], RunConfig]
     configure: Callable[[RunConfig], None]
+    joined: Callable[[], Joined | None] = lambda: None
 
 
 class ControlServer:
@@ -261,6 +268,7 @@ class ControlServer:
             paused=stop.paused,
             stopping=stop.requested,
             live=resolved_values(config, [f for f in fields() if f.effect == "live"]),
+            joined=self._operator.joined(),
         )
 
 
@@ -292,7 +300,9 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolved(config), "recipe": config.recipe}, [change], {})
     prices_of(checked.prices)  # A table that cannot be read is refused here, not by the next unit.
-    return _grafted(config, checked, path.split("."))
+    changed = _grafted(config, checked, path.split("."))
+    require_replicas(changed, path)
+    return changed
 
 
 def _settable(path: str, live: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from ...stores.frames import as_arrow, frame_rows
 from ...stores.journal_reader import JournalError, Reader, Unit
 from ...stores.keys import Json, canonical_json
 from ...stores.lake import RunReader
-from ...stores.records import Checkpoint, Demonstration, Pair
+from ...stores.records import Checkpoint, Demonstration, Pair, UnpairedAnswer
 from ...stores.schemas import RowsByType
 from ..data.pairs import TRAINABLE
 from ..run.fork import Fork
@@ -155,6 +155,8 @@ def train_given(it: Iteration, given: Given) -> Checkpoint:
         return unchanged(it)
     if TRAINABLE[given.table] is Pair:
         return train(it, _taken(it.run, Pair, given))
+    if TRAINABLE[given.table] is UnpairedAnswer:
+        return train(it, _taken(it.run, UnpairedAnswer, given))
     return train(it, _taken(it.run, Demonstration, given))
 
 

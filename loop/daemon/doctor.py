@@ -42,6 +42,7 @@ OPTIONAL = {
     "starlette": "lpfloop view",
     "uvicorn": "lpfloop view",
     "textual": "lpfloop annotate",
+    "ray": "place: ray",
 }
 """What no run needs, and for what else it is there."""
 MODELS = ("torch", "transformers")
@@ -80,6 +81,7 @@ def _start(job: Job) -> Iterator[Finding]:
         required_prompts(job.config, job.read_lake)
         parts = parts_of(job)
         folder = run_folder(job.lake, job.name)
+        yield from _nodes(job.config, folder)
         if (folder / JOURNAL).exists():
             with closing(Reader(folder)) as reader:
                 require_same_run(reader, job, parts.fingerprint)
@@ -87,6 +89,24 @@ def _start(job: Job) -> Iterator[Finding]:
         yield Finding(about="start", status="missing", detail=str(error))
     else:
         yield Finding(about="start", status="ok", detail=f"run {job.name} would be opened")
+
+
+def _nodes(config: RunConfig, folder: Path) -> Iterator[Finding]:
+    """Start the nodes of a run's trainings, each of which looks whether it sees the run's folder.
+
+    Raises:
+        ConfigError: naming what is wrong with one.
+    """
+    from ...policies.trainers.training_requirements import require_nodes
+    from ..recipes.roles import trains
+    from ..recipes.smoke_needs import trainings
+
+    training = config.training
+    if not trains(config) or training.launcher == "local":
+        return
+    require_nodes(training, trainings(config), folder)
+    detail = f"nodes: {training.launcher} starts {training.nodes}, and each sees the lake's disk"
+    yield Finding(about="training", status="ok", detail=detail)
 
 
 def _python() -> Iterator[Finding]:
@@ -210,12 +230,8 @@ def _devices(config: RunConfig) -> Iterator[Finding]:
 
 def _training_places(config: RunConfig) -> Iterator[Finding]:
     """Say in how many processes, and on how many GPUs, a run would train."""
-    from ...policies.trainers.training_places import (
-        left_idle,
-        processes_of,
-        require_training_places,
-        training_gpus,
-    )
+    from ...policies.trainers.training_places import left_idle, processes_of, training_gpus
+    from ...policies.trainers.training_requirements import require_training_places
     from ..recipes.roles import trains
     from ..recipes.smoke_needs import trainings
 
@@ -230,7 +246,8 @@ def _training_places(config: RunConfig) -> Iterator[Finding]:
         settings = getattr(config.training, method)
         processes = processes_of(config.training, settings, gpus)
         idle = left_idle(config.training, settings, gpus)
-        detail = idle or f"{method}: {processes} processes on as many GPUs"
+        over = f" of {config.training.nodes} nodes" if config.training.nodes > 1 else ""
+        detail = idle or f"{method}: {processes} processes on as many GPUs{over}"
         if idle or (gpus and processes > 1):
             yield Finding(about="training", status="note" if idle else "ok", detail=detail)
 
@@ -248,12 +265,27 @@ def _places(config: RunConfig) -> Iterator[Finding]:
         return
     except EngineError:
         return  # told above
+    yield from _elsewhere(config)
     for role, groups in places.items():
         if len(groups) > 1:
             gpus = ", ".join("+".join(map(str, group.numbers)) for group in groups)
             where = f"on GPUs {gpus}" if groups[0].gpus else "on the CPU"
             detail = f"{role}: {len(groups)} replicas {where}"
             yield Finding(about="replicas", status="ok", detail=detail)
+
+
+def _elsewhere(config: RunConfig) -> Iterator[Finding]:
+    """Say what the Ray cluster has, if models are to run in one."""
+    from ...policies.workers.ray_cluster import ray_cluster
+    from ..recipes.roles import needed_roles
+    from .place_check import in_ray
+
+    if not any(in_ray(config, needed_roles(config))):
+        return
+    try:
+        yield Finding(about="Ray", status="ok", detail=str(ray_cluster()))
+    except ConfigError as error:
+        yield Finding(about="Ray", status="missing", detail=str(error))
 
 
 def _gpu() -> Finding:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ...configs.engines import EngineConfig, VLLMConfig
 from ...configs.own_function import names_function
-from ...configs.schema import RunConfig
-from ...configs.section import AutoCount
+from ...configs.schema import RewardConfig, RunConfig
+from ...configs.section import AutoCount, replicas_here
 from ...configs.section import Devices as Numbers
 from ...policies.memory.engine_memory import (
     REQUEST,
@@ -33,6 +33,9 @@ from .hardware import Devices
 
 Shapes = Callable[[Path], ModelShape]
 VLLM, TRANSFORMERS = "vllm", "transformers"
+ELSEWHERE = "its workers are on other machines, whose memory is not known here"
+CACHE = ": cache"
+"""How the stage of a cache ends whose size is configured."""
 DEFAULT_CONTEXT = 2048
 """The context of a model whose config.json names none."""
 
@@ -63,6 +66,9 @@ class EngineStages:
             names = (role.name, *others)
             stage = f"{', '.join(names)} answers ({self.kind(role)})"
             sections = tuple(filter(None, map(engine_section, names)))
+            if role.engine is not None and _copies(role.engine) is None:
+                yield self.unknown(stage, ELSEWHERE)
+                continue
             try:
                 for found in self._engine(role, stage):
                     yield replace(found, sections=sections)
@@ -70,7 +76,11 @@ class EngineStages:
                 yield self.unknown(stage, str(error))
         if reward := self._reward():
             try:
-                yield self._scoring(reward)
+                yield (
+                    self.unknown("reward scores", ELSEWHERE)
+                    if _copies(self.config.reward) is None
+                    else self._scoring(reward)
+                )
             except UnknownShapeError as error:
                 yield self.unknown("reward scores", str(error))
         with suppress(UnknownShapeError):
@@ -142,6 +152,20 @@ class EngineStages:
             sequences=given.max_num_seqs,
         )
 
+    def held_by(self, role: NeededRole) -> Iterator[Holding]:
+        """Yield what the engine of a model here takes of its device: of a GPU, vLLM's share."""
+        if self.kind(role) not in (VLLM, TRANSFORMERS) or role.engine is None:
+            return
+        if _copies(role.engine) is None:
+            return
+        for stage in self._engine(role, role.name):
+            if self.kind(role) == VLLM and self.have.on_gpu:
+                yield fixed(role.name, stage.has_bytes)
+            elif not stage.stage.endswith(CACHE):
+                least = sum(part.least_bytes for part in stage.parts)
+                most = sum(part.most_bytes for part in stage.parts)
+                yield Holding(name=role.name, least_bytes=least, most_bytes=most)
+
     def _engine(self, role: NeededRole, stage: str) -> Iterator[StageMemory]:
         shape = self.shape(role)
         hosting = self.hosting(role, shape)
@@ -152,7 +176,7 @@ class EngineStages:
             parts = transformers_parts(
                 shape, hosting, rows=rows, answer=answer, on_gpu=self.have.on_gpu
             )
-            found = self._on_device(stage, parts, engine.devices, engine.replicas)
+            found = self._on_device(stage, parts, engine.devices, _copies(engine))
             yield replace(found, context=hosting.context)
         elif self.have.on_gpu:
             yield self._vllm(stage, shape, hosting, engine)
@@ -185,7 +209,7 @@ class EngineStages:
         request = cache_bytes(shape, hosting, tokens=hosting.context)
         told = f"{cache / request:.0f} requests of {hosting.context} tokens at once"
         yield StageMemory(
-            stage=f"{stage}: cache",
+            stage=f"{stage}{CACHE}",
             device="engine.kv_cache_gib",
             has_bytes=cache,
             parts=(fixed(REQUEST, request),),
@@ -194,7 +218,7 @@ class EngineStages:
             context=hosting.context,
         )
         parts = [fixed("weights", hosting.weight_bytes(shape)), fixed("cache", cache)]
-        yield self._on_device(stage, parts, engine.devices, engine.replicas)
+        yield self._on_device(stage, parts, engine.devices, _copies(engine))
 
     def _scoring(self, role: NeededRole) -> StageMemory:
         shape, reward = self.shape(role), self.config.reward
@@ -215,7 +239,7 @@ class EngineStages:
         parts = scorer_parts(
             shape, number_bytes=number, rows=reward.batch_size, length=length, on_gpu=on_gpu
         )
-        found = self._on_device("reward scores", parts, reward.devices, reward.replicas)
+        found = self._on_device("reward scores", parts, reward.devices, _copies(reward))
         return replace(found, sections=(REWARD,))
 
     def _asleep(self) -> Iterator[StageMemory]:
@@ -244,16 +268,19 @@ class EngineStages:
         """Yield each model that runs here: who it is, its GPUs, the bytes of all its copies."""
         for role, others in self._engines():
             engine = role.engine or EngineConfig()
+            here = _copies(engine)
+            if here is None:
+                continue
             shape = self.shape(role)
             numbers = self._numbers(engine.devices)
             copies = len(numbers) // engine.tensor_parallel
-            count = copies if engine.replicas == "auto" else engine.replicas
+            count = copies if here == "auto" else here
             size = self.hosting(role, shape).weight_bytes(shape) * engine.tensor_parallel
             yield ", ".join((role.name, *others)), numbers, max(1, count) * size
-        if reward := self._reward():
+        replicas = _copies(self.config.reward)
+        if replicas is not None and (reward := self._reward()):
             shape = self.shape(reward)
             numbers = self._numbers(self.config.reward.devices)
-            replicas = self.config.reward.replicas
             count = len(numbers) if replicas == "auto" else replicas
             yield REWARD, numbers, round(count * shape.parameters * self.reward_number(shape))
 
@@ -261,17 +288,22 @@ class EngineStages:
         return frozenset(range(len(self.have.cards)) if named == "auto" else named)
 
     def _on_device(
-        self, stage: str, parts: Sequence[Holding], named: Numbers, replicas: AutoCount
+        self, stage: str, parts: Sequence[Holding], named: Numbers, replicas: AutoCount | None
     ) -> StageMemory:
         """Return a stage on each of its devices; without a GPU all copies share the memory."""
         have = self.have.of(named)
-        copies = 1 if have.on_gpu or replicas == "auto" else replicas
+        copies = 1 if have.on_gpu or replicas in ("auto", None) else replicas
         return StageMemory(
             stage=stage,
             device=have.name,
             has_bytes=have.memory // copies,
             parts=tuple(parts),
         )
+
+
+def _copies(part: EngineConfig | RewardConfig) -> AutoCount | None:
+    """Return how many replicas of a model share this machine; None for none."""
+    return replicas_here(part.place, part.replicas)
 
 
 def _at_once(shape: ModelShape, hosting: Hosting, share: int, card: int) -> str:

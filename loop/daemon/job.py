@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 from ...configs.load import resolved, semantic, unsaid
-from ...configs.recipes import Recipe
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal import Journal, migrated
 from ...stores.journal_reader import JOURNAL, Reader
@@ -99,10 +98,9 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
     require_own_files(reader)
     name, stored = reader.folder.name, canonical_json(fingerprint)
     before = _still_asked(json.loads(reader.meta("fingerprint") or "{}"), fingerprint)
-    default: Json = {
-        "config": cast("Json", unsaid(RunConfig(recipe=_as_by_default(job.config.recipe))))
-    }
-    changes = _changes(before, json.loads(stored), default)
+    recipe = job.config.recipe
+    default = unsaid(RunConfig(recipe=type(recipe)(name=recipe.name)))
+    changes = _changes(before, json.loads(stored), {"config": cast("Json", default)})
     if changes:
         said = "; ".join(changes)
         raise ConfigError(
@@ -110,11 +108,6 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
             f"as they were, or start another run: --run NAME --fork {name} re-uses every "
             "unit that does not depend on them"
         )
-
-
-def _as_by_default(recipe: Recipe) -> Recipe:
-    """Return a recipe's settings as they are if nothing is said of them but its name."""
-    return type(recipe)(name=recipe.name)
 
 
 def _still_asked(before: Mapping[str, Json], now: Mapping[str, Json]) -> Mapping[str, Json]:

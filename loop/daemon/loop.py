@@ -28,7 +28,8 @@ from ..evaluation.step_exams import require_choosable
 from ..evaluation.watch_policy import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
-from ..recipes.roles import trains
+from ..recipes.reward_needs import require_verifiable
+from ..recipes.roles import trains, unwatched
 from ..recipes.smoke_needs import smoke_needs, trainings
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
@@ -38,6 +39,7 @@ from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.served_checkpoint import served_checkpoint
 from ..run.stop import Stopped, StopSignal
+from ..run.training_copies import discard_copies
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.keep_prompts import keep_prompts, keep_receipts
 from ..stages.mix import mix_of, require_mix
@@ -98,7 +100,7 @@ def run_loop(
         if is_endpoint(run.models.initial.location) and trains(run.config) and not finished:
             reporter.note(UNTRAINABLE.format(run.models.initial.location))
         elif not finished:
-            for remark in faint_rates(run.config):
+            for remark in (*faint_rates(run.config), *unwatched(run.config)):
                 reporter.note(remark)
 
         if job.given is None:
@@ -145,6 +147,7 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
     require_assessable(config, examined(config, prompts))
     require_choosable(config, trainings(config), deciding(config, prompts))
     require_matchable(config, prompts)
+    require_verifiable(config, prompts)
     require_probes(config.assessment.probes, prompts)
     require_mix(mix_of(config), prompts)
     require_supervised(config, prompts)
@@ -290,6 +293,7 @@ def _discard_work(run: Run) -> None:
 
     What cannot be removed, as on NFS while somebody reads it, is in nobody's way.
     """
+    discard_copies(run.store)
     for path in (run.store.folder / "work").iterdir():
         if WORK.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)

@@ -20,7 +20,7 @@ from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, St
 from ...policies.trainers.trainer_job import ONLINE
 from ..recipes.roles import NeededRole, needed_roles
 from ..recipes.smoke_needs import trainings
-from ..run.models import is_rewarded
+from ..run.models import CRITIC, is_rewarded
 from .engine_stages import EngineStages, Shapes, engine_section
 from .hardware import Devices, devices
 from .training_check import excluded
@@ -41,8 +41,11 @@ RANK = 16
 TRAINED = ("train by", "measure the canary")
 """How the stages begin that a training's processes are in."""
 
-SAMPLING = frozenset({"training.ppo", "training.quark"})
+SAMPLING = frozenset(f"training.{method}" for method in ONLINE)
 """Trainings that sample: they can do so on other GPUs, and do not divide what carries adapters."""
+
+BESIDE = 0.4
+"""The share of a GPU that is proposed for a critic beside a training."""
 
 SPANS = (2, 4, 8)
 """GPUs that a model may be proposed to span."""
@@ -230,20 +233,35 @@ def _fits_of(
     if have.on_gpu:
         yield {"training.optimizer": "adamw_8bit"}
         yield quantised
-    several = len(have.of(training.devices).cards) > 1
+    cards = len(have.of(training.devices).cards)
+    several = cards * training.nodes > 1
     more: dict[str, object] = {}
     if SAMPLING & {*stage.sections}:
-        if several and training.devices == "auto" == config.policy.engine.devices:
+        if cards > 1 and training.devices == "auto" == config.policy.engine.devices:
             others = tuple(range(1, len(have.cards)))
             more = {"training.devices": (0,), "policy.engine.devices": others}
         if several and whole:
             yield divided
     elif several and training.accelerate_config is None:
         more = divided
+    if any(part.name == CRITIC for part in stage.parts):
+        yield from _critic_apart(config, have)
     if more:
         yield more
     if more and adapted:
         yield {**adapted, **more}
+
+
+def _critic_apart(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]:
+    """Give how a critic could leave room to the training that it rewards."""
+    critic = config.critic.engine
+    if have.on_gpu and critic.memory_utilization > BESIDE:
+        yield {"critic.engine.memory_utilization": BESIDE}
+    named = (config.training.devices, config.policy.engine.devices, critic.devices)
+    if len(have.cards) > 1 and named == ("auto",) * 3:
+        others = tuple(range(1, len(have.cards)))
+        first: dict[str, object] = {"training.devices": (0,), "policy.engine.devices": (0,)}
+        yield {**first, "critic.engine.devices": others}
 
 
 def _unlike_sharding(training: TrainingConfig) -> dict[str, object]:

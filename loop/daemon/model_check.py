@@ -5,10 +5,10 @@ A model's folder must exist, with an engine that can run it; an endpoint must an
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...configs.endpoint_list import ListedEndpoint
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies import devices
@@ -252,7 +252,7 @@ def _endpoint(about: str, location: str, engine: EngineConfig) -> Finding:
 
     try:
         return Finding(about=about, status="ok", detail=_answers(location, engine))
-    except EngineError as error:
+    except (ConfigError, EngineError) as error:
         remedy = "start the endpoint, or correct its URL, model_name or LPFLOOP_API_KEY"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
 
@@ -261,11 +261,16 @@ def _answers(location: str, engine: EngineConfig) -> str:
     """Ask every endpoint which model it serves.
 
     Raises:
+        ConfigError: if the list of endpoints cannot be used.
         EngineError: if one does not answer, or does not serve the model.
     """
-    from ...policies.endpoint.endpoint import addresses, api_key, probe
+    from ...policies.endpoint.endpoint import api_key, endpoints, probe
 
-    urls, key = addresses(location, engine), api_key(engine)
+    asked, key = endpoints(location, engine), api_key(engine)
+
+    def answered(one: ListedEndpoint) -> str:
+        name = probe(one.url, key, one.model_name or engine.model_name)
+        return f"{one.url} serves {name}"
+
     with ThreadPoolExecutor(PROBES) as pool:
-        names = list(pool.map(partial(probe, key=key, model_name=engine.model_name), urls))
-    return ", ".join(f"{url} serves {name}" for url, name in zip(urls, names, strict=True))
+        return ", ".join(pool.map(answered, asked))

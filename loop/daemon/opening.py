@@ -13,7 +13,7 @@ from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...critics.scoring.answer_forms import Forms
 from ...policies.engines.engine import EngineError
-from ...policies.trainers.training_places import require_training_places
+from ...policies.trainers.training_requirements import require_nodes, require_training_places
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json
@@ -24,6 +24,7 @@ from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..lake.annotations.bring_in import bring_in
 from ..recipes import variant_of
+from ..recipes.judge_needs import require_judge
 from ..recipes.missing_needs import parts_used, require_needs
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
 from ..recipes.sampling_needs import require_sampling
@@ -57,6 +58,7 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
+from .joining import join_command, listener_of, require_listening, told_joined
 from .memory_check import require_memory, training_bytes
 from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
@@ -92,11 +94,13 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
     recipe = variant_of(job.config.recipe.name).recipe
     require_needs(recipe, job.config)
     require_sampling(recipe, job.config)
+    require_judge(job.config)
     require_trackers(job.config)
     if trains(job.config) and job.answers is None:
         require_fit(job.config)
     asked = _asked(job)
     require_places(job.config, asked)
+    require_listening(job.config, asked)
     if trains(job.config) and job.answers is None:
         require_training_places(job.config.training, trainings(job.config))
     require_memory(job.config, asked, trains=job.answers is None)
@@ -184,11 +188,15 @@ def opened(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
+    if trains(job.config) and job.answers is None:
+        require_nodes(job.config.training, trainings(job.config), folder)
     models = parts.models
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:
         keep_own_files(store, own_files(job.config))
         bring_in(store)
+        models.listener = listener = listener_of(job.config, folder)
+        joining = "" if listener is None else join_command(job.config, folder, listener.address)
         retried = to_retry(store.journal) if job.retry_unscored else []
         with verifier_of(job.config, parts.verifying) as verifier, _forked(job, store) as fork:
             run = Run(
@@ -217,13 +225,18 @@ def opened(
                 journal=store.journal,
                 config=lambda: run.config,
                 configure=run.configure,
+                joined=lambda: None if listener is None else told_joined(listener, joining),
             )
             with ControlServer(folder, operator), run.flow:
                 on_open(folder)
+                if listener is not None:
+                    reporter.note(f"workers join by `{joining}`")
                 yield run
     finally:
         with stop.sheltered():
             models.close()
+            if models.listener is not None:
+                models.listener.close()
             store.close()
 
 

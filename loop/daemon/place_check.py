@@ -1,14 +1,21 @@
-"""Whether this machine has the GPUs that a run's models are given, before anything is loaded."""
+"""Whether there are the GPUs that a run's models are given, before anything is loaded.
 
-from collections.abc import Mapping, Sequence
+Those of this machine are counted, and a Ray cluster is asked; who joins by TCP comes later.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, RunConfig
+from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
+from ...configs.section import WorkerPlace, WorkerPlaces
 from ...policies.engines.engine import EngineError
+from ...policies.trainers.trainer_job import ONLINE
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from ...policies.workers.ray_cluster import ray_request
 from ..recipes.roles import NeededRole
-from ..run.models import NLI, located
+from ..recipes.smoke_needs import trainings
+from ..run.models import NLI, REWARD, located
 from .engine_stages import engine_section
 
 LOCAL = ("vllm", "transformers")
@@ -36,7 +43,7 @@ def places_of(
 
 
 def require_places(config: RunConfig, roles: Sequence[NeededRole]) -> None:
-    """Refuse models whose GPUs are not there.
+    """Refuse models whose GPUs are not there, and sampling elsewhere for an online method.
 
     Raises:
         ConfigError: naming the setting that this machine cannot follow.
@@ -45,3 +52,24 @@ def require_places(config: RunConfig, roles: Sequence[NeededRole]) -> None:
         places_of(config, roles)
     except EngineError as error:
         raise ConfigError(str(error)) from error
+    if config.policy.engine.place != "local" and ONLINE & {*trainings(config)}:
+        raise ConfigError(
+            f"policy.engine.place: {config.recipe.name} gives its sampler new weights at every "
+            "step, beside the training; set local"
+        )
+    for section, part in in_ray(config, roles):
+        ray_request(part, section)
+
+
+def in_ray(
+    config: RunConfig, roles: Sequence[NeededRole]
+) -> Iterator[tuple[str, EngineConfig | RewardConfig]]:
+    """Yield the sections of the models that have workers in a Ray cluster."""
+    for role in roles:
+        part = config.reward if role.name == REWARD else role.engine
+        if part is not None and role.named and "ray" in _named(part.place):
+            yield engine_section(role.name) or role.name, part
+
+
+def _named(place: WorkerPlaces) -> tuple[WorkerPlace, ...]:
+    return (place,) if isinstance(place, str) else tuple(place)

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
 from ...configs.schema import RunConfig
 from ...policies.trainers.preflight import model_bytes, training_bytes
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
-from ...policies.trainers.trainer_job import TrainJob
+from ...policies.trainers.trainer_job import ONLINE, TrainJob
 from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
 from ...stores.keys import Json
@@ -169,7 +169,8 @@ def plan_of(
 ) -> Plan:
     """Return the plan of the run that was rehearsed; `costs` are what calls cost before."""
     config, sample = rehearsal.config, rehearsal.sample
-    scaling = _Scaling(config=config, prompts=len(prompts), costs=costs or {})
+    count = max(len(prompts), sample.train)
+    scaling = _Scaling(config=config, prompts=count, costs=costs or {})
     once = list(_each_step(config, [scaling.stage(stage) for stage in rehearsal.stages]))
     stages = [*once]
     if rehearsal.ends is None:
@@ -201,10 +202,10 @@ def _each_step(config: RunConfig, once: Sequence[PlannedStage]) -> Iterator[Plan
 
     A rehearsal has two steps, and publishes after the first one; the second is the last.
     """
-    methods = {"ppo": config.training.ppo, "quark": config.training.quark}
-    trained = next((stage for stage in once if stage.stage in methods), None)
+    trained = next((stage for stage in once if stage.stage in ONLINE), None)
     steps = 0 if trained is None else trained.steps
-    published = () if trained is None else published_steps(methods[trained.stage], steps)
+    settings = None if trained is None else getattr(config.training, trained.stage)
+    published = () if settings is None else published_steps(settings, steps)
     for stage in once:
         found = STEP_STAGE.search(stage.stage)
         if stage.stage == ON_THE_WAY:
@@ -230,23 +231,29 @@ class _Scaling:
         rows = round(notes.rows * scale)
         online = _online(self.config, notes)
         units = self._units(stage) if online is None else planned_steps(rows, online)
-        asked = list(notes.asked.values())
-        calls = sum(a.calls for a in asked)
-        times = scale if online is None else units * online.rollouts / max(1, calls)
+        answers = None if online is None else units * online.rollouts
+        asked = [
+            (a, scale if answers is None else answers / max(1, a.calls))
+            for a in notes.asked.values()
+        ]
         money = Prices.of(self.config).money
         planned = PlannedStage(
             iteration=notes.iteration,
             stage=notes.stage,
             units=units,
-            model=", ".join(a.served.name for a in asked),
-            calls=round(calls * times),
-            judge_calls=round(calls * times) if notes.judge else 0,
-            prompt_tokens=round(times * sum(a.prompt_tokens for a in asked)),
-            tokens=round(times * sum(a.tokens for a in asked)),
-            most_tokens=round(times * sum(a.most_tokens for a in asked)),
-            measured=all(a.measured for a in asked) and bool(asked),
-            money=times
-            * sum(money(a.served, prompt_tokens=a.prompt_tokens, tokens=a.tokens) for a in asked),
+            model=", ".join(dict.fromkeys(a.served.name for a, _ in asked)),
+            calls=round(sum(times * a.calls for a, times in asked)),
+            judge_calls=round(
+                sum(times * a.calls for a, times in asked if notes.judge or a.judges)
+            ),
+            prompt_tokens=round(sum(times * a.prompt_tokens for a, times in asked)),
+            tokens=round(sum(times * a.tokens for a, times in asked)),
+            most_tokens=round(sum(times * a.most_tokens for a, times in asked)),
+            measured=all(a.measured for a, _ in asked) and bool(asked),
+            money=sum(
+                times * money(a.served, prompt_tokens=a.prompt_tokens, tokens=a.tokens)
+                for a, times in asked
+            ),
             scored=round(notes.scored * scale),
             rows=rows,
             steps=self._steps(notes, rows),
@@ -277,12 +284,11 @@ class _Scaling:
         return known.seconds * (planned.calls or planned.steps or planned.scored)
 
 
-def _online(config: RunConfig, notes: StageNotes) -> PPOTraining | QuarkTraining | None:
+def _online(config: RunConfig, notes: StageNotes) -> OnlineSettings | None:
     """Return the settings of a training that samples, in the stage of its steps."""
     if notes.job is None or notes.job.method != notes.stage:
         return None
-    methods = {"ppo": config.training.ppo, "quark": config.training.quark}
-    return methods.get(notes.stage)
+    return getattr(config.training, notes.stage) if notes.stage in ONLINE else None
 
 
 def _unpriced(rehearsal: Rehearsal) -> list[str]:

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from ...configs.group_methods import OnlineSettings
 from ...configs.load import resolved
-from ...configs.recipes import RLRF, Recipe
+from ...configs.recipes import RLRF, CritiqueDistillation, Recipe, Refined
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import Request
 from ...policies.engines.token_count import about, token_count
+from ...policies.trainers.trainer_job import ONLINE
 from ...stores.beside import SMOKE, smoked
 from ...stores.journal import Journal
 from ...stores.journal_reader import Unit
@@ -198,16 +200,20 @@ def rehearse(
     *,
     longest: int = LONGEST_REPLY,
     labels: Labels | None = None,
+    count: int | None = None,
 ) -> Rehearsal:
     """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
 
-    The replies of the stand-ins have `longest` letters at most. Of people's labels it reads a few.
+    With a `count`, the prompts stand for so many in an iteration. The replies of the stand-ins have
+    `longest` letters at most. Of people's labels it reads a few.
 
     Raises:
         ConfigError: if something configured cannot be used.
         RehearsalError: if the recipe fails.
     """
     sample = sampled(config, prompts)
+    if count is not None:
+        sample = sample.standing_for(count)
     short = _shortened(config, sample)
     with _opened(short, sample, costs or {}, longest, labels) as run:
         ends = None
@@ -273,11 +279,7 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     prompts, training = config.prompts, config.training
     assessment = config.assessment.model_copy(update={"probes": None})
     margin = None if prompts.variance.margin is None else 0.0
-    few = {"max_steps": STEPS}
-    ppo, quark = (
-        settings.model_copy(update=few | ({"publish_every": 1} if settings.publish_every else {}))
-        for settings in (training.ppo, training.quark)
-    )
+    stepped = {name: _few_steps(getattr(training, name)) for name in sorted(ONLINE)}
     return config.model_copy(
         update={
             "iterations": min(config.iterations, ITERATIONS),
@@ -299,17 +301,37 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
                 update={
                     "min_pairs": 1,
                     "next_token": training.next_token.model_copy(update={"weight": 0.0}),
-                    "ppo": ppo,
-                    "quark": quark,
+                    **stepped,
                 }
             ),
         }
     )
 
 
+def _few_steps(settings: OnlineSettings) -> OnlineSettings:
+    """Return the settings of a training of few steps, which publishes on its way if it does."""
+    few: dict[str, object] = {"max_steps": STEPS}
+    return settings.model_copy(
+        update=few | ({"publish_every": 1} if settings.publish_every else {})
+    )
+
+
 def _at_most(recipe: Recipe) -> Recipe:
     """Return a recipe that asks all it may ask: nobody knows what the critic will pass."""
-    return recipe.model_copy(update={"refine": "all"}) if isinstance(recipe, RLRF) else recipe
+    if type(recipe) is RLRF:
+        return _AtMost.model_construct(**dict(recipe))
+    if isinstance(recipe, RLRF | CritiqueDistillation):
+        return recipe.model_copy(update={"refine": "all"})
+    return recipe
+
+
+class _AtMost(RLRF):
+    """RLRF with a critic that passes nothing: every candidate is refined in every round."""
+
+    def refined(self, number: int) -> Refined:
+        """Return what is refined in a round: all."""
+        del number
+        return "all"
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def resumption(
             retry_unscored=retry_unscored,
             answers=answers,
         )
-        return Resumption(run=job.name, told=(*_outlook(reader, config), *again), job=job)
+        return Resumption(run=job.name, told=(*outlook(reader, config), *again), job=job)
 
 
 def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: bool) -> Resumption:
@@ -118,7 +118,7 @@ def _to_ask_again(reader: RunReader) -> Iterator[str]:
         yield "every reply could be read: nothing is asked again"
 
 
-def _outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
+def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
     """Yield lines on what a resumed run re-uses, and what it will do."""
     stages = progress(reader.journal, running=False)
     done = [stage for stage in stages if stage.done]

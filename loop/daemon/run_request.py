@@ -72,6 +72,19 @@ class RunOptions:
         critic = policy if same else model_folder(lake, "critic", critic)
         return replace(self, policy=policy, critic=critic)
 
+    def loaded(self) -> "RunConfig":
+        """Return the configuration that is meant; what it names need not be there.
+
+        Raises:
+            ConfigError: if the preset, the variant or a setting is of no use.
+        """
+        from ...configs.load import load_config, overrides_given
+        from ..recipes.idle_settings import require_useful
+
+        found = load_config(self.preset, self.variant, self.overrides, os.environ)
+        require_useful(found, (item.path for item in overrides_given(self.settings)))
+        return found
+
     def resolved(self) -> "RunConfig":
         """Return the configuration that is meant, with the commits of what it names of the hub.
 
@@ -80,12 +93,9 @@ class RunOptions:
         Raises:
             ConfigError: if the preset, the variant or a setting is of no use.
         """
-        from ...configs.load import load_config, overrides_given
-        from ..recipes.idle_settings import require_useful
         from ..run.hub_names import hub_names, pinned
 
-        loaded = load_config(self.preset, self.variant, self.overrides, os.environ)
-        require_useful(loaded, (item.path for item in overrides_given(self.settings)))
+        loaded = self.loaded()
         if self.download:
             from ..run.hub_download import fetch
 

@@ -35,12 +35,15 @@ DRAWN = 4096
 
 
 def completers_drawn(
-    weights: Mapping[str, float], prompts: Sequence[Prompt], n: int, seed: int
+    weights: Mapping[str, float], prompts: Sequence[Prompt], n: int, seed: int, *, total: int
 ) -> Mapping[str, float]:
-    """Return how many of all prompts' n completions each model gives: exact up to `DRAWN`."""
+    """Return how many of the n completions of `total` prompts each model gives.
+
+    It is exact where these are the prompts, and not more than `DRAWN`.
+    """
     some = prompts[:DRAWN]
     drawn = Counter(s.model for p in some for s in slots(weights, p.prompt_id, n, seed))
-    return {name: count * len(prompts) / len(some) for name, count in drawn.items()}
+    return {name: count * total / len(some) for name, count in drawn.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,8 @@ class _Divider:
             return
         drafts = sum(asked.calls for s in stages for asked in s.notes.asked.values())
         n = drafts // max(1, len(group.sample))
-        drawn = completers_drawn(completers.pool.weights, group.every, n, self.config.seed)
+        weights, seed = completers.pool.weights, self.config.seed
+        drawn = completers_drawn(weights, group.every, n, seed, total=group.total)
         for stage in stages:
             name = stage.notes.stage.rpartition(":")[2]
             asked = {

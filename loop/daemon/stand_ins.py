@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
 from ...configs.own_function import OwnFunction
 from ...configs.schema import EngineConfig
 from ...critics.verify import Verdict, Verifier
@@ -34,9 +34,19 @@ from ...policies.engines.engine import (
     ScoreResult,
 )
 from ...policies.engines.token_count import TURN_TOKENS, TokenCount
-from ...policies.trainers.step_files import StepRows, planned_steps, write_step
+from ...policies.trainers.reward_exchange import write_answers
+from ...policies.trainers.step_files import (
+    PromptToSample,
+    StepRows,
+    candidate_row,
+    drawn,
+    planned_steps,
+    read_prompts,
+    write_step,
+)
 from ...policies.trainers.step_policies import published_steps, seal_policy, step_job
 from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
+from ...policies.trainers.trainer_job import ONLINE
 from ...stores.durable import make_folder, write_file
 from ...stores.records import Message, Prompt
 from ..run.lines import letters as letters_of
@@ -46,6 +56,10 @@ LETTERS_A_TOKEN = 4
 """English prose: what is assumed of models whose tokenizer is not at hand."""
 SHOWN = 8
 """Requests of a stage that are kept, to be looked at."""
+JUDGED = "critique:sample"
+"""The stage that tells how long the critiques are of what a training draws."""
+DRAWN = ("sample", "sample:held-out")
+"""The stages that tell how long the answers are that a training draws, if one was measured."""
 LONGEST_REPLY = 1 << 20
 LONGEST_REASON = 32 * 1024
 """Letters; longer replies are not read (`MAX_REPLY`)."""
@@ -91,9 +105,13 @@ class Sent:
 
 @dataclass(kw_only=True)
 class Asked:
-    """What a stage asks of one model: `calls` in all, their tokens, the first few as they are."""
+    """What a stage asks of one model: `calls` in all, their tokens, the first few as they are.
+
+    Where a stage both samples and judges, a model that does both is asked twice: `judges` tells.
+    """
 
     served: Served
+    judges: bool = False
     calls: int = 0
     prompt_tokens: int = 0
     tokens: float = 0.0
@@ -132,22 +150,25 @@ class Notes:
         """The notes of the stage that is at work."""
         return self.stages[-1]
 
-    def known(self) -> CallCost | None:
-        """What a call of the stage that is at work cost before, or one of a like stage."""
+    def known(self, *, judges: bool = False) -> CallCost | None:
+        """What a call of the stage that is at work cost before, or one of a like stage.
+
+        In a training that samples and `judges`, a call of the latter kind.
+        """
         verb = self.now.stage.partition(":")[0]
         names = (self.now.stage, verb, *(() if self.now.judge else ("sample",)))
+        names = (self.now.stage, JUDGED) if judges else names
         return next((self.costs[name] for name in names if name in self.costs), None)
 
     def answered(self, served: Served, request: Request, sampling: Sampling) -> Completion:
         """Note a request, and return what stands in for its completion."""
         now = self.now
-        asked = now.asked.setdefault(served.name, Asked(served=served))
-        known = self.known()
-        tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
-        letters = LETTERS_A_TOKEN * tokens
-        if known is not None and known.letters is not None:
-            letters = known.letters
-        reply = _reply(request, min(round(letters), self.longest))
+        judges = request.example is not None and now.stage in ONLINE
+        name = f"{served.name}, judging" if judges else served.name
+        asked = now.asked.setdefault(name, Asked(served=served, judges=judges))
+        known = self.known(judges=judges)
+        tokens, letters = self._length(known, sampling.max_tokens)
+        reply = _reply(request, letters)
         count = self.count_of(served)
         prompt_tokens = _counted(count.count, request.messages)
         if known is not None and known.density is not None and not count.exact:
@@ -167,6 +188,27 @@ class Notes:
             finish_reason="stop",
             logprob=-1.0,
         )
+
+    def drawn(self, prompt: PromptToSample, most_tokens: int) -> Completion:
+        """Return what stands in for an answer that a training draws, without a note of it."""
+        sampled = next((self.costs[name] for name in DRAWN if name in self.costs), None)
+        tokens, letters = self._length(sampled, most_tokens)
+        return Completion(
+            request_id=prompt.prompt_id,
+            text=_filled("Drawn:", letters),
+            prompt_tokens=0,
+            completion_tokens=round(tokens),
+            finish_reason="stop",
+            logprob=-1.0,
+        )
+
+    def _length(self, known: CallCost | None, most_tokens: int) -> tuple[float, int]:
+        """Return the tokens and the letters of a reply."""
+        tokens = most_tokens if known is None else min(known.tokens, most_tokens)
+        letters = LETTERS_A_TOKEN * tokens
+        if known is not None and known.letters is not None:
+            letters = known.letters
+        return tokens, min(round(letters), self.longest)
 
 
 def _counted(count: TokenCount, messages: Sequence[Message]) -> int:
@@ -299,13 +341,16 @@ class StandInTrainer:
         job: TrainJob,
         *,
         on_progress: Callable[[TrainerProgress], None] | None = None,
+        on_answers: Callable[[int], None] | None = None,
         **_: object,
     ) -> TrainResult:
-        """Note the job, and return a model that is none."""
+        """Note the job, and return a model that is none; have answers judged that stand in."""
         self.notes.now.row = _first(job)
         rows = rows_of(job).select(pl.len()).collect().item()
         self.notes.now.job, self.notes.now.rows = job, rows
         steps = _steps(job, rows, on_progress)
+        if on_answers is not None:
+            self._have_judged(job, on_answers)
         model = make_folder(job.folder("model"))
         write_file(model / "config.json", f'{{"stands_in_for": "{job.output.name}"}}'.encode())
         write_canary(job.output, ())
@@ -316,6 +361,17 @@ class StandInTrainer:
             write_canary(part.output, ())
             seal_policy(part)
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
+
+    def _have_judged(self, job: TrainJob, on_answers: Callable[[int], None]) -> None:
+        """Have an answer to each prompt judged, as if all were of the first step."""
+        assert job.online is not None  # noqa: S101 -- nobody else has answers judged
+        drawn_ = drawn(job.online, 1, read_prompts(job.data))
+        most = job.online.sampling.max_tokens
+        answers = [
+            candidate_row(job.online, one, self.notes.drawn(one.asked, most)) for one in drawn_
+        ]
+        write_answers(job.output, 1, answers)
+        on_answers(1)
 
 
 def rows_of(job: TrainJob) -> pl.LazyFrame:
@@ -330,7 +386,7 @@ def _first(job: TrainJob) -> Mapping[str, Any] | None:
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:
     """Return a training's steps; leave those of an online method, which are read, empty."""
-    if not isinstance(job.settings, PPOTraining | QuarkTraining):
+    if not isinstance(job.settings, OnlineSettings):
         return 1
     steps = planned_steps(rows, job.settings)
     if on_progress is None:

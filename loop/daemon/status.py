@@ -14,9 +14,11 @@ import polars as pl
 import psutil
 
 from ...configs.load import stored_config
+from ...policies.workers.machine_queue import Joined
 from ...stores.address import bucket_of
 from ...stores.beside import measured_beside
-from ...stores.journal_reader import Reader
+from ...stores.journal_reader import JOURNAL, Reader
+from ...stores.journal_snapshots import last_snapshot
 from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ..lake.query.alarm_list import alarms
@@ -53,12 +55,16 @@ CLOCK_TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """Who works on a run, or did last; `state` is running, paused, stopping, silent or ended."""
+    """Who works on a run, or did last; `state` is running, paused, stopping, silent or ended.
+
+    `joined` are the workers on other machines, if it listens for some.
+    """
 
     state: str
     pid: int | None
     host: str | None
     started: str | None
+    joined: Joined | None = None
 
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
@@ -67,30 +73,34 @@ class Daemon:
             "pid": self.pid,
             "host": self.host,
             "started": self.started,
+            "workers": None if self.joined is None else asdict(self.joined),
         }
 
 
 def daemon_of(reader: Reader) -> Daemon:
     """Return who works on a run."""
     who = _last_start(reader)
+    state, joined = _state(reader)
     return Daemon(
-        state=_state(reader),
+        state=state,
         pid=who.get("pid"),
         host=who.get("host"),
         started=who.get("started"),
+        joined=joined,
     )
 
 
-def _state(reader: Reader) -> str:
+def _state(reader: Reader) -> tuple[str, Joined | None]:
+    ended = "ended, paused" if reader.meta(PAUSE_KEPT) == "1" else "ended"
     if not alive(reader.folder):
-        return "ended, paused" if reader.meta(PAUSE_KEPT) == "1" else "ended"
+        return ended, None
     try:
         state: State = ask(reader.folder, Look())
     except NoDaemonError:
-        return "ended"
+        return ended, None
     except ControlError:
-        return SILENT
-    return STOPPING if state.stopping else PAUSED if state.paused else RUNNING
+        return SILENT, None
+    return STOPPING if state.stopping else PAUSED if state.paused else RUNNING, state.joined
 
 
 def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str, Any]:
@@ -110,11 +120,13 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
             if (stage.iteration, measured_beside(stage.stage)) == place
         ]
     config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
-    place = {"folder": str(reader.folder), "bucket": bucket_of(reader.folder.parent.parent)}
+    folder = reader.folder
     plan, standing = kept_plan(reader), read_state(run, daemon.state, where)
     return {
         **found,
-        **place,
+        "folder": str(folder),
+        "bucket": bucket_of(folder.parent.parent),
+        "snapshot": _snapshot(folder),
         "alarms": [asdict(alarm) for alarm in alarms(run, iteration)],
         "daemon": daemon.as_json(),
         "needs": [need.as_json() for need in run_needs(standing)],
@@ -122,6 +134,19 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
         "busy": busy(stages, wall_seconds(reader, stages), plan),
         "plan": _planned(plan, stages, found["ended"]),
     }
+
+
+def _snapshot(folder: Path) -> dict[str, Json] | None:
+    """Return the last snapshot of a journal in its bucket, and how far behind it is (`lag_s`)."""
+    if bucket_of(folder.parent.parent) is None:
+        return None
+    last = last_snapshot(folder)
+    if last is None:
+        return {"lag_s": None}
+    files = [path for path in folder.glob(f"{JOURNAL}*") if not path.name.endswith("-shm")]
+    changed = max((path.stat().st_mtime for path in files), default=0.0)
+    behind = not last.whole and changed > last.at
+    return {**asdict(last), "lag_s": time.time() - last.at if behind else 0.0}
 
 
 def _planned(plan: Plan | None, begun: Sequence[Progress], ended: Json) -> dict[str, Json] | None:

@@ -5,15 +5,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...configs.engines import EngineConfig
-from ...configs.methods import PPOTraining, QuarkTraining
+from ...configs.group_methods import OnlineSettings
+from ...configs.grouped_recipes import Grouped
 from ...configs.own_function import names_function
 from ...policies.memory.engine_memory import transformers_parts, vllm_parts
 from ...policies.memory.shapes import ModelShape, UnknownShapeError
 from ...policies.memory.sharding import STAGES, WHOLE, Sharding, sharding_of
 from ...policies.memory.training_memory import (
     PAIRED,
+    REFERENCED,
     Workload,
     canary_parts,
+    distillation_parts,
     online_parts,
     trl_parts,
 )
@@ -22,7 +25,7 @@ from ...policies.trainers.trainer_job import ONLINE, Method, Settings
 from ...policies.trainers.training_fit import fit_of
 from ...policies.trainers.training_places import processes_of
 from ..recipes.roles import NeededRole
-from ..run.models import is_endpoint, is_rewarded, located
+from ..run.models import CRITIC, is_endpoint, is_rewarded, located
 from .engine_stages import VLLM, EngineStages
 
 
@@ -70,10 +73,14 @@ class TrainingStages:
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
             fit=fit_of(training),
-            # A divided model cannot be asked as its own reference before it is trained.
-            reference=method == "dpo" and (later or "weights" in sharding.divided),
+            # A divided model cannot be asked as its own reference before it is trained; a teacher
+            # is a model of its own, unless it is what lies below the adapters.
+            reference=(method in REFERENCED and (later or "weights" in sharding.divided))
+            or (method == "distil" and training.lora.r == 0),
+            answer=config.policy.sampling.max_tokens if method == "distil" else 0,
         )
-        return self._on_device(stage, trl_parts(shape, work), sharding.processes)
+        parts = distillation_parts if method == "distil" else trl_parts
+        return self._on_device(stage, parts(shape, work), sharding.processes)
 
     def _sharding(self, settings: Settings) -> Sharding:
         training = self.engines.config.training
@@ -90,7 +97,7 @@ class TrainingStages:
     ) -> Iterator[StageMemory]:
         """Yield the training with its sampler beside it, and the sampler in its share of a GPU."""
         config, settings = self.engines.config, self._settings(method)
-        assert isinstance(settings, PPOTraining | QuarkTraining)  # noqa: S101 -- by its method
+        assert isinstance(settings, OnlineSettings)  # noqa: S101 -- by its method
         answer = config.policy.sampling.max_tokens
         # Gradients of whole networks are averaged in place, without buckets.
         count, training = self._processes(settings), config.training
@@ -110,19 +117,57 @@ class TrainingStages:
             reward_number=0 if reward is None else self.engines.reward_number(reward),
         )
         parts = online_parts(shape, reward, work)
-        beside = self._shares_gpus(policy, sharding.processes)
+        beside = self._shares_gpus(policy, count // training.nodes)
         if self.engines.kind(policy) == VLLM and self.engines.have.on_gpu:
             sampler = self._sampler(method, settings, policy, shape, beside=beside)
             yield sampler
             held = fixed("sampler", sampler.has_bytes)
+            if not beside:
+                yield from self._critic_beside_sampler(method, policy, held)
         else:
             held = self._transformers_sampler(settings, policy, shape)
         stage = f"train by {method}"
-        yield self._on_device(stage, [*parts, *([held] if beside else [])], sharding.processes)
+        others = [*([held] if beside else []), *self._critic_beside(count // training.nodes)]
+        yield self._on_device(stage, [*parts, *others], sharding.processes)
 
-    def _shares_gpus(self, policy: NeededRole, processes: int) -> bool:
-        """Whether the sampler is on a GPU on which a process trains; on a CPU it always is."""
-        training, engine = self.engines.config.training, policy.engine or EngineConfig()
+    def _critic_beside(self, processes: int) -> Iterator[Holding]:
+        """Yield what a critic here takes of the trainer's devices, if it rewards what is drawn."""
+        critic = self._rewarding_critic
+        if critic is not None and self._shares_gpus(critic, processes):
+            yield from self.engines.held_by(critic)
+
+    def _critic_beside_sampler(
+        self, method: Method, policy: NeededRole, sampler: Holding
+    ) -> Iterator[StageMemory]:
+        """Yield what both take of a GPU on which nothing trains, if they share one."""
+        critic, count = self._rewarding_critic, len(self.engines.have.cards)
+        if critic is None or critic.engine is None or policy.engine is None:
+            return
+        sampled, judged = (
+            frozenset(range(count) if engine.devices == "auto" else engine.devices)
+            for engine in (policy.engine, critic.engine)
+        )
+        held = [*self.engines.held_by(critic)]
+        if held and sampled & judged:
+            have = self.engines.have.of(policy.engine.devices)
+            yield StageMemory(
+                stage=f"train by {method}: sampler and critic",
+                device=have.name,
+                has_bytes=have.memory,
+                parts=(sampler, *held),
+            )
+
+    @property
+    def _rewarding_critic(self) -> NeededRole | None:
+        """The critic, if it rewards what a training draws."""
+        recipe = self.engines.config.recipe
+        if not (isinstance(recipe, Grouped) and recipe.rewards.critic):
+            return None
+        return next((role for role in self.engines.roles if role.name == CRITIC), None)
+
+    def _shares_gpus(self, role: NeededRole, processes: int) -> bool:
+        """Whether a model is on a GPU on which a process trains; on a CPU it always is."""
+        training, engine = self.engines.config.training, role.engine or EngineConfig()
         count = len(self.engines.have.cards)
         if not count:
             return True
@@ -133,7 +178,7 @@ class TrainingStages:
     def _sampler(
         self,
         method: Method,
-        settings: PPOTraining | QuarkTraining,
+        settings: OnlineSettings,
         policy: NeededRole,
         shape: ModelShape,
         *,
@@ -153,7 +198,7 @@ class TrainingStages:
         )
 
     def _transformers_sampler(
-        self, settings: PPOTraining | QuarkTraining, policy: NeededRole, shape: ModelShape
+        self, settings: OnlineSettings, policy: NeededRole, shape: ModelShape
     ) -> Holding:
         found = transformers_parts(
             shape,
@@ -171,7 +216,7 @@ class TrainingStages:
     def _canary(self, shape: ModelShape) -> Iterator[StageMemory]:
         """Yield the measurement of the trained policy, on the longest rows of its training.
 
-        What does not fit onto the first GPU of the training's processes lies on the next ones.
+        What does not fit onto the first GPU of the first node's processes lies on the next ones.
         """
         trained = [self._settings(method) for method in self.methods if method != "reward"]
         if not trained:
@@ -181,14 +226,18 @@ class TrainingStages:
         found = self._on_device(
             "measure the canary", canary_parts(shape, length=longest, on_gpu=on_gpu)
         )
-        count = min(map(self._processes, trained)) if on_gpu else 1
+        nodes = self.engines.config.training.nodes
+        count = min(map(self._processes, trained)) // nodes if on_gpu else 1
         several = f"{count} GPUs" if count > 1 else found.device
         yield replace(found, device=several, has_bytes=count * found.has_bytes)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
-        """Return the reward model that an online method scores by; None for a function."""
+        """Return the reward model that an online method scores by; None for a function, or none."""
         config = self.engines.config
-        if not is_rewarded(config):
+        if isinstance(config.recipe, Grouped):
+            if not config.recipe.rewards.reward:
+                return None
+        elif not is_rewarded(config):
             return self._reward_start(shape).as_classifier()
         if names_function(config.reward.model):
             return None
@@ -200,22 +249,17 @@ class TrainingStages:
         return shape if named is None else self.engines.shapes(Path(located(named)))
 
     def _settings(self, method: Method) -> Settings:
-        training = self.engines.config.training
-        every: dict[Method, Settings] = {
-            "dpo": training.dpo,
-            "sft": training.sft,
-            "reward": training.reward,
-            "ppo": training.ppo,
-            "quark": training.quark,
-        }
-        return every[method]
+        settings: Settings = getattr(self.engines.config.training, method)
+        return settings
 
     def _on_device(self, stage: str, parts: Sequence[Holding], processes: int = 1) -> StageMemory:
-        """Return a stage on the first device; without a GPU all processes share the memory."""
-        have = self.engines.have.of(self.engines.config.training.devices)
+        """Return a stage on the first device; without a GPU a node's processes share its memory."""
+        training = self.engines.config.training
+        have = self.engines.have.of(training.devices)
+        here = max(1, processes // training.nodes)
         return StageMemory(
             stage=stage,
             device=have.name,
-            has_bytes=have.memory // (1 if have.on_gpu else processes),
+            has_bytes=have.memory // (1 if have.on_gpu else here),
             parts=tuple(part for part in parts if part.most_bytes),
         )

@@ -155,6 +155,19 @@ def results(
     ]
 
 
+def result_of(run: RunReader, method: str, iteration: int, benchmark: str) -> Result | None:
+    """Return the result of the policy of an iteration on a benchmark; None if it took no such exam.
+
+    M_0's is that of iteration 0, whatever the benchmark; `method` is what the result is called.
+    """
+    counted = Counted()
+    own = (pl.col("iteration") == iteration) & (pl.col("benchmark") == benchmark)
+    numbers = _numbers(run, counted).filter(own)
+    if numbers.is_empty():
+        return None
+    return _result(run, run.folder.name, method, numbers, counted)
+
+
 def _as_beginning(made: Result, began: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
     """Return the results of a policy that a run made; those of runs that began with it first."""
     return [*(began.get(made.checkpoint, ()) if made.benchmark == HELD_OUT else ()), made]

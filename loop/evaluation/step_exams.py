@@ -13,6 +13,7 @@ import polars as pl
 
 from ...configs.methods import SteppedTraining
 from ...configs.schema import ConfigError, RunConfig
+from ...policies.trainers.trainer_job import ONLINE
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.records import Checkpoint, Prompt, Score
@@ -38,8 +39,7 @@ def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[P
     Raises:
         ConfigError: naming the setting.
     """
-    training = {"ppo": config.training.ppo, "quark": config.training.quark}
-    online = ((name, settings) for name, settings in training.items() if name in methods)
+    online = ((name, getattr(config.training, name)) for name in methods if name in ONLINE)
     asked = next((name for name, settings in online if settings.choose == "best"), None)
     if asked is not None and not dev:
         raise ConfigError(
@@ -80,9 +80,11 @@ def _on_the_way(it: Iteration) -> list[Checkpoint]:
 
 def _settings(it: Iteration) -> SteppedTraining:
     """Return the settings of the method that trained in this iteration."""
-    stages = {s.stage for s in it.run.store.journal.stages() if s.iteration == it.number}
-    training = it.run.config.training
-    return training.quark if "quark" in stages else training.ppo
+    stages = (s.stage for s in it.run.store.journal.stages() if s.iteration == it.number)
+    settings: SteppedTraining = getattr(
+        it.run.config.training, next(s for s in stages if s in ONLINE)
+    )
+    return settings
 
 
 def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ...configs.load import Override, overrides_of, resolved
 from ...configs.schema import RunConfig
 from ...stores.address import lake_folder
+from ..daemon.adopting import adoption
 from ..daemon.child_run import Display, secrets_of, work_in_child
 from ..daemon.job import Job
 from ..daemon.resuming import raised_limits, resumption
@@ -92,3 +93,13 @@ def resume(
     if found.job is not None:
         work_in_child(found.job, lift_pause=True, display=display)
     return opened_in(root, found.run)
+
+
+def adopt(lake: Place, run: str | None, *, force: bool) -> ReadOnlyRun:
+    """Adopt a run of a bucket on this machine, and open it.
+
+    Raises:
+        AdoptionError, AdoptedError, BucketError: as `adoption`.
+    """
+    root = lake_at(lake)
+    return opened_in(root, adoption(root, run, force=force).run)

@@ -16,6 +16,7 @@ from ..data.judged_candidates import trusted
 from ..data.row_fields import HUMAN
 from ..evaluation.panels import Lines, Panel
 from ..lake.query.critic_scores import critic_scores
+from ..lake.query.judged_by import follows
 from ..lake.query.runs import is_of_loop, of_loop
 from ..lake.statistics.share_interval import NORMAL
 from .report_plot import ReportPlot, names_of
@@ -53,7 +54,7 @@ def judge_plot(runs: Sequence[RunReader]) -> ReportPlot:
         rows=rows,
         panels=_panels(rows) if rows.height else (),
         missing="" if rows.height else none_made(runs, "judgement by a model"),
-        notes=_notes(rows) if rows.height else (),
+        notes=[*_notes(rows), *_followed(runs)] if rows.height else (),
     )
 
 
@@ -233,6 +234,16 @@ def _drift(anchors: pl.DataFrame) -> Lines:
         level=0,
         whole_x=True,
     )
+
+
+def _followed(runs: Sequence[RunReader]) -> list[str]:
+    """Say of which runs drafts were judged by other weights in each iteration."""
+    return [
+        f"{name}: the drafts of an iteration are judged by the policy that gave them "
+        "(recipe.judge=follows), evaluated answers by the same critic each time."
+        for run, name in zip(runs, names_of(runs), strict=True)
+        if follows(run)
+    ]
 
 
 def _notes(rows: pl.DataFrame) -> list[str]:

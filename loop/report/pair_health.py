@@ -1,5 +1,5 @@
 # pyright: basic
-"""What the policy was trained on: pairs or demonstrations, how many a prompt gave, or why none."""
+"""What the policy was trained on: its rows, how many a prompt gave, or why none."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ MARGIN, PER_PROMPT, OUTCOME, SHARE = "margin", "rows a prompt", "outcome", "shar
 ITERATIONS = 4
 """How many of the last iterations are drawn beside each other."""
 GROUP = ["iteration", "measure", "name"]
-FULL = ("paired", "demonstrated")
+FULL = ("paired", "demonstrated", "distilled", "unpaired")
 """The outcomes of prompts that gave rows to train on."""
 
 
@@ -33,7 +33,7 @@ def pairs_plot(runs: Sequence[RunReader]) -> ReportPlot:
         command=f"lpfloop pairs {names_of(runs)[0]}",
         rows=rows,
         panels=_panels(rows) if rows.height else (),
-        missing="" if rows.height else none_made(runs, "pairs or demonstrations to train on"),
+        missing="" if rows.height else none_made(runs, "rows to train on"),
     )
 
 
@@ -65,17 +65,31 @@ def pair_rows(run: RunReader) -> pl.DataFrame:
 
 
 def _made(run: RunReader) -> pl.LazyFrame:
-    """Return the chosen answer of each row that was trained on, and a hash of its text."""
-    sources = (("pairs", "chosen_id", "chosen"), ("demonstrations", "candidate_id", "completion"))
+    """Return the chosen answer of each row that was trained on, and a hash of its text.
+
+    Of unpaired answers, those that are successes.
+    """
+    sources = (
+        ("pairs", "chosen_id", "chosen"),
+        ("demonstrations", "candidate_id", "completion"),
+        ("distillations", "candidate_id", "completion"),
+    )
+    frames = [
+        *(
+            (run.scan(table, columns={"iteration", "prompt_id", identity, said}), identity, said)
+            for table, identity, said in sources
+        ),
+        (run.scan("unpaired_answers").filter("label"), "candidate_id", "completion"),
+    ]
     return pl.concat(
         [
-            run.scan(table, columns={"iteration", "prompt_id", identity, said}).select(
+            frame.select(
                 "iteration",
                 "prompt_id",
                 pl.col(identity).alias("candidate_id"),
                 pl.col(said).list.last().struct.field("content").hash().alias("text"),
             )
-            for table, identity, said in sources
+            for frame, identity, said in frames
         ]
     )
 

@@ -9,6 +9,7 @@ from .length_plot import length_plot
 from .optimisation_plot import optimisation_plot
 from .pair_health import pairs_plot
 from .refinement_gain import refinement_plot
+from .refinement_rounds import rounds_plot
 from .report_plot import PlotMaker
 from .results_plot import results_plot
 from .spending import spending_plot
@@ -21,6 +22,7 @@ PLOTS: Sequence[PlotMaker] = (
     optimisation_plot,
     length_plot,
     refinement_plot,
+    rounds_plot,
     pairs_plot,
     training_plot,
     judge_plot,

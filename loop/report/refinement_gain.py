@@ -12,6 +12,7 @@ import polars as pl
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
 from ..data.judged_candidates import trusted
+from ..data.stage_names import of_any_round
 from ..evaluation.panels import Intervals, Lines, Panel, PlottedValue
 from ..lake.statistics.share_interval import NORMAL
 from .report_plot import ReportPlot, names_of
@@ -167,9 +168,7 @@ def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
 
 def _costs(run: RunReader) -> pl.DataFrame:
     """Return what refining cost in each iteration: to draw and to judge the refinements."""
-    stages = [
-        s for s in run.journal.stages() if s.stage == REFINED or s.stage.endswith(f":{REFINED}")
-    ]
+    stages = [s for s in run.journal.stages() if _is_refining(s.stage)]
     rows = {
         "iteration": [s.iteration for s in stages],
         "tokens": [s.totals.get("tokens", 0) + s.totals.get("prompt_tokens", 0) for s in stages],
@@ -178,6 +177,12 @@ def _costs(run: RunReader) -> pl.DataFrame:
     }
     schema = dict.fromkeys(rows, pl.Float64) | {"iteration": pl.Int64}
     return pl.DataFrame(rows, schema=schema).group_by("iteration").sum()
+
+
+def _is_refining(stage: str) -> bool:
+    """Whether a stage draws refinements, or judges them, in any round."""
+    first = of_any_round(stage)
+    return first == REFINED or first.endswith(f":{REFINED}")
 
 
 def _panels(told: pl.DataFrame) -> list[Panel]:

@@ -21,6 +21,8 @@ from .html_elements import Content, Html, element, joined, prose, table
 PLAN = "plan"
 NONE = "-"
 COUNTED = ("candidates", "critiques", "pairs", "demonstrations")
+IF_ANY = ("distillations", "unpaired_answers")
+"""Rows of one recipe alone, which others need not be told of."""
 ROLES = ("policy", "critic", "reward")
 SPLITS = {"train": "to train on", DEV: "to decide by (dev)", HELD_OUT: "held out (test)"}
 
@@ -70,13 +72,14 @@ def _prompts(run: RunReader) -> Iterator[tuple[str, str, str]]:
 
 def iterations_section(run: RunReader) -> Html:
     """Return what came of each iteration: results with their change, verdicts, and counts."""
+    counted = [*COUNTED, *(name for name in IF_ANY if any(run.journal.parts(table=name)))]
     return element(
         "section",
         element("h2", "Iterations"),
         _results(run),
         _verdicts(run),
         element("h3", "What each iteration made"),
-        table(("", *(name for name in COUNTED), "hours"), _counts(run)),
+        table(("", *counted, "hours"), _counts(run, counted)),
         prose(_commands(run.folder.name)),
         id="iterations",
     )
@@ -168,13 +171,13 @@ def _decided(found: IterationVerdict) -> str:
     return NONE if found.standing is None else found.standing.reason
 
 
-def _counts(run: RunReader) -> Iterator[Sequence[str]]:
+def _counts(run: RunReader, counted: Sequence[str]) -> Iterator[Sequence[str]]:
     """Give how many rows each iteration made, and in how many hours of its stages."""
     stages = run.journal.stages()
     for number in sorted({stage.iteration for stage in stages}):
         rows = [
             sum(part.rows for part in run.journal.parts(table=name, iteration=number))
-            for name in COUNTED
+            for name in counted
         ]
         seconds = sum(stage.seconds for stage in stages if stage.iteration == number)
         yield (str(number), *(f"{n:,}" if n else NONE for n in rows), f"{seconds / 3600:.2f}")

@@ -51,6 +51,21 @@ CURVES = (
     _Curves(title="KL from the reference", metrics={"kl": "KL"}, y_label="nats", level=0),
     _Curves(title="Reward of the samples", metrics={"reward": "reward"}, y_label="reward"),
     _Curves(
+        title="What judges gave the samples",
+        metrics={"score/critic": "critic", "score/verifier": "verifier"},
+        y_label="mean score",
+    ),
+    _Curves(
+        title="Samples that a judge left unscored",
+        metrics={"unscored/critic": "critic", "unscored/verifier": "verifier"},
+        y_label="share",
+    ),
+    _Curves(
+        title="Groups whose answers are worth the same",
+        metrics={"groups/even": "groups"},
+        y_label="groups",
+    ),
+    _Curves(
         title="Log-probability of the answers",
         metrics={
             "token_logps/chosen": "chosen",

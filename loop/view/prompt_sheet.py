@@ -11,17 +11,26 @@ from ...stores.records import (
     Candidate,
     Critique,
     Demonstration,
+    Distillation,
     Message,
     Pair,
     Prompt,
     Reward,
+    UnpairedAnswer,
 )
 from ...stores.schemas import plain
 from ..lake.trace.claim_story import stated
 from ..lake.trace.grade_story import said_of
 from ..lake.trace.page import plain_text
 from ..lake.trace.story import Story
-from ..lake.trace.why import critiques_of, why_demonstration, why_pair, why_yield
+from ..lake.trace.why import (
+    critiques_of,
+    why_demonstration,
+    why_distillation,
+    why_pair,
+    why_unpaired,
+    why_yield,
+)
 from ..lake.trace.word_diff import Span, word_diff
 
 
@@ -54,7 +63,7 @@ class EqualAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRow:
-    """A pair or demonstration as the trainer got it, and why it was made.
+    """A row to train on as the trainer got it, and why it was made.
 
     `spans` tell a pair's chosen answer as changes of the rejected one; `where` names the derived
     table, if it is of one.
@@ -111,6 +120,8 @@ def _named(story: Story) -> Iterator[tuple[str, int]]:
     yield from ((row.preference_id, row.iteration) for row in story.preferences)
     yield from ((row.pair_id, row.iteration) for row in story.pairs)
     yield from ((row.demonstration_id, row.iteration) for row in story.demonstrations)
+    yield from ((row.distillation_id, row.iteration) for row in story.distillations)
+    yield from ((row.unpaired_id, row.iteration) for row in story.unpaired_answers)
 
 
 def _groups(story: Story, own: Sequence[Candidate]) -> Iterator[EqualAnswers]:
@@ -160,15 +171,23 @@ def _roles(story: Story, identity: str) -> Iterator[tuple[str, str]]:
     for row in story.demonstrations:
         if identity == row.candidate_id:
             yield row.demonstration_id, "demonstrated"
+    for row in story.distillations:
+        if identity == row.candidate_id:
+            yield row.distillation_id, "distilled"
+    for row in story.unpaired_answers:
+        if identity == row.candidate_id:
+            yield row.unpaired_id, "a success" if row.label else "a failure"
 
 
 def _training(story: Story, iteration: int | None) -> Iterator[TrainingRow]:
     """Yield the rows that were made to train on, those of derived tables last."""
-    tables = [("", story.pairs, story.demonstrations)]
-    tables += [(d.name, d.pairs, d.demonstrations) for d in story.derived]
-    for where, pairs, demonstrations in tables:
+    tables = [("", story.pairs, story.demonstrations, story.unpaired_answers)]
+    tables += [(d.name, d.pairs, d.demonstrations, d.unpaired_answers) for d in story.derived]
+    for where, pairs, demonstrations, unpaired in tables:
         yield from (_of_pair(story, p, where) for p in pairs if p.iteration == iteration)
         yield from (_shown(story, d, where) for d in demonstrations if d.iteration == iteration)
+        yield from (_unpaired(story, u, where) for u in unpaired if u.iteration == iteration)
+    yield from (_distilled(story, d) for d in story.distillations if d.iteration == iteration)
 
 
 def _of_pair(story: Story, pair: Pair, where: str) -> TrainingRow:
@@ -191,6 +210,30 @@ def _shown(story: Story, row: Demonstration, where: str) -> TrainingRow:
         why=why_demonstration(story, row),
         spans=plain_text(_text(row.completion)),
         given=_given(prompt=row.prompt, completion=row.completion),
+    )
+
+
+def _unpaired(story: Story, row: UnpairedAnswer, where: str) -> TrainingRow:
+    return TrainingRow(
+        identity=row.unpaired_id,
+        kind="unpaired answer",
+        where=where,
+        why=why_unpaired(story, row),
+        spans=plain_text(_text(row.completion)),
+        given=_given(prompt=row.prompt, completion=row.completion),
+    )
+
+
+def _distilled(story: Story, row: Distillation) -> TrainingRow:
+    return TrainingRow(
+        identity=row.distillation_id,
+        kind="distillation",
+        where="",
+        why=why_distillation(story, row),
+        spans=plain_text(_text(row.completion)),
+        given=_given(
+            prompt=row.prompt, teacher_prompt=row.teacher_prompt, completion=row.completion
+        ),
     )
 
 

@@ -1,11 +1,11 @@
-"""What is asked of a derivation of pairs or demonstrations, and its name by default."""
+"""What is asked of a derivation of rows to train on, and its name by default."""
 
 from dataclasses import dataclass
 
 from ....configs.critic import Agreement
 from ....configs.filters import People
 from ...data.binarize import Binarising
-from ...data.pairs import Pairing
+from ...data.pairs import EITHER, Pairing
 
 Way = Pairing | Binarising
 
@@ -31,6 +31,11 @@ def is_distinct(how: Way) -> bool:
     return isinstance(how, Pairing) and how.distinct
 
 
+def takes_all(how: Way) -> bool:
+    """Whether all candidates with a verdict are taken, and not the best few."""
+    return isinstance(how, Pairing) and how.rule == EITHER
+
+
 def default_name(wanted: DerivationRequest, how: Way) -> str:
     """Return a name made from the request, and from how it is done."""
     said = {
@@ -42,6 +47,6 @@ def default_name(wanted: DerivationRequest, how: Way) -> str:
         "as-": wanted.table,
     }
     words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
-    many = "" if isinstance(how, Binarising) else f"-k{how.top_k}"
+    many = "" if isinstance(how, Binarising) or takes_all(how) else f"-k{how.top_k}"
     distinct = "-distinct" if is_distinct(how) else ""
     return "-".join([f"{wanted.rule}{many}{distinct}", *words])

@@ -15,14 +15,14 @@ from ....stores.journal_files import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
 from ...data.judged_candidates import READ, Deciding, judge, verdicts
-from ...data.stage_names import named
+from ...data.stage_names import named, of_any_round
 
 CANDIDATES_A_BLOCK = 30_000
 CHUNKED = frozenset({"sample", "refine"})
 """The stages whose rows lie in the chunks of their prompts."""
 IMPORTED = "import"
 ANNOTATED = "annotate:"
-MADE = frozenset({"pair", "demonstrate"})
+MADE = frozenset({"pair", "demonstrate", "unpair", "distil"})
 """The stages after judging."""
 
 
@@ -141,7 +141,7 @@ def _in_chunks(stage: str) -> bool:
 
 def _about(stage: str) -> set[str]:
     """Return the stages whose candidates a stage is about, or that it is itself."""
-    return {*named(stage).rpartition(":")[2].split("+")}
+    return {*of_any_round(named(stage)).rpartition(":")[2].split("+")}
 
 
 def ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:

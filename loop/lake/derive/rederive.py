@@ -1,4 +1,4 @@
-"""Deriving pairs or demonstrations from a run's stored rows under another rule.
+"""Deriving rows to train on from a run's stored rows under another rule.
 
 Pairing rules read critiques and rewards, binarisation rules read grades.
 
@@ -21,7 +21,7 @@ from ....stores.frames import as_arrow
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.packs import require_unaltered
-from ....stores.records import Demonstration, Pair
+from ....stores.records import Pair, UnpairedAnswer
 from ....stores.schemas import TABLES
 from ...data.binarize import (
     BINARISATIONS,
@@ -31,10 +31,20 @@ from ...data.binarize import (
 )
 from ...data.critique_lessons import GRADED_CRITIQUE
 from ...data.judged_candidates import READ, Deciding, verdicts
-from ...data.pairs import BY_REWARD, DERIVE, RULES, TRAINABLE, Made, Pairing, Rule
+from ...data.pairs import (
+    BY_REWARD,
+    DERIVE,
+    EITHER,
+    RULES,
+    TRAINABLE,
+    Made,
+    Pairing,
+    Rule,
+    TrainedRow,
+)
 from ...run.outcomes import NothingToTrainOn
 from .derivation import Told, keep
-from .derivation_request import DerivationRequest, Way, default_name, is_distinct
+from .derivation_request import DerivationRequest, Way, default_name, is_distinct, takes_all
 from .graded_blocks import (
     graded_blocks,
     graded_iterations,
@@ -52,6 +62,8 @@ from .judged_blocks import (
 from .overall_critiques import overall_critiques
 
 DEFAULT_TOP_K = 3
+TABLE_OF = {"success": "demonstrations", EITHER: TABLES[UnpairedAnswer]}
+"""What a rule makes, if it is not pairs and nothing else is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +71,7 @@ class Rederivation:
     """A request with all defaults filled in."""
 
     run: RunReader
-    row_type: type[Pair | Demonstration]
+    row_type: TrainedRow
     ways: tuple[Way, ...]
     critiques: str | None
     deciding: Deciding = field(default_factory=Deciding)
@@ -78,7 +90,7 @@ class Rederivation:
             "run": self.run.folder.name,
             "table": TABLES[self.row_type],
             "rule": first.rule,
-            "top_k": None if isinstance(first, Binarising) else first.top_k,
+            "top_k": None if isinstance(first, Binarising) or takes_all(first) else first.top_k,
             **({"distinct_positives": True} if is_distinct(first) else {}),
             **self._who_decides,
             "seed": first.root_seed,
@@ -131,7 +143,7 @@ class Rederivation:
 
 
 def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
-    """Derive pairs or demonstrations from a run's stored rows, under a name.
+    """Derive rows to train on from a run's stored rows, under a name.
 
     Raises:
         DerivedError: if the rule, the iteration, the critiques or the name cannot be used.
@@ -148,7 +160,7 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
 
 def derive(
     run: RunReader,
-    row_type: type[Pair | Demonstration],
+    row_type: TrainedRow,
     how: Pairing,
     critiques: str | None = None,
     deciding: Deciding | None = None,
@@ -226,21 +238,22 @@ def _rule(name: str) -> Rule:
     return name
 
 
-def _row_type(rule: Rule, table: str | None) -> type[Pair | Demonstration]:
-    name = table or ("demonstrations" if rule == "success" else "pairs")
+def _row_type(rule: Rule, table: str | None) -> TrainedRow:
+    name = table or TABLE_OF.get(rule, TABLES[Pair])
     if name not in TRAINABLE:
-        raise DerivedError(f"--table {name}: only {' and '.join(TRAINABLE)} can be derived")
-    return TRAINABLE[name]
+        raise DerivedError(f"--table {name}: only {listed(tuple(TRAINABLE))} can be derived")
+    row_type = TRAINABLE[name]
+    if (row_type is UnpairedAnswer) != (rule == EITHER):
+        raise DerivedError(f"--rule {rule} makes no {name}: leave --table out")
+    return row_type
 
 
-def _distinct(
-    row_type: type[Pair | Demonstration], wanted: DerivationRequest, config: Mapping[str, Any]
-) -> bool:
-    """Return whether pairs shall have distinct positives; demonstrations have no others."""
-    if row_type is Demonstration:
+def _distinct(row_type: TrainedRow, wanted: DerivationRequest, config: Mapping[str, Any]) -> bool:
+    """Return whether pairs shall have distinct positives; other rows have no others."""
+    if row_type is not Pair:
         if wanted.distinct is False:
             raise DerivedError(
-                "--no-distinct: demonstrations never repeat a text; it is about pairs"
+                f"--no-distinct: {TABLES[row_type]} never repeat a text; it is about pairs"
             )
         return False
     own = config.get("pairs", {}).get("distinct_positives", False)

@@ -29,6 +29,7 @@ from ....stores.packs import require_unaltered
 from ....stores.records import SCORED, Critique, FinishReason, Prompt
 from ....stores.sealed import file_sha256
 from ...data.judged_candidates import VERIFIED
+from ..query.judged_by import follows
 from .derivation import Told, keep
 from .judged_blocks import stage_read
 
@@ -80,12 +81,13 @@ class Changes:
 class Reparsing:
     """All stored replies of a run's feedback model, to be parsed again.
 
-    `seed` is that of a run whose questions were guarded.
+    `judges` are the weights that replied: the critic's, and those of policies that judged
+    themselves. `seed` is that of a run whose questions were guarded.
     """
 
     run: RunReader
     critic: FeedbackCritic
-    judge: str
+    judges: frozenset[str]
     seed: int | None
     parts: Sequence[Part]
 
@@ -138,7 +140,7 @@ class Reparsing:
     def _read_again(
         self, critique: Critique, prompt: Prompt, answer: str, changes: Changes
     ) -> Critique:
-        if critique.critic != self.judge or not critique.attempts:
+        if critique.critic not in self.judges or not critique.attempts:
             changes.kept += 1
             return critique
         finish = ENDS.get(critique.status, "stop")
@@ -159,8 +161,8 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     """
     require_unaltered(run.journal)
     parts = run.journal.parts(table="critiques")
-    judge = json.loads(run.journal.meta("fingerprint") or "{}").get("critic", {}).get("model")
-    if judge is None or not any(part.rows for part in parts):
+    judges = _judges(run)
+    if not judges or not any(part.rows for part in parts):
         raise DerivedError(
             f"run {run.folder.name} has no replies of a feedback model that could be read again"
         )
@@ -168,8 +170,18 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     config = stored_config(stored, (), {}, to_run=False)
     critic = FeedbackCritic.from_config(config.critic)
     seed = config.seed if config.guard else None
-    made = Reparsing(run=run, critic=critic, judge=judge, seed=seed, parts=parts)
+    made = Reparsing(run=run, critic=critic, judges=judges, seed=seed, parts=parts)
     return keep(run, name or DEFAULT_NAME, made.lineage, made.make)
+
+
+def _judges(run: RunReader) -> frozenset[str]:
+    """Return the weights that a run asked for critiques: of the critic, and of its policies."""
+    fingerprint = json.loads(run.journal.meta("fingerprint") or "{}")
+    critic = fingerprint.get("critic", {}).get("model")
+    policy = fingerprint.get("policy", {}).get("model")
+    made = run.scan("checkpoints").select("checkpoint_id").collect()["checkpoint_id"]
+    own = (policy, *made) if follows(run) else ()
+    return frozenset(judge for judge in (critic, *own) if judge is not None)
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:

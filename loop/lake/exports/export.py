@@ -23,6 +23,7 @@ from ....stores.lake import RunReader
 from ....stores.outputs import Record, open_sink, output_folder, put_text
 from ....stores.packs import require_unaltered
 from ....stores.schemas import ROW_TYPES
+from ...data.pairs import TRAINABLE
 from ...data.training_rows import in_use
 from ..query.runs import open_run
 from .candidate_groups import groups
@@ -33,7 +34,7 @@ from .trainer_shapes import DATA, PLAIN, SHAPES, Shape, plain_shape
 
 BATCH = 4096
 ULTRAFEEDBACK, INSPECT = "ultrafeedback", "inspect"
-CANDIDATES, PAIRS, DEMONSTRATIONS = "candidates", "pairs", "demonstrations"
+CANDIDATES = "candidates"
 FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
 
 
@@ -145,7 +146,7 @@ def _rows(run: RunReader, job: Export) -> Iterator[Record]:
 def _frame(run: RunReader, job: Export) -> pl.LazyFrame:
     if job.derived is None:
         frame = run.scan(job.table, iteration=job.iteration)
-        return in_use(frame) if job.table in (PAIRS, DEMONSTRATIONS) else frame
+        return in_use(frame) if job.table in TRAINABLE else frame
     frame = scan_derived(run.folder, job.derived, job.table)
     return frame if job.iteration is None else frame.filter(pl.col("iteration") == job.iteration)
 

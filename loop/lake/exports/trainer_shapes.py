@@ -46,6 +46,11 @@ PAIR_LINEAGE += [("rule", TEXT), ("iteration", INT)]
 DEMO_LINEAGE = [(name, TEXT) for name in ("demonstration_id", "prompt_id", "candidate_id")]
 DEMO_LINEAGE += [("rule", TEXT), ("iteration", INT)]
 
+DISTILLED_LINEAGE = [(name, TEXT) for name in ("distillation_id", "prompt_id", "candidate_id")]
+DISTILLED_LINEAGE += [("rule", TEXT), ("iteration", INT)]
+UNPAIRED_LINEAGE = [(name, TEXT) for name in ("unpaired_id", "prompt_id", "candidate_id")]
+UNPAIRED_LINEAGE += [("rule", TEXT), ("iteration", INT)]
+
 
 def _lineage(row: Record, names: Sequence[tuple[str, pa.DataType]]) -> dict[str, Any]:
     return {name: row[name] for name, _ in names}
@@ -64,7 +69,13 @@ def trl_reward(row: Record) -> Iterator[Record]:
 
 
 def trl_kto(row: Record) -> Iterator[Record]:
-    """Yield TRL's unpaired rows: the chosen answer is desirable, the rejected one is not."""
+    """Yield TRL's unpaired row: a success is desirable, a failure is not."""
+    given = {name: row[name] for name in ("prompt", "completion", "label")}
+    yield {**given, **_lineage(row, UNPAIRED_LINEAGE)}
+
+
+def trl_kto_of_pair(row: Record) -> Iterator[Record]:
+    """Yield TRL's unpaired rows of a pair: the chosen is desirable, the rejected is not."""
     for name, label in (("chosen", True), ("rejected", False)):
         yield {
             "prompt": row["prompt"],
@@ -81,6 +92,12 @@ def trl_sft(row: Record) -> Iterator[Record]:
     """Yield TRL's prompt and completion."""
     given = {name: row[name] for name in ("prompt", "completion")}
     yield {**given, **_lineage(row, DEMO_LINEAGE)}
+
+
+def trl_sft_of_distillation(row: Record) -> Iterator[Record]:
+    """Yield TRL's prompt and completion: the refinement as an answer to the bare prompt."""
+    given = {name: row[name] for name in ("prompt", "completion")}
+    yield {**given, **_lineage(row, DISTILLED_LINEAGE)}
 
 
 def llamafactory_pairs(row: Record) -> Iterator[Record]:
@@ -211,9 +228,21 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
                 ("rule", TEXT),
                 ("iteration", INT),
             ],
+            convert=trl_kto_of_pair,
+            tags=("trl", "kto"),
+        ),
+        Shape(
+            table="unpaired_answers",
+            ending=".parquet",
+            columns=[
+                ("prompt", TURNS),
+                ("completion", TURNS),
+                ("label", BOOL),
+                *UNPAIRED_LINEAGE,
+            ],
             convert=trl_kto,
             tags=("trl", "kto"),
-        )
+        ),
     ],
     "trl-sft": [
         Shape(
@@ -222,7 +251,14 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
             columns=[("prompt", TURNS), ("completion", TURNS), *DEMO_LINEAGE],
             convert=trl_sft,
             tags=("trl", "sft"),
-        )
+        ),
+        Shape(
+            table="distillations",
+            ending=".parquet",
+            columns=[("prompt", TURNS), ("completion", TURNS), *DISTILLED_LINEAGE],
+            convert=trl_sft_of_distillation,
+            tags=("trl", "sft"),
+        ),
     ],
     "llamafactory": [
         Shape(

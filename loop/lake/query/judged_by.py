@@ -38,6 +38,12 @@ def judge_kind(metric: str) -> str | None:
     return ANSWER_JUDGE if ":" in metric else KINDS.get(metric)
 
 
+def follows(run: RunReader) -> bool:
+    """Whether each iteration's policy judged its own answers; held-out ones the critic rated."""
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    return bool(config.get("recipe", {}).get("judge") == "follows")
+
+
 def judges_of(run: RunReader) -> dict[str, str]:
     """Return the identity of each kind of judge of a run."""
     fingerprint = cast("dict[str, Any]", json.loads(run.journal.meta("fingerprint") or "{}"))

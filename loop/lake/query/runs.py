@@ -30,7 +30,14 @@ from .figures import SHARES
 from .forgetting import PASSED, PREFIX, alarming, is_probe
 from .policy_figures import measured_on
 
-COUNTED = ("candidates", "critiques", "pairs", "demonstrations")
+COUNTED = (
+    "candidates",
+    "critiques",
+    "pairs",
+    "demonstrations",
+    "distillations",
+    "unpaired_answers",
+)
 
 
 class NoSuchRunError(ValueError):

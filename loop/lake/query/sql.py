@@ -20,6 +20,7 @@ import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
+from ....stores.far_rows import FarRows
 from ....stores.installation import pip_install
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import LATER, SCHEMAS
@@ -119,8 +120,8 @@ def _make_tables(
 ) -> list[str]:
     """Create every table without reading it; return the files behind those that `sql` names.
 
-    These are verified. Another file cannot be read: DuckDB asks Polars for the rows of all other
-    tables, and Polars asks the reader, if it ever comes to that.
+    These are verified. Another file cannot be read: DuckDB asks Arrow for rows in a bucket, and
+    Polars for those of all other tables, which asks the reader, if it ever comes to that.
     """
     behind: list[str] = []
     selects: dict[str, list[str]] = {}
@@ -132,7 +133,9 @@ def _make_tables(
             if files:
                 rows = _parquet(files, table)
             else:
-                frame = _frame(schema, partial(reader.scan, table), named=named)
+                frame = reader.far_rows(table) if named else None
+                if frame is None:
+                    frame = _frame(schema, partial(reader.scan, table), named=named)
                 rows = _registered(connection, frame)
             selects.setdefault(table, []).append(_of_run(reader, rows))
         for table, frame in _other_tables(reader, sql):
@@ -180,8 +183,8 @@ def _parquet(files: Sequence[str], table: str) -> str:
     return f"(select {columns} from {read})"  # noqa: S608 -- quoted, or our own
 
 
-def _registered(connection: "duckdb.DuckDBPyConnection", frame: pl.LazyFrame) -> str:
-    """Return the name of a lazy frame in queries; only what a query needs is computed."""
+def _registered(connection: "duckdb.DuckDBPyConnection", frame: pl.LazyFrame | FarRows) -> str:
+    """Return the name of rows in queries; only what a query needs is computed or fetched."""
     name = f"_{secrets.token_hex(8)}"
     connection.register(name, frame)
     return name

@@ -18,7 +18,7 @@ from .page import Box, Grid, Page, PageSection, plain_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedOn:
-    """How many pairs or demonstrations of one kind a checkpoint was trained on.
+    """How many rows of one kind a checkpoint was trained on.
 
     `kind` is that of the chosen or shown candidates: samples, refinements.
     """
@@ -66,7 +66,12 @@ def trained_on(run: RunReader, checkpoint: Checkpoint) -> list[TrainedOn]:
     """Count what a checkpoint was trained on: the rows of its iteration; none for M_0."""
     if checkpoint.parent_id is None:
         return []
-    sources = (("pairs", "chosen_id"), ("demonstrations", "candidate_id"))
+    sources = (
+        ("pairs", "chosen_id"),
+        ("demonstrations", "candidate_id"),
+        ("distillations", "candidate_id"),
+        ("unpaired_answers", "candidate_id"),
+    )
     return [
         TrainedOn(table=table, rule=rule, task=task, kind=kind, rows=rows)
         for table, shown in sources

@@ -26,6 +26,8 @@ Kind = Literal[
     "claim",
     "pair",
     "demonstration",
+    "distillation",
+    "unpaired answer",
     "checkpoint",
 ]
 
@@ -39,6 +41,8 @@ COLUMNS: dict[Kind, tuple[str, str]] = {
     "claim": ("claims", "claim_id"),
     "pair": ("pairs", "pair_id"),
     "demonstration": ("demonstrations", "demonstration_id"),
+    "distillation": ("distillations", "distillation_id"),
+    "unpaired answer": ("unpaired_answers", "unpaired_id"),
     "checkpoint": ("checkpoints", "checkpoint_id"),
 }
 """The table and column of the ids of each kind."""
@@ -52,6 +56,8 @@ PREFIXES: dict[str, Kind] = {
     "claim-": "claim",
     "pair-": "pair",
     "demo-": "demonstration",
+    "dist-": "distillation",
+    "unp-": "unpaired answer",
 }
 HEXADECIMAL = re.compile(r"[0-9a-f]{1,64}")
 

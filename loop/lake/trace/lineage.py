@@ -14,10 +14,12 @@ from ....stores.records import (
     Checkpoint,
     Critique,
     Demonstration,
+    Distillation,
     Evaluation,
     Grade,
     Pair,
     Preference,
+    UnpairedAnswer,
 )
 from ...data.pairs import BY_REWARD
 from ...data.training_rows import made_by
@@ -28,6 +30,8 @@ from .grade_story import by_grades, grades_of
 from .graph import SHORT, Edge, Lineage, Node, reached
 from .story import Story, prompt_story
 
+Learned = Pair | Demonstration | Distillation | UnpairedAnswer
+"""A row to train on."""
 TRAINED = "trained on"
 SAMPLED = "sampled by"
 
@@ -117,7 +121,12 @@ def _told(story: Story) -> Iterator[Node | Edge]:
     for grade in story.grades:
         yield from _grade(grade)
     trained = {c.iteration: c.checkpoint_id for c in story.checkpoints if c.parent_id}
-    for row in (*story.pairs, *story.demonstrations):
+    for row in (
+        *story.pairs,
+        *story.demonstrations,
+        *story.distillations,
+        *story.unpaired_answers,
+    ):
         yield from _made_of(row)
         yield from _judged(story, row)
         if row.iteration in trained:
@@ -130,7 +139,7 @@ def _derived(story: Story) -> Iterator[Node | Edge]:
     for table in story.derived:
         identity = f"derived:{table.name}"
         yield Node(id=identity, kind="derived", label=f"table {table.name}")
-        for row in (*table.pairs, *table.demonstrations):
+        for row in (*table.pairs, *table.demonstrations, *table.unpaired_answers):
             yield from _made_of(row)
             yield from _judged(story, row)
             yield Edge(source=_id(row), target=identity, relation="kept in")
@@ -178,9 +187,20 @@ def _shared(asked: str | None, identity: str) -> Iterator[Edge]:
         yield Edge(source=asked, target=identity, relation="says the same")
 
 
-def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:
-    """Yield a pair or a demonstration, and its candidates."""
+def _made_of(row: Learned) -> Iterator[Node | Edge]:
+    """Yield a row to train on, and its candidates."""
     identity = _id(row)
+    if isinstance(row, Distillation):
+        label = f"rule {row.rule}, iteration {row.iteration}"
+        yield Node(id=identity, kind="distillation", label=label)
+        yield Edge(source=row.candidate_id, target=identity, relation="distilled")
+        return
+    if isinstance(row, UnpairedAnswer):
+        label = f"rule {row.rule}, iteration {row.iteration}"
+        yield Node(id=identity, kind="unpaired answer", label=label)
+        relation = "a success" if row.label else "a failure"
+        yield Edge(source=row.candidate_id, target=identity, relation=relation)
+        return
     label = f"rule {row.rule}, rank {row.rank}, iteration {row.iteration}"
     if isinstance(row, Pair):
         yield Node(id=identity, kind="pair", label=label)
@@ -191,7 +211,7 @@ def _made_of(row: Pair | Demonstration) -> Iterator[Node | Edge]:
         yield Edge(source=row.candidate_id, target=identity, relation="shown")
 
 
-def _judged(story: Story, row: Pair | Demonstration) -> Iterator[Edge]:
+def _judged(story: Story, row: Learned) -> Iterator[Edge]:
     """Yield the critiques or grades that decided a pair."""
     sides = _candidates(row)
     if by_grades(row.rule):
@@ -204,9 +224,13 @@ def _judged(story: Story, row: Pair | Demonstration) -> Iterator[Edge]:
             yield Edge(source=critique.critique_id, target=_id(row), relation="judged")
 
 
-def _candidates(row: Pair | Demonstration) -> tuple[str, ...]:
+def _candidates(row: Learned) -> tuple[str, ...]:
     return (row.chosen_id, row.rejected_id) if isinstance(row, Pair) else (row.candidate_id,)
 
 
-def _id(row: Pair | Demonstration) -> str:
+def _id(row: Learned) -> str:
+    if isinstance(row, Distillation):
+        return row.distillation_id
+    if isinstance(row, UnpairedAnswer):
+        return row.unpaired_id
     return row.pair_id if isinstance(row, Pair) else row.demonstration_id

@@ -82,7 +82,7 @@ def _facts(model: PublishedModel) -> Iterator[tuple[str, str]]:
 
 
 def _trained_on(model: PublishedModel) -> str:
-    """Count the pairs and demonstrations, by rule."""
+    """Count the rows that it was trained on, by rule."""
     rows = dict[tuple[str, str], int]()
     for part in model.trained_on:
         key = (part.table, part.rule)

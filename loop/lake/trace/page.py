@@ -12,18 +12,29 @@ from ....stores.records import (
     Candidate,
     Critique,
     Demonstration,
+    Distillation,
     Pair,
     Preference,
     Reward,
+    UnpairedAnswer,
 )
 from ...data.row_fields import HUMAN
 from ...data.short_id import short_id
 from .claim_story import claims_of, stated
 from .grade_story import grades_of, said_of
 from .story import Story
-from .why import critiques_of, why_demonstration, why_pair, why_yield
+from .why import (
+    critiques_of,
+    why_demonstration,
+    why_distillation,
+    why_pair,
+    why_unpaired,
+    why_yield,
+)
 from .word_diff import Span, word_diff
 
+Learned = Pair | Demonstration | Distillation | UnpairedAnswer
+"""A row to train on."""
 POLICY = 40
 BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
 
@@ -229,13 +240,13 @@ def _comment(critique: Critique) -> str:
 
 
 def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
-    """Return a candidate's pairs and demonstrations, each with the reason."""
-    made: list[tuple[str, Pair | Demonstration]] = [
-        ("", row) for row in (*story.pairs, *story.demonstrations)
-    ]
+    """Return the rows to train on that a candidate is part of, each with the reason."""
+    own = (*story.pairs, *story.demonstrations, *story.distillations, *story.unpaired_answers)
+    made: list[tuple[str, Learned]] = [("", row) for row in own]
     for table in story.derived:
         where = f"derived table {table.name}: "
-        made += [(where, row) for row in (*table.pairs, *table.demonstrations)]
+        derived = (*table.pairs, *table.demonstrations, *table.unpaired_answers)
+        made += [(where, row) for row in derived]
     roles = [(where, _role(story, candidate_id, row)) for where, row in made]
     told = [_verdict(candidate_id, row) for row in story.preferences]
     return [
@@ -260,13 +271,24 @@ def _verdict(candidate_id: str, row: Preference) -> tuple[str, str] | None:
     return row.preference_id, f"{named}: {verdict} {other}"
 
 
-def _role(story: Story, candidate_id: str, row: Pair | Demonstration) -> tuple[str, str] | None:
-    """Return the id of a candidate's pair or demonstration and its role there; else None."""
+def _role(story: Story, candidate_id: str, row: Learned) -> tuple[str, str] | None:
+    """Return the id of a row that a candidate is part of and its role there; else None."""
+    if isinstance(row, Pair):
+        return _side(story, candidate_id, row)
+    if candidate_id != row.candidate_id:
+        return None
     if isinstance(row, Demonstration):
-        if candidate_id != row.candidate_id:
-            return None
-        why = why_demonstration(story, row)
-        return row.demonstration_id, f"demonstration {row.demonstration_id}: {why}"
+        identity, why = row.demonstration_id, why_demonstration(story, row)
+        return identity, f"demonstration {identity}: {why}"
+    if isinstance(row, UnpairedAnswer):
+        identity, why = row.unpaired_id, why_unpaired(story, row)
+        return identity, f"unpaired answer {identity}: {why}"
+    identity, why = row.distillation_id, why_distillation(story, row)
+    return identity, f"distillation {identity}: {why}"
+
+
+def _side(story: Story, candidate_id: str, row: Pair) -> tuple[str, str] | None:
+    """Return the id of a pair that a candidate is a side of, and which; else None."""
     if candidate_id == row.chosen_id:
         return row.pair_id, f"chosen of pair {row.pair_id}: {why_pair(story, row)}"
     if candidate_id == row.rejected_id:

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from ....stores.lake import RunReader
-from ....stores.records import Candidate, Critique, Demonstration, Pair
+from ....stores.records import (
+    Candidate,
+    Critique,
+    Demonstration,
+    Distillation,
+    Pair,
+    UnpairedAnswer,
+)
 from ....stores.schemas import plain
 from .checkpoint_story import CheckpointStory, checkpoint_page, checkpoint_story
 from .find_row import Found
@@ -39,6 +46,8 @@ CANDIDATE_ROW: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "chosen_of": _IDS,
     "rejected_of": _IDS,
     "demonstrated_by": _IDS,
+    "distilled_by": _IDS,
+    "unpaired_by": _IDS,
 }
 EVALUATION_ROW: Mapping[str, type[pl.DataType]] = {
     "checkpoint_id": pl.String,
@@ -105,6 +114,10 @@ def candidate_rows(story: Story) -> pl.DataFrame:
             "demonstrated_by": _made(
                 story.demonstrations, "candidate_id", candidate, "demonstration_id"
             ),
+            "distilled_by": _made(
+                story.distillations, "candidate_id", candidate, "distillation_id"
+            ),
+            "unpaired_by": _made(story.unpaired_answers, "candidate_id", candidate, "unpaired_id"),
         }
         for candidate in story.candidates
     ]
@@ -133,7 +146,10 @@ def _said(critique: Critique | None) -> dict[str, object]:
 
 
 def _made(
-    rows: Sequence[Pair | Demonstration], side: str, candidate: Candidate, identity: str
+    rows: Sequence[Pair | Demonstration | Distillation | UnpairedAnswer],
+    side: str,
+    candidate: Candidate,
+    identity: str,
 ) -> list[str]:
     """Return the ids of the rows that have a candidate on one side."""
     return [getattr(r, identity) for r in rows if getattr(r, side) == candidate.candidate_id]

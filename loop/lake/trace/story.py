@@ -15,12 +15,14 @@ from ....stores.records import (
     Claim,
     Critique,
     Demonstration,
+    Distillation,
     Grade,
     Pair,
     Preference,
     Prompt,
     Reward,
     Score,
+    UnpairedAnswer,
     Yield,
 )
 from ....stores.schemas import TABLES, R, Row
@@ -38,6 +40,8 @@ MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Claim,
     Pair,
     Demonstration,
+    Distillation,
+    UnpairedAnswer,
     Yield,
     Score,
 )
@@ -50,6 +54,7 @@ class DerivedRows:
     name: str
     pairs: list[Pair]
     demonstrations: list[Demonstration]
+    unpaired_answers: list[UnpairedAnswer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,8 @@ class Story:
     scores: list[Score]
     checkpoints: list[Checkpoint]
     derived: list[DerivedRows]
+    distillations: list[Distillation] = field(default_factory=list[Distillation])
+    unpaired_answers: list[UnpairedAnswer] = field(default_factory=list[UnpairedAnswer])
     deciding: Deciding = field(default_factory=Deciding)
 
 
@@ -107,6 +114,8 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         claims=rows(Claim),
         pairs=rows(Pair),
         demonstrations=rows(Demonstration),
+        distillations=rows(Distillation),
+        unpaired_answers=rows(UnpairedAnswer),
         yields=rows(Yield),
         scores=rows(Score),
         checkpoints=checkpoints(run),
@@ -125,7 +134,12 @@ def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> 
         found = frame_rows(row_type, _about(derived.scan(table), asked.prompt_id))
         return [row for row in found if iteration in (None, getattr(row, "iteration", None))]
 
-    return DerivedRows(name=name, pairs=rows(Pair), demonstrations=rows(Demonstration))
+    return DerivedRows(
+        name=name,
+        pairs=rows(Pair),
+        demonstrations=rows(Demonstration),
+        unpaired_answers=rows(UnpairedAnswer),
+    )
 
 
 def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:

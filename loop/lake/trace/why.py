@@ -1,7 +1,8 @@
-"""Sentences on why a pair or demonstration was made from a prompt's candidates, or why not."""
+"""Sentences on why a row to train on was made from a prompt's candidates, or why not."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from ....stores.frames import rows_frame
 from ....stores.records import (
@@ -9,13 +10,16 @@ from ....stores.records import (
     Candidate,
     Critique,
     Demonstration,
+    Distillation,
     Order,
     Pair,
     Preference,
+    UnpairedAnswer,
     Yield,
 )
+from ...data.distillations import PASSED, REFINED
 from ...data.judged_candidates import verdicts
-from ...data.pairs import BY_REWARD, EXTREMES
+from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
 from ...data.row_fields import TRUSTED
 from ...data.training_rows import PREFERRED, made_by
 from .grade_story import UNGRADED, by_grades, why_binarised
@@ -32,6 +36,11 @@ UNDECIDED: Mapping[str, str] = {
     "tied": "its answers are alike, or no annotator preferred either",
 }
 """Why a prompt whose answers were compared has no pair, by outcome."""
+LOWEST: Mapping[str, str] = {
+    EXTREMES: "the lowest rewards first",
+    RATED_EXTREMES: "the lowest mean ratings first",
+}
+"""How a rule takes what is rejected, where not at random."""
 
 
 def why_pair(story: Story, pair: Pair) -> str:
@@ -41,12 +50,14 @@ def why_pair(story: Story, pair: Pair) -> str:
         return f"rule {pair.rule}; {_decided(story, pair)}"
     if by_grades(rule):
         return why_binarised(story, pair)
+    worth = pair.chosen_reward, pair.rejected_reward
+    if rule == RATED_EXTREMES:
+        worth = _mean_rating(story, pair.chosen_id), _mean_rating(story, pair.rejected_id)
     margin = "no margin: a reward is missing"
-    if pair.chosen_reward is not None and pair.rejected_reward is not None:
-        difference = pair.chosen_reward - pair.rejected_reward
-        margin = f"margin {difference:+.3f} ({pair.chosen_reward:.3f} - {pair.rejected_reward:.3f})"
+    if worth[0] is not None and worth[1] is not None:
+        margin = f"margin {worth[0] - worth[1]:+.3f} ({worth[0]:.3f} - {worth[1]:.3f})"
     others = "the rest" if rule in BY_REWARD else "the negatives"
-    drawn = "the lowest rewards first" if rule == EXTREMES else f"drawn at random from {others}"
+    drawn = LOWEST.get(rule, f"drawn at random from {others}")
     chosen = _because(story, pair.chosen_id, pair.chosen_ratings, rule)
     rejected = _because(story, pair.rejected_id, pair.rejected_ratings, rule)
     return (
@@ -78,6 +89,24 @@ def why_demonstration(story: Story, row: Demonstration) -> str:
     return f"rule {row.rule}, {_rank(story, row)}, {reward}; shown for {because}"
 
 
+def why_distillation(story: Story, row: Distillation) -> str:
+    """Return the rule of a distillation, what its teacher saw, and the reason for it."""
+    written = next((c for c in story.candidates if c.candidate_id == row.candidate_id), None)
+    seen = "a draft and its critique"
+    if written is not None:
+        seen = f"draft {written.parent_id} and critique {written.critique_id}"
+    because = "every whole refinement is learned"
+    if row.rule == PASSED:
+        because = f"passed for {_because(story, row.candidate_id, row.ratings, row.rule)}"
+    return f"rule {row.rule}; its teacher saw {seen}; {because}"
+
+
+def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
+    """Return the rule of an answer by itself, its side, and the reason for it."""
+    side = "a success" if row.label else "a failure"
+    return f"rule {row.rule}; {side} for {_because(story, row.candidate_id, row.ratings, row.rule)}"
+
+
 def why_yield(story: Story, row: Yield) -> str:
     """Return what pairing made from the prompt, or what was missing."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
@@ -98,6 +127,8 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
     """Return the place of a row among those of its prompt, the best by reward first."""
     if made_by(row.rule) in BY_REWARD:
         of = "highest rewards first"
+    elif made_by(row.rule) == RATED_EXTREMES:
+        of = "highest mean ratings first"
     else:
         usable = {c.candidate_id for c in judged_in(story, row.iteration) if c.usable}
         of = f"{len(usable & _positives(story))} positive, highest rewards first"
@@ -109,6 +140,9 @@ def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str)
     if rule in BY_REWARD:
         return "its reward alone"
     critiques = _decisive(story, candidate_id)
+    if rule == RATED_EXTREMES:
+        means = ", ".join(f"{_mean_of(c):.3f}" for c in critiques)
+        return f"the mean rating of {len(critiques)} critiques ({means})"
     if not critiques:
         return f"ratings {', '.join(map(str, ratings)) or 'none'}"
     failed = "; ".join(found for c in critiques if (found := _failures(c)))
@@ -137,6 +171,17 @@ def _decisive(story: Story, candidate_id: str) -> list[Critique]:
     return models if story.deciding.agreement else models[-1:]
 
 
+def _mean_of(critique: Critique) -> float:
+    """Return the mean of the ratings of a critique that was read."""
+    return fmean(a.rating for a in critique.aspects if a.rating is not None)
+
+
+def _mean_rating(story: Story, candidate_id: str) -> float | None:
+    """Return the mean of the means of the critiques that decide on a candidate."""
+    found = _decisive(story, candidate_id)
+    return fmean(map(_mean_of, found)) if found else None
+
+
 def _positives(story: Story) -> frozenset[str]:
     """Return the candidates that are successes, by id."""
     said = verdicts(rows_frame(Critique, story.critiques), story.deciding)
@@ -147,10 +192,14 @@ def _positives(story: Story) -> frozenset[str]:
 def _lack(story: Story, row: Yield) -> str:
     """Return what a prompt without pairs lacked."""
     judged = judged_in(story, row.iteration)
+    if row.rule in (REFINED, PASSED):
+        judged = [c for c in judged if c.kind == "refinement"]
     usable = [c for c in judged if c.usable]
     reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED
     if row.outcome in reasons_of_rule:
         return reasons_of_rule[row.outcome]
+    if row.outcome == "no_refinement":
+        return "none of its drafts was refined: no whole one with a critique, or none to refine"
     if row.outcome == "no_candidates":
         return "the prompt has no candidates"
     if row.outcome == "none_usable":
@@ -172,6 +221,8 @@ def _lack_of_reward(row: Yield, usable: Sequence[Candidate]) -> str:
 
 
 def _lack_of_critique(story: Story, row: Yield, usable: Sequence[Candidate]) -> str:
+    if row.outcome == "no_negative" and made_by(row.rule) == RATED_EXTREMES:
+        return f"all of {len(usable)} usable candidates that are rated have the same mean rating"
     if row.outcome == "no_negative":
         return f"none of {len(usable)} usable candidates has a rating of 0 or -1"
     rated = [c for c in (_readable(story, u.candidate_id) for u in usable) if c is not None]
@@ -198,9 +249,11 @@ def _counted(reasons: Counter[str]) -> str:
 
 
 def reasons(story: Story) -> dict[str, str]:
-    """Return the reason for each pair and demonstration, by id, and each iteration's yield."""
+    """Return the reason for each row to train on, by id, and each iteration's yield."""
     return {
         **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
         **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},
+        **{row.distillation_id: why_distillation(story, row) for row in story.distillations},
+        **{row.unpaired_id: why_unpaired(story, row) for row in story.unpaired_answers},
         **{f"iteration {y.iteration}, {y.rule}": why_yield(story, y) for y in story.yields},
     }

@@ -1,0 +1,37 @@
+"""The command `adopt`: it makes a run of a bucket this machine's own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import exit_codes, in_lake, lake_of
+
+
+def adopt(
+    lake: Annotated[
+        Path,
+        typer.Argument(parser=lake_of, metavar="PLACE", help="The lake: s3://BUCKET/PREFIX."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Name of the run; default: the only one not here."),
+    ] = None,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a machine that may still work on it.")
+    ] = False,
+) -> None:
+    """Take over a run in a bucket whose machine is lost.
+
+    From the last journal in the bucket. The machine that had it before writes to it no more.
+    """
+    from ..daemon.adopting import adoption
+    from ..run.terminal import say
+
+    with exit_codes():
+        found = adoption(lake, name, force=force)
+    for line in found.told:
+        say(line)
+    say(f"`lpfloop resume {found.run}{in_lake(lake)}` continues it")
+    typer.echo(found.run)

@@ -1,0 +1,153 @@
+"""Methods at equal tokens: `run --policy-tokens`; `compare --equal-tokens` shows them again."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .session import stop_signal, turn
+
+if TYPE_CHECKING:
+    from ..daemon.equal_rows import EqualTable
+    from ..daemon.equal_tokens import EqualSuite
+    from ..daemon.job import Job
+
+TRIALS = 3
+"""Trials a method, unless the user says."""
+
+
+def require_together(
+    policy_tokens: int | None, beside: Mapping[str, object], *, several: bool
+) -> None:
+    """Refuse options of a comparison without its budget, and a budget without several methods.
+
+    Raises:
+        ConfigError: naming the option.
+    """
+    from ...configs.schema import ConfigError
+
+    alone = next((option for option, value in beside.items() if value is not None), None)
+    if policy_tokens is None and alone is not None:
+        raise ConfigError(
+            f"{alone} is about methods at equal tokens: add --policy-tokens N, the tokens that "
+            "each may generate to learn from"
+        )
+    if policy_tokens is not None and not several:
+        raise ConfigError(
+            f"--policy-tokens {policy_tokens} gives several methods the same budget: name them by "
+            "--variants, such as rlrf,reward-only, without --paper"
+        )
+
+
+def compare_at_equal_tokens(equal: "EqualSuite", recipes: Sequence[str], *, where: str) -> None:
+    """Work on a comparison's trials and runs, then print it, and say how to draw it.
+
+    `where` is the option that names the lake, if it must be named.
+
+    Raises:
+        ConfigError: before anything is run, if the comparison cannot be made.
+    """
+    from ..daemon.equal_tokens import run_equal
+    from ..run.terminal import say
+
+    def work(job: "Job") -> None:
+        turn(job, stop_signal(job.config, lift_pause=True))
+
+    lake = equal.suite.lake
+    record = run_equal(equal, recipes, work, say)
+    shown = _table(lake, record.name)
+    print_equal(shown)
+    again = f"lpfloop compare --equal-tokens {record.name}"
+    page = f"--report {record.name}.html --plot {record.name}.svg"
+    say(f"show it again: `{again}{where}`; as a page with its plot: `{again} {page}{where}`")
+
+
+def show_equal(
+    lake: Path,
+    names: Sequence[str],
+    *,
+    report: Path | None,
+    plot: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Print comparisons at equal tokens again, or one as JSON; write a page or a plot if asked for.
+
+    Raises:
+        ConfigError: if there is no such comparison.
+        FormError, TargetError: if the page or the plot cannot be made.
+    """
+    from ...configs.schema import ConfigError
+    from ..daemon.equal_page import equal_page
+    from ..daemon.equal_rows import as_document
+    from ..evaluation.plots import check_plot, require_matplotlib
+    from ..report.write_report import check_places, output_report
+    from .tables import print_json
+
+    if len(names) > 1:
+        raise ConfigError("--equal-tokens shows one comparison: give one name")
+    (name,) = names
+    if report is not None:
+        require_matplotlib("a report")
+        check_places(report, None, force=force)
+    if plot is not None:
+        check_plot(plot, force=force)
+    shown = _table(lake, name)
+    if report is not None:
+        output_report(equal_page(shown), report, force=force)
+    if plot is not None:
+        _write_plot(shown, plot, force=force)
+    if as_json:
+        print_json(as_document(shown))
+    else:
+        print_equal(shown)
+
+
+def print_equal(shown: "EqualTable") -> None:
+    """Print a comparison: what each method came to, which is better, and what was tried."""
+    from rich.console import Console
+
+    from ..daemon.equal_rows import TRIAL_HEAD, VERDICT_HEAD, trial_rows, verdict_row
+    from ..data.telling import tell
+    from .compare_tables import fitted_tables, print_texts
+
+    console = Console()
+    tell(console, shown.title)
+    for table in fitted_tables(shown.names, shown.columns, console.width):
+        console.print(table)
+    print_texts(console, VERDICT_HEAD, [verdict_row(each) for each in shown.verdicts])
+    print_texts(console, TRIAL_HEAD, trial_rows(shown.record))
+    for remark in shown.remarks():
+        tell(console, remark)
+
+
+def _table(lake: Path, name: str) -> "EqualTable":
+    """Return what is to be shown of a comparison.
+
+    Raises:
+        ConfigError: naming those that there are.
+    """
+    from ...configs.schema import ConfigError
+    from ..daemon.equal_record import known_comparisons, read_record
+    from ..daemon.equal_rows import EqualTable
+    from ..daemon.equal_tokens import outcomes_of
+
+    record = read_record(lake, name)
+    if record is None:
+        known = ", ".join(known_comparisons(lake))
+        others = f", but {known}" if known else ""
+        raise ConfigError(
+            f"there is no comparison {name} at equal tokens in {lake}{others}: `lpfloop run "
+            "--variants NAME,NAME --policy-tokens N` makes one"
+        )
+    return EqualTable(record=record, outcomes=outcomes_of(lake, record))
+
+
+def _write_plot(shown: "EqualTable", path: Path, *, force: bool) -> None:
+    from ...configs.schema import ConfigError
+    from ..daemon.equal_page import equal_panels
+    from ..evaluation.plots import write_plot
+
+    panels = equal_panels(shown.outcomes)
+    if not panels:
+        raise ConfigError("nothing to draw: no method has measured a policy yet")
+    write_plot(path, panels, force=force)

@@ -1,0 +1,183 @@
+"""Methods at equal tokens: what each came to within the budget, over its seeds, with intervals.
+
+What counts of a run is the last policy that it made within the budget, whatever its score: nothing
+is chosen by held-out prompts. Over several seeds an interval is Student's of the seeds' means; of
+one seed it is over prompts, and says nothing of what another seed would give.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+from ..lake.statistics.decisions import Decision
+from ..lake.statistics.seed_interval import seed_mean
+from ..lake.statistics.student_t import quantile
+from .compare_runs import INITIAL, Result, by_method
+from .compared_columns import bounds_of
+from .pairwise_verdicts import ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
+from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
+
+HOUR = 3600
+ENOUGH = 0.9
+"""The share of the budget below which a method is marked: it did not get what the others got."""
+NORMAL = 1.96
+FIGURES = ("verified", "approval", DRIFT, "mean_length", "win_rate", "kl", "reward")
+"""The figures of a policy that the table shows, if they were measured."""
+COSTS = ("policy_tokens", "judge_tokens", "judge_calls", "hours")
+"""What making the policy took; a policy's own figures have other names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureInterval:
+    """A mean, and the ends of its 95 % interval where something tells them."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodOutcome:
+    """A method's runs, one a seed, and the last policy of each within the budget."""
+
+    method: str
+    budget: TokenBudget
+    courses: tuple[TokenCourse, ...]
+
+    @property
+    def points(self) -> list[TokenPoint]:
+        """The last policy of each run within the budget."""
+        return [course.within(self.budget) for course in self.courses]
+
+    @property
+    def results(self) -> list[Result]:
+        """Their results."""
+        return [point.result for point in self.points]
+
+    @property
+    def together(self) -> Result:
+        """Their mean, prompt by prompt."""
+        (mean,) = by_method([replace(result, method=self.method) for result in self.results])
+        return mean
+
+    @property
+    def used(self) -> FigureInterval:
+        """The share of the budget that was used."""
+        return _over_seeds([self.budget.used_by(point.cost) for point in self.points])
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a run used so little of the budget that its policy cannot stand for the others'.
+
+        A training that nobody could use to the end may have had too little of what it needs.
+        """
+        return any(self.budget.used_by(point.cost) < ENOUGH for point in self.points)
+
+    def figure(self, name: str) -> FigureInterval | None:
+        """Return a figure or a cost of the method; None where a run did not measure it."""
+        if name in COSTS:
+            return _over_seeds([_cost(point, name) for point in self.points])
+        measures = [result.numbers.get(name) for result in self.results]
+        known = [measure for measure in measures if measure is not None]
+        if not known or len(known) < len(measures):
+            return None
+        values = [measure.value for measure in known]
+        if len(set(values)) > 1:
+            return _over_seeds(values)
+        # Of one seed, or of M_0 on the same prompts each time, only they can tell the spread.
+        only = known[0]
+        within = bounds_of(name, only)
+        if within is None and only.stderr is not None:
+            within = only.value - NORMAL * only.stderr, only.value + NORMAL * only.stderr
+        low, high = within or (None, None)
+        return FigureInterval(value=only.value, low=low, high=high)
+
+
+def initial_outcome(outcomes: Sequence[MethodOutcome]) -> MethodOutcome | None:
+    """Return M_0 beside the methods, as the first method's runs measured it."""
+    if not outcomes:
+        return None
+    first = outcomes[0]
+    began = [
+        TokenCourse(run=c.run, method=INITIAL, seed=c.seed, points=c.points[:1])
+        for c in first.courses
+    ]
+    return MethodOutcome(method=INITIAL, budget=first.budget, courses=tuple(began))
+
+
+def method_verdicts(outcomes: Sequence[MethodOutcome]) -> list[PairwiseVerdict]:
+    """Return whether each method is better than each before it, by prompts and by seeds.
+
+    The bounds of a difference are the wider of two: over prompts, averaged over seeds, and over
+    seeds. For the second, the spread between seeds is taken as equal for all methods and pooled (a
+    two-way layout of methods and seeds without their interaction), as three seeds alone could
+    decide hardly anything. All verdicts share an error rate of 5 %. With one seed there are bounds
+    over prompts alone: they are about these policies, not about the methods.
+    """
+    found = pairwise_verdicts([outcome.together for outcome in outcomes])
+    level = ERROR_RATE / max(1, len(found))
+    return [_by_seeds_too(verdict, outcomes, level) for verdict in found]
+
+
+def _by_seeds_too(
+    verdict: PairwiseVerdict, outcomes: Sequence[MethodOutcome], level: float
+) -> PairwiseVerdict:
+    error, degrees = _seed_error(outcomes, verdict.metric)
+    decision = verdict.decision
+    if degrees == 0 or decision.low is None or decision.high is None:
+        return verdict
+    half = quantile(level, degrees) * error
+    low = min(decision.low, decision.difference - half)
+    high = max(decision.high, decision.difference + half)
+    return PairwiseVerdict(
+        before=verdict.before,
+        after=verdict.after,
+        metric=verdict.metric,
+        decision=_decided(decision, low, high),
+    )
+
+
+def _decided(decision: Decision, low: float, high: float) -> Decision:
+    """Return a decision by wider bounds; how many prompts would decide is then unknown."""
+    answer = "better" if low > 0 else "not better" if high < WORTHWHILE else "undecided"
+    return replace(decision, low=low, high=high, answer=answer, needed=None)
+
+
+def _seed_error(outcomes: Sequence[MethodOutcome], metric: str) -> tuple[float, int]:
+    """Return the standard error over seeds of a difference of two methods, and its degrees."""
+    found = [_by_seed(outcome, metric) for outcome in outcomes]
+    known = [values for values in found if values]
+    shared = sorted(set[int].intersection(*map(set, known))) if known else []
+    table, seeds = [[values[seed] for seed in shared] for values in known], len(shared)
+    degrees = (len(table) - 1) * (seeds - 1)
+    if degrees < 1:
+        return 0.0, 0
+    mean = sum(map(sum, table)) / (len(table) * seeds)
+    of_seed = [sum(row[s] for row in table) / len(table) for s in range(seeds)]
+    squares = sum(
+        (row[s] - sum(row) / seeds - of_seed[s] + mean) ** 2 for row in table for s in range(seeds)
+    )
+    return sqrt(2 * squares / degrees / seeds), degrees
+
+
+def _by_seed(outcome: MethodOutcome, metric: str) -> dict[int, float]:
+    """Return a metric of each seed's policy; nothing where one was not measured by it."""
+    measured = zip(outcome.courses, outcome.results, strict=True)
+    found = {c.seed: r.numbers[metric].value for c, r in measured if metric in r.numbers}
+    return found if len(found) == len(outcome.courses) else {}
+
+
+def _cost(point: TokenPoint, name: str) -> float:
+    cost = point.cost
+    known = {
+        "policy_tokens": cost.policy_tokens,
+        "judge_tokens": cost.judge_tokens,
+        "judge_calls": cost.judge_calls,
+        "hours": cost.seconds / HOUR,
+    }
+    return float(known[name])
+
+
+def _over_seeds(values: Sequence[float]) -> FigureInterval:
+    mean = seed_mean(values)
+    return FigureInterval(value=mean.value, low=mean.low, high=mean.high)

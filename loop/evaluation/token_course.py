@@ -1,0 +1,207 @@
+"""What the policies of a run cost to make, in generated tokens, beside what they score.
+
+Counted is what was generated to train on: the answers of the policy, and apart from them the
+replies of its judges. Exams, the smoke test and what was measured on request do not count. What a
+policy cost are the units before it: those of all iterations up to its own, and of a training that
+samples those of its steps so far. Units taken over from another run cost nothing, so a run whose
+tokens are to be compared must not be a fork.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from ...policies.trainers.trainer_job import ONLINE
+from ...stores.beside import measured_beside
+from ...stores.journal_reader import Reader
+from ...stores.lake import RunReader
+from ...stores.records import Checkpoint
+from ..data.splits import HELD_OUT
+from ..data.stage_names import is_exam
+from ..data.step_names import step_benchmark
+from ..lake.query.model_names import checkpoints, step_policies
+from .compare_runs import Measure, Result, result_of
+from .style_drift import greedy_answers, style_drift
+
+DRIFT = "style_drift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCost:
+    """What was generated: tokens of the policy, tokens of judges, and how often these were asked.
+
+    `prompt_tokens` are what both read; `seconds` is the time of all these units, trainings too.
+    """
+
+    policy_tokens: int = 0
+    judge_tokens: int = 0
+    judge_calls: int = 0
+    prompt_tokens: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "TokenCost") -> "TokenCost":
+        """Return the sum."""
+        return TokenCost(
+            policy_tokens=self.policy_tokens + other.policy_tokens,
+            judge_tokens=self.judge_tokens + other.judge_tokens,
+            judge_calls=self.judge_calls + other.judge_calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            seconds=self.seconds + other.seconds,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of both."""
+        return self.policy_tokens + self.judge_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBudget:
+    """The generated tokens that a policy may cost: its own, and its judges' where they are bound.
+
+    A run with `judge_tokens` None may ask its judges as it likes.
+    """
+
+    policy_tokens: int
+    judge_tokens: int | None = None
+
+    def holds(self, cost: TokenCost) -> bool:
+        """Whether it has room for a cost."""
+        return self.used_by(cost) <= 1
+
+    def used_by(self, cost: TokenCost) -> float:
+        """Return the share that a cost takes, of the tighter of the two."""
+        own = cost.policy_tokens / self.policy_tokens
+        judged = cost.judge_tokens / self.judge_tokens if self.judge_tokens else 0.0
+        return max(own, judged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPoint:
+    """A measured policy: what it cost to make, and its result on held-out prompts."""
+
+    policy: Checkpoint
+    cost: TokenCost
+    result: Result
+
+    def score(self, metric: str) -> float | None:
+        """Return the mean of a metric over the prompts; None where it was not measured."""
+        measure = self.result.numbers.get(metric)
+        return None if measure is None else measure.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCourse:
+    """The measured policies of a run in the order in which they were made, M_0 first."""
+
+    run: str
+    method: str
+    seed: int
+    points: tuple[TokenPoint, ...]
+
+    def within(self, budget: TokenBudget) -> TokenPoint:
+        """Return the last policy that was made within a budget; at least M_0."""
+        return [self.points[0], *(p for p in self.points if budget.holds(p.cost))][-1]
+
+    def up_to(self, budget: TokenBudget) -> "TokenCourse":
+        """Return the course without what was made beyond a budget."""
+        kept = [p for p in self.points if budget.holds(p.cost)]
+        return TokenCourse(run=self.run, method=self.method, seed=self.seed, points=tuple(kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentUnit:
+    """A unit that was paid for something to train on: where it stands, and what it cost.
+
+    `step` is that of a training that samples, None for any other unit.
+    """
+
+    iteration: int
+    stage: str
+    step: int | None
+    cost: TokenCost
+
+
+def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
+    """Return the course of a run; `method` is what it is called where its recipe says too little.
+
+    Of each policy but M_0 the style is compared with M_0's: a figure of its own, `style_drift`.
+    """
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    name = method or str(config.get("recipe", {}).get("name", ""))
+    units = list(spent_units(run.journal))
+    points = list[TokenPoint]()
+    for policy in _in_order([*step_policies(run), *checkpoints(run)]):
+        benchmark = step_benchmark(HELD_OUT, policy.at_step)
+        result = result_of(run, name, policy.iteration, benchmark)
+        if result is not None:
+            cost = cost_until(units, policy)
+            points.append(TokenPoint(policy=policy, cost=cost, result=result))
+    return TokenCourse(
+        run=run.folder.name,
+        method=name,
+        seed=int(config.get("seed", 0)),
+        points=tuple(_with_drift(run, points[0], point) for point in points),
+    )
+
+
+def spent_units(journal: Reader) -> Iterator[SpentUnit]:
+    """Give the units that are done, but for exams and what was measured beside the loop."""
+    states = {(state.iteration, state.stage): state for state in journal.stages()}
+    for _, iteration, stage, chunk, done, _, telemetry in journal.all_units():
+        if not done or is_exam(stage) or measured_beside(stage) is not None:
+            continue
+        told = cast("dict[str, float]", json.loads(telemetry or "{}"))
+        state = states[iteration, stage]
+        tokens, calls = int(told.get("tokens", 0)), int(told.get("judge_calls", 0))
+        judged = int(told.get("judge_tokens", tokens if calls else 0))
+        yield SpentUnit(
+            iteration=iteration,
+            stage=stage,
+            step=chunk + 1 if stage in ONLINE else None,
+            cost=TokenCost(
+                policy_tokens=tokens - judged,
+                judge_tokens=judged,
+                judge_calls=calls,
+                prompt_tokens=int(told.get("prompt_tokens", 0)),
+                seconds=state.seconds / max(1, state.done),
+            ),
+        )
+
+
+def cost_until(units: Sequence[SpentUnit], policy: Checkpoint) -> TokenCost:
+    """Return what had been spent when a policy was made; M_0 was free."""
+    if policy.iteration == 0:
+        return TokenCost()
+    return sum((unit.cost for unit in units if _is_before(unit, policy)), TokenCost())
+
+
+def _is_before(unit: SpentUnit, policy: Checkpoint) -> bool:
+    if unit.iteration != policy.iteration:
+        return unit.iteration < policy.iteration
+    return unit.step is None or policy.at_step is None or unit.step <= policy.at_step
+
+
+def _in_order(policies: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return policies as they were made, those on the way to M_t before M_t.
+
+    Where M_t is chosen among them, the last one is told of by its step.
+    """
+    return sorted(policies, key=lambda p: (p.iteration, p.at_step is None, p.at_step or 0))
+
+
+def _with_drift(run: RunReader, first: TokenPoint, point: TokenPoint) -> TokenPoint:
+    """Return a point with how far the style of its answers has moved from M_0's."""
+    if point is first:
+        return point
+    said = (greedy_answers(run, p.policy.iteration, p.result.benchmark) for p in (first, point))
+    drift = style_drift(run, *said)
+    if drift is None:
+        return point
+    number = Measure(value=drift, stderr=None, n=len(point.result.scores.get("mean_length", ())))
+    numbers = {**point.result.numbers, DRIFT: number}
+    result = replace(
+        point.result, numbers=numbers, judges={**point.result.judges, DRIFT: frozenset()}
+    )
+    return replace(point, result=result)

@@ -30,7 +30,7 @@ ALONE = "test_a_thousand_random_kills"
 """Tests that share little with the others of their file: they fill up what time is left."""
 WITH_TORCH = {
     *("test_losses.py", "test_next_token.py", "test_numerics.py", "test_quark_numerics.py"),
-    "test_reward_trainer.py",
+    *("test_reward_trainer.py", "test_group_numerics.py"),
 }
 """Files whose tests all need models, and which import torch themselves."""
 SPOILING = {"do_sample": True, "temperature": 0.01, "top_k": 1, "repetition_penalty": 3.0}
@@ -193,3 +193,14 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in environment(s3_server).items():
         monkeypatch.setenv(name, value)
     return new_bucket(s3_server)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Have torch use one thread: several divide a product otherwise, by the shape of a batch."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -17,6 +17,8 @@ SMALLEST = {
     "durability units": ("units --rounds 1 --units 5", "overhead"),
     "endpoints client": ("client --rounds 1 --requests 64", "answers/s"),
     "equal_lengths": ("--models 2", "held slope"),
+    "members pool": ("pool --units 400 --members 40", "every unit came once"),
+    "members same": ("same --units 60 --members 40", "the rows are the same"),
     "overlap": ("--rounds 1 --prompts 2 --n 1", "the rows are the same"),
     "shared_annotators": ("--prompts 5 --draws 5", "narrower"),
     "verdicts": ("--runs 2", "undecided"),
@@ -24,12 +26,20 @@ SMALLEST = {
 """What takes seconds: the arguments, and words of what is printed."""
 HEAVIER = {
     "alarms": ("--seeds 1", "honest"),
+    "distilabel_side": (
+        "--rows 8 --rounds 1 --latency 0.05 --concurrency 64",
+        "lpfloop is",
+    ),
     "durability resume": ("resume --rounds 1 --prompts 20", "first new unit after"),
     "durability run": ("run {tiny}", "both together"),
+    "endpoints fleet": ("fleet --rounds 1 --requests 64", "two processes"),
     "endpoints pool": ("pool --rounds 1 --requests 64", "answers/s"),
     "fitting": ("", "| DPO | LoRA |"),
     "lake": ("--folder {folder} --prompts 20 40", "cost per row"),
+    "lake_in_bucket": ("--folder {folder} --prompts 20 --times 1", "lake verify --deep"),
     "live_engine": ("--engine transformers --rounds 1", "rounds in turns"),
+    "members journal": ("journal --units 400 --stage 200", "bytes/unit"),
+    "members run": ("run --at 0 200 --units 40 --members 40 --stage 100", "opened again in"),
     "memory": ("--only sft", "| sft |"),
     "planning": ("--prompts {prompts} --policy tiny --lake {folder} {tiny}", "calls"),
     "ppo": ("--steps 2 --rollouts 4 --batch 4 --micro 4 --engine transformers --tokens 8", "PPO"),
@@ -39,15 +49,13 @@ HEAVIER = {
     "rollback": ("--runs {run}", "published above M_0"),
     "sampling": ("--rounds 1 --prompts 2 --n 1 --chunk 2", "tokens/s"),
     "scoring": ("--rounds 1 --rows 4 --hidden 128 --layers 1 --without-vllm", "transformers"),
+    "snapshots": ("--mib 1", "commits/s alone"),
     "training": ("--model tiny --data {pairs} --pairs 16 --batch 8 --rounds 1", "pairs/s"),
     "displacement": (
         "{run} --results {folder}/rows.jsonl --arms sft_weight=1 --iterations 1",
         "sft_weight=1",
     ),
     "viewing": ("--folder {folder} --prompts 20 --rounds 1", "candidates by rating"),
-    "alpacafarm": ("--lake {folder} --seeds 1 {tiny}", "`ppo`"),
-    "practices": ("reference --seeds 2 --folder {folder} {tiny}", "Claim:"),
-    "variants": ("--lake {folder} --seeds 0 1 --iterations 1 {tiny}", "`rlrf`"),
 }
 """What loads models or takes minutes even so: run by `-m slow`."""
 BEGINS = 'if __name__ == "__main__":'
@@ -129,8 +137,7 @@ def shown():
 
 @pytest.mark.parametrize(("command", "name"), shown())
 def test_a_benchmark_that_a_page_names_takes_what_is_shown(command, name):
-    parts = [BENCHMARKS / f"{name}.py", *(BENCHMARKS / name.removesuffix("s")).glob("*.py")]
-    source = "".join(part.read_text() for part in parts)
+    source = FILES[name]
     options = [word for word in shlex.split(command) if word.startswith("--")]
     assert [option for option in options if f'"{option}"' not in source] == []
     assert BEGINS in source

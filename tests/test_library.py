@@ -25,6 +25,7 @@ TABLES = (
     "preferences",
     "pairs",
     "demonstrations",
+    "unpaired_answers",
     "yields",
     "checkpoints",
     "reward_models",

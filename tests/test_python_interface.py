@@ -28,11 +28,16 @@ FUNCTIONS = {
             "variants": "compared by `lpfloop run --variants`",
             "paper": "compared by `lpfloop run --paper`",
             "seeds": "belongs to --variants and --paper",
+            "policy-tokens": "belongs to --variants",
+            "judge-tokens": "belongs to --variants",
+            "trials": "belongs to --variants",
             "dry-run": "a plan to read: `lpfloop run --dry-run`",
         },
         {"name", "display"},
     ),
     "resume": (lpfloop.resume, {}, {"display"}),
+    "adopt": (lpfloop.adopt, {}, {}),
+    "scale": (lpfloop.scale, {}, {}),
     "status": (
         ReadOnlyRun.status,
         {"split": "results(split=)", "by": "results(by=)", "wide": ""},
@@ -90,7 +95,12 @@ FUNCTIONS = {
     "train": (lpfloop.train, {}, {"name", "display"}),
     "compare": (
         ReadOnlyRun.compare,
-        {"report": "a page, by `lpfloop compare --report`", "force": "belongs to --report"},
+        {
+            "report": "a page, by `lpfloop compare --report`",
+            "force": "belongs to --report",
+            "equal-tokens": "of a comparison, which is not a run",
+            "plot": "belongs to --equal-tokens",
+        },
         {"others"},
     ),
     "report": (ReadOnlyRun.report, {"open": "webbrowser.open(run.report().as_uri())"}, {}),
@@ -138,8 +148,10 @@ TERMINAL = "it works on the terminal, or on a daemon there"
 FILES = "it reads files alone; its JSON is as good in Python"
 UPKEEP = "upkeep of a lake, for the shell and its exit codes"
 WITHOUT = {
-    **dict.fromkeys(("watch", "pause", "stop", "ctl", "launch", "preview", "doctor"), TERMINAL),
-    **dict.fromkeys(("init", "prepare", "view", "annotate"), TERMINAL),
+    **dict.fromkeys(
+        ("watch", "pause", "stop", "ctl", "launch", "worker", "preview", "doctor"), TERMINAL
+    ),
+    **dict.fromkeys(("init", "prepare", "study", "view", "annotate"), TERMINAL),
     **dict.fromkeys(("eval winrate", "eval reward", "config principles"), FILES),
     **dict.fromkeys(("config diff", "config schema", "critique", "tiny build"), TERMINAL),
     **dict.fromkeys(

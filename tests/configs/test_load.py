@@ -16,6 +16,8 @@ from lpfloop.configs.load import (
 from lpfloop.configs.read import EXTENDS, LONGEST_CHAIN, preset_file
 from lpfloop.configs.schema import PRESETS, ConfigError, RunConfig, SamplingConfig
 
+BETAS = "did you mean 'training.dpo.beta' or 'training.kto.beta' or 'training.online_dpo.beta'?"
+
 
 def load(*overrides, config=None, variant=None, env=None) -> RunConfig:
     return load_config(config, variant, overrides, env or {})
@@ -149,8 +151,9 @@ def test_an_override_of_an_option_is_taken_as_it_is() -> None:
 
 
 def test_the_environment_nests_by_two_underscores() -> None:
-    env = {"LPFLOOP_POLICY__SAMPLING__MAX_TOKENS": "9", "LPFLOOP_LAKE": "/x", "OTHER": "1"}
-    assert load(env=env).policy.sampling.max_tokens == 9
+    env = {"LPFLOOP_POLICY__SAMPLING__MAX_TOKENS": "9", "OTHER": "1"}
+    aside = ("LPFLOOP_LAKE", "LPFLOOP_STATE", "LPFLOOP_WEIGHTS", "LPFLOOP_JOIN_TOKEN")
+    assert load(env=env | dict.fromkeys(aside, "/x")).policy.sampling.max_tokens == 9
 
 
 def test_a_plain_mapping_is_replaced_by_a_file_and_extended_by_a_path(file) -> None:
@@ -222,8 +225,16 @@ def test_a_setting_can_name_the_variant() -> None:
             {},
             "unknown key 'temperature'; did you mean 'policy.sampling.temperature'",
         ),
-        (["beta=0.2"], {}, "unknown key 'beta'; did you mean 'training.dpo.beta'?"),
-        (["training.beta=0.2"], {}, "'training.beta'; did you mean 'training.dpo.beta'?"),
+        (
+            ["beta=0.2"],
+            {},
+            f"unknown key 'beta'; {BETAS}",
+        ),
+        (
+            ["training.beta=0.2"],
+            {},
+            f"'training.beta'; {BETAS}",
+        ),
         (["temprature=1"], {}, "did you mean 'policy.sampling.temperature' or 'critic.sampling."),
         ([], {"variant": "rlhf"}, "did you mean 'rlrf'? variants: rlrf, "),
         (["policy.zzz=1"], {}, "the keys here are engine, model, sampling"),

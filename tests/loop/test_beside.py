@@ -74,7 +74,8 @@ def test_a_run_stays_as_it_was(lpfloop, tmp_path):
     (beside,) = json.loads(lpfloop("status", "a", "--json"))["beside"]
     assert beside["benchmark"] == found[0]["benchmark"]
     assert beside["iteration"] == 0
-    assert beside["counts"] == {"candidates": 6, "critiques": 6, "pairs": 0, "demonstrations": 0}
+    made = {noun: count for noun, count in beside["counts"].items() if count}
+    assert made == {"candidates": 6, "critiques": 6}
     assert {stage["done"] for stage in beside["stages"]} == {1, 3}
     shown = lpfloop("status", "a", "--format", "table")
     told = re.search("beside the loop, (.*): 6 candidates, 6 critiques", shown)

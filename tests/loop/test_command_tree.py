@@ -17,6 +17,7 @@ from lpfloop.loop.cli.common import Exit
 
 TREE: Any = typer.main.get_command(app)
 MEANINGS = {
+    "--force": "Replace ",
     "--against": "Also show the lead over this",
     "--as": "Layout of the files",
     "--aspect": "Only this aspect",
@@ -26,6 +27,7 @@ MEANINGS = {
     "--derived": "Read this derived table",
     "--dry-run": "Only tell what would be done",
     "--format": "Format of rows: ",
+    "--gpus": "GPUs ",
     "--iteration": "Only this iteration",
     "--json": "Print JSON: ",
     "--limit": "At most N",
@@ -41,6 +43,7 @@ MEANINGS = {
     "--rule": "Pairing rule",
     "--run": "Name of the run",
     "--seed": "Root of all random draws",
+    "--seeds": "How many seeds from --seed on",
     "--split": "Only these prompts",
     "--table": "Table to ",
     "--variant": "Recipe: ",

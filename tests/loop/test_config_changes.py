@@ -21,6 +21,7 @@ from lpfloop.configs.load import Override, load_config, stored_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.configs.variants import settings_of
 from lpfloop.loop.daemon.control import resolved_at
+from lpfloop.policies.trainers.trainer_job import GROUPED
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.keys import canonical_json
@@ -48,6 +49,11 @@ ON_GPUS = ("training.lora.quantise", "training.optimizer")
 """Settings whose other values need a GPU: they are refused by name before anything is compared."""
 TRAINED_ON_GPUS = ("training.devices", "training.sharding")
 """Cosmetic settings whose other values need a GPU, so that here they are refused by name."""
+OVER_NODES = {
+    "training.launcher": ("training.launcher=srun",),
+    "training.nodes": ("training.nodes=2", "training.launcher=srun", "training.processes=auto"),
+}
+"""Cosmetic settings that reach other machines: here there are none, and they are refused."""
 RECIPE = frozenset(f"recipe.{name}" for name in settings_of(VARIANT))
 ALL = {field.path: field for field in fields()}
 FIELDS = {p: f for p, f in ALL.items() if not p.startswith("recipe.") or p in RECIPE}
@@ -65,10 +71,12 @@ BESIDE = {
     ),
     **{
         f"training.{method}.{name}": (f"training.{method}.publish_every=2",)
-        for method in ("ppo", "quark")
+        for method in ("ppo", "quark", *GROUPED)
         for name in ("choose", "held_out_each")
     },
     "training.dpo.label_smoothing": ("training.dpo.loss=robust", "training.dpo.chosen_penalty=0"),
+    "workers.tls_certificate": ("workers.tls_key=key.pem",),
+    "workers.tls_key": ("workers.tls_certificate=certificate.pem",),
 }
 """What must change with a field, since it goes with nothing else."""
 GUESSES = (True, False, 17, 0.5, "float32", "general", "off")
@@ -122,6 +130,13 @@ NEUTRAL_OF_ENGINES = {
     "vllm.kv_cache_dtype": "fp8",
 }
 
+NEUTRAL_OF_GROUPS = {
+    "choose": "best",
+    "scheduler": "linear",
+    "schedule_by": "step",
+    "missing_eos": "subtract",
+}
+
 
 def kept(lake: Path) -> object:
     """Return what the journal holds of stages and parts, and the size of each part's file."""
@@ -172,6 +187,7 @@ def fitting(folder: Path) -> dict[str, Any]:
         "policy.model": str(tiny / "policy"),
         "critic.model": str(tiny / "policy"),
         "reward.model": "tiny",
+        "training.processes": "auto",
         "policy.engine.kind": "transformers",
         "critic.engine.kind": "transformers",
         "policy.engine.script": "scripts:policy",
@@ -210,6 +226,10 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.quark.choose": "best",
         "training.dpo.label_smoothing": 0.1,
         "training.sft.scheduler": "constant",
+        "training.distil.divergence": "jsd",
+        "training.distil.scheduler": "constant",
+        "training.kto.scheduler": "constant",
+        "training.kto.loss": "apo_zero_unpaired",
         "training.reward.scheduler": "constant",
         "training.reward.model": str(tiny / "policy"),
         "training.reward.template": "alpaca",
@@ -225,6 +245,13 @@ def fitting(folder: Path) -> dict[str, Any]:
         "training.quark.missing_eos": "none",
         "annotation.cut_answers": "compared",
         "training.quark.schedule_by": "step",
+        **{
+            f"training.{method}.{name}": value
+            for method in GROUPED
+            for name, value in NEUTRAL_OF_GROUPS.items()
+        },
+        "training.grpo.scale": "none",
+        "training.grpo.loss": "token",
         "training.lora.quantise": "nf4",
         "training.weights": "bfloat16",
         "training.optimizer": "adamw_8bit",
@@ -245,6 +272,12 @@ def fitting(folder: Path) -> dict[str, Any]:
         **{f"{engine}.base_urls": ["http://127.0.0.1:9/v1"] for engine in engines},
         # Scripted models need no GPU; a stage takes turns with others on the same.
         **{f"{engine}.devices": (0,) for engine in (*engines, "policy.engine", "critic.engine")},
+        **{
+            f"{engine}.place": {"local": 1}
+            for engine in (*engines, "policy.engine", "critic.engine")
+        },
+        "reward.place": {"local": 1},
+        "workers.listen": "127.0.0.1:0",
         # There is no reward model in this run.
         "reward.devices": (0,),
         "reward.runner": "vllm",
@@ -277,6 +310,8 @@ def changed(made: Made, field: ConfigField) -> RunConfig:
     values: Iterable[Any] = GUESSES
     if field.path in made.chosen:
         values = (made.chosen[field.path],)
+    elif field.path.endswith("batch_size"):  # still shared evenly by passes
+        values = (before // 2 or 2,) if "micro" in field.path else (2 * before,)
     elif isinstance(before, int | float) and not isinstance(before, bool):
         values = chain((before + 1, before / 2, before - 1), GUESSES)
     for value in values:
@@ -307,7 +342,7 @@ def test_a_semantic_change_is_refused_by_name_with_the_choice_to_fork(made, path
 
 # Neither a tracker's library nor Liger's is in the lock.
 UNLOCKED = ("tracking.to", "training.liger")
-TRIED_APART = (*UNLOCKED, *TRAINED_ON_GPUS, *BY_FILES)
+TRIED_APART = (*UNLOCKED, *TRAINED_ON_GPUS, *BY_FILES, *OVER_NODES)
 OTHERS = [p for p, f in FIELDS.items() if f.effect != "semantic" and p not in TRIED_APART]
 
 
@@ -317,6 +352,15 @@ def test_without_a_gpu_a_training_on_gpus_is_refused_by_name(made, path, monkeyp
     config = changed(made, FIELDS[path])
     with pytest.raises(ConfigError, match=rf"^{re.escape(path)}=.*no GPU is visible here"):
         loop(made.lake, config=config)
+    assert FIELDS[path].effect == "cosmetic"
+    assert kept(made.lake) == made.kept
+
+
+@pytest.mark.parametrize("path", OVER_NODES)
+def test_without_an_allocation_a_training_over_nodes_is_refused_by_name(made, path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(ConfigError, match=r"^training\.launcher=srun: this is no Slurm allocation"):
+        loop(made.lake, config=made.config(*OVER_NODES[path]))
     assert FIELDS[path].effect == "cosmetic"
     assert kept(made.lake) == made.kept
 

@@ -46,7 +46,8 @@ pytestmark = pytest.mark.crash
 SEED = 20_261_121
 SHARDS, KILLS = 8, 125
 OWN = ("journal.migrate.", "journal.amend.", "journal.forget.")
-ELSEWHERE = ("trainer.", "control.", *OWN, "object.")
+BUCKET = ("object.", "head.", "snapshot.", "adopt.", "training.copied")
+ELSEWHERE = ("trainer.", "control.", *OWN, *BUCKET)
 """Failpoints that tests of their own kill at: those of other processes, of commands, of buckets."""
 
 NAMES = [name for name in FAILPOINTS if not name.startswith(ELSEWHERE)]

@@ -64,11 +64,11 @@ def test_a_daemon_runs_nothing(executed):
 
 
 def test_a_batch_file_of_slurm_runs_nothing(executed, tmp_path):
-    told = CliRunner().invoke(app, ["launch", "slurm", "--run", "a", "--", "--help"])
+    told = CliRunner().invoke(app, ["launch", "slurm", "--print", "--run", "a", "--", "--help"])
     assert told.exit_code == Exit.DONE
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, body in (("srun", 'shift; exec "$@"'), ("squeue", "echo RUNNING")):
+    for name, body in (("srun", 'shift 4; exec "$@"'), ("squeue", "echo RUNNING")):
         (programs / name).write_text(f"#!/bin/sh\n{body}\n")
         (programs / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin", "SLURM_JOB_ID": "1"}

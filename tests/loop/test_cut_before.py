@@ -6,7 +6,7 @@ from typing import Any
 from lpfloop.configs.describe import resolved
 from lpfloop.configs.load import load_config, stored_config
 from lpfloop.configs.methods import QuarkTraining
-from lpfloop.loop.stages.online_rl import settings_params
+from lpfloop.loop.stages.online_work import settings_params
 
 
 def test_what_was_stored_without_the_settings_means_what_it_did():

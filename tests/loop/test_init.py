@@ -100,7 +100,7 @@ def test_what_the_hub_has_is_fetched_by_the_next_command():
         ((*OWN[:4], "--critic", "."), "--critic .: not a model"),
         (OWN[:4], "--critic is missing"),
         ((*OWN, "--variant", "rlhf"), "did you mean 'rlrf'?"),
-        ((*OWN, "--set", "beta=1"), "did you mean 'training.dpo.beta'?"),
+        ((*OWN, "--set", "beta=1"), "did you mean 'training.dpo.beta' or"),
         ((*OWN, "--set", "critic.engine.api_key=x"), "LPFLOOP_API_KEY"),
         ((*OWN, "--variant", "dpo"), "annotation"),
     ],

@@ -72,11 +72,50 @@ def test_a_7b_model_samples_on_24_gib_and_trains_on_no_gpu_alone() -> None:
     assert stage(arithmetic(config(*divided), gpus(8, 80)), "train by dpo").verdict == "fits"
 
 
+def test_a_critic_that_rewards_what_is_drawn_needs_room_beside_the_trainer() -> None:
+    small = ("training.lora.r=16", "training.grpo.micro_batch_size=1")
+    near = (*small, "critic.model=7b", VLLM[1])
+
+    def training(*settings: str, count: int = 1) -> StageMemory:
+        found = arithmetic(config(*settings, variant="grpo"), gpus(count, 80))
+        return stage(found, "train by grpo")
+
+    assert training(*small).verdict == "fits"
+    alone = training(*near)
+    assert alone.verdict == "does not fit"
+    assert "critic" in {part.name for part in alone.parts}
+    less = "critic.engine.memory_utilization=0.4"
+    assert alone.reliefs[0].settings == (less,)
+    assert training(*near, less).verdict != "does not fit"
+    apart = ("training.devices=[0]", "policy.engine.devices=[0]", "critic.engine.devices=[1]")
+    assert apart in [relief.settings for relief in training(*near, count=2).reliefs]
+    assert training(*near, *apart, count=2).verdict == "fits"
+    nobody = training(*near, "recipe.rewards={critic: 0, reward: 1}", "reward.model=reward")
+    assert "critic" not in {part.name for part in nobody.parts}
+    sampled = ("training.devices=[0]", "policy.engine.devices=[1]", "critic.engine.devices=[1]")
+    found = arithmetic(config(*near, *sampled, variant="grpo"), gpus(2, 80))
+    assert stage(found, "train by grpo: sampler and critic").verdict == "does not fit"
+
+
 def test_sharded_by_the_users_file_it_fits(tmp_path: Path) -> None:
     file = tmp_path / "fsdp.yaml"
     file.write_text("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n", encoding="utf-8")
     sharded = config("training.processes=8", f"training.accelerate_config={file}")
     assert stage(arithmetic(sharded, gpus(8, 80)), "train by dpo").verdict == "fits"
+
+
+def test_two_nodes_of_four_gpus_divide_a_model_as_eight_do() -> None:
+    divided = ("training.sharding=fsdp2", "training.processes=auto")
+    over = (*divided, "training.nodes=2", "training.launcher=srun")
+    by_dpo = "train by dpo"
+    one = arithmetic(config(*divided), gpus(8, 80))
+    two = arithmetic(config(*over), gpus(4, 80))
+    half = arithmetic(config(*divided), gpus(4, 80))
+    assert stage(two, by_dpo).most_bytes == stage(one, by_dpo).most_bytes
+    assert stage(two, by_dpo).most_bytes < stage(half, by_dpo).most_bytes
+    # It is measured on the first node alone.
+    canary = "measure the canary"
+    assert stage(two, canary).has_bytes == stage(half, canary).has_bytes
 
 
 def test_the_canary_takes_the_whole_model_on_the_gpus_of_the_trainings_processes() -> None:

@@ -45,7 +45,7 @@ def test_an_endpoint_takes_no_device_from_the_policy(tmp_path):
 def test_a_policy_that_loads_keeps_no_critic_elsewhere_from_answering(tmp_path, monkeypatch):
     loading, loaded = threading.Event(), threading.Event()
 
-    def load(model: str, config: EngineConfig, *, log: Path) -> Engine:
+    def load(model: str, config: EngineConfig, **_: object) -> Engine:
         if config.kind == "transformers":
             loading.set()
             loaded.wait(60)

@@ -19,6 +19,9 @@ from lpfloop.stores.failpoints import armed
 from lpfloop.stores.garbage import CANARIES
 from lpfloop.stores.lake import CHECKPOINTS
 
+IN_A_FOLDER = SimpleNamespace(headship=None)
+"""A journal of which no bucket has copies."""
+
 
 @pytest.mark.parametrize(
     ("place", "trainings"),
@@ -38,7 +41,7 @@ def test_a_full_disk_at_a_publication_ends_in_one_whole_model(
     folder = make_folder(tmp_path / "run")
     make_folder(folder / CHECKPOINTS)
     run: Any = SimpleNamespace(
-        store=SimpleNamespace(folder=folder),
+        store=SimpleNamespace(folder=folder, journal=IN_A_FOLDER),
         logs=folder / "logs",
         config=SimpleNamespace(training=TrainingConfig(retries=0)),
         stop=SimpleNamespace(halts=False),
@@ -64,6 +67,7 @@ def test_a_step_that_outlasts_the_drain_is_cut_off_and_what_is_lost_is_told(
     step = 'row(event="step", step=7, max_steps=9, metrics=dict(loss=1.0))'
     scripted(monkeypatch, job, f'row(event="start", resumed_from=0, pid=0); {step}; hang()')
     run: Any = SimpleNamespace(
+        store=SimpleNamespace(journal=IN_A_FOLDER),
         logs=tmp_path / "logs",
         config=SimpleNamespace(training=TrainingConfig()),
         reporter=reporter,

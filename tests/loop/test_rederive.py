@@ -249,7 +249,10 @@ def test_nothing_half_made_is_left(made, monkeypatch):
         ({"critiques": "x"}, "has no derived table 'x'; it has none"),
         ({"rule": "success", "distinct": False}, "demonstrations never repeat a text"),
         ({"rule": "overall", "distinct": True}, "leave out --derived, --top-k, --distinct"),
-        ({"table": "prompts"}, "--table prompts: only pairs and demonstrations can be derived"),
+        (
+            {"table": "prompts"},
+            "--table prompts: only pairs, demonstrations, unpaired_answers can be derived",
+        ),
         ({"name": "../x"}, "--name ../x: use 1 to 64 of a-z"),
     ],
 )

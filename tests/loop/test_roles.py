@@ -113,14 +113,22 @@ def test_each_recipe_asks_its_own_roles(variant: str, expected: set[str]) -> Non
     assert {"annotation" if name.startswith("annotation.") else name for name in asked} == expected
 
 
+CRITIQUED = {
+    *("rlrf", "critique-model", "reflective-sft", "kto", "critique-distillation"),
+    *("grpo", "rloo", "online-dpo"),
+}
+
+
 @pytest.mark.parametrize("variant", RECIPES)
 def test_outside_the_tiny_world_only_what_a_recipe_asks_must_be_named(variant: str) -> None:
     asked = roles(load_config("own", variant, ("prompts.quality.judge=none",), {}))
-    critiques = variant in ("rlrf", "critique-model", "reflective-sft")
+    critiques = variant in CRITIQUED
     grades = variant.startswith("ultra")
     assert ("critic" in asked) == critiques
     assert ("grading" in asked) == grades
-    compares = not (critiques or grades) and variant not in ("reward-only", "sft")
+    # Nor does one who judges itself ask anybody else.
+    alone = variant in ("reward-only", "sft", "self-rewarding")
+    compares = not (critiques or grades or alone)
     assert ("annotation.strong" in asked) == compares
     assert "reward" not in asked
 

@@ -83,6 +83,7 @@ def test_who_completes_very_many_prompts_is_taken_from_the_first() -> None:
         for n in range(DRAWN)
     ]
     weights = {"a": 1.0, "b": 1.0, "c": 2.0}
-    once = completers_drawn(weights, prompts, 2, 0)
+    once = completers_drawn(weights, prompts, 2, 0, total=len(prompts))
     assert sum(once.values()) == 2 * DRAWN
-    assert completers_drawn(weights, prompts * 3, 2, 0) == {n: 3 * c for n, c in once.items()}
+    thrice = completers_drawn(weights, prompts * 3, 2, 0, total=3 * len(prompts))
+    assert thrice == {name: 3 * count for name, count in once.items()}

@@ -17,7 +17,7 @@ NASTY = "a b'c\"d$HOME;`id`\\%j"
 
 
 def launch(*arguments):
-    told = CliRunner().invoke(app, ["launch", "slurm", *map(str, arguments)])
+    told = CliRunner().invoke(app, ["launch", "slurm", "--print", *map(str, arguments)])
     assert told.exit_code == 0, told.stderr
     return told.stdout
 
@@ -48,7 +48,8 @@ def test_the_header_asks_for_time_to_stop_and_for_another_turn(tmp_path):
     assert lines[0] == "#!/bin/bash"
     header = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
     assert {
-        "--signal=TERM@120",
+        "--nodes=1",
+        "--signal=B:TERM@120",
         "--requeue",
         "--partition=gpu",
         "--gpus-per-node=4",
@@ -63,7 +64,8 @@ def test_the_header_asks_for_time_to_stop_and_for_another_turn(tmp_path):
 
 def test_a_new_run_is_started_and_one_that_is_there_is_continued(tmp_path):
     text = launch("--run", "a", "--lake", tmp_path / "lake", "--", "--set", f"prompts.task={NASTY}")
-    program = ["--ntasks=1", sys.executable, "-P", "-m", "lpfloop"]
+    step = ["--nodes=1", "--ntasks=1", "--relative=0", "--cpus-per-task=8"]
+    program = [*step, sys.executable, "-P", "-m", "lpfloop"]
     where = ["--lake", str(tmp_path / "lake")]
     code, asked, requeued = batch(tmp_path, text)
     assert (code, requeued) == (0, None)
@@ -102,7 +104,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_would_break_the_header_is_refused(name):
-    told = CliRunner().invoke(app, ["launch", "slurm", *BAD[name]])
+    told = CliRunner().invoke(app, ["launch", "slurm", "--print", *BAD[name]])
     assert told.exit_code == Exit.BAD_INPUT
     assert told.stderr.startswith("error: ")
     assert told.stdout == ""

@@ -1,18 +1,13 @@
 """What a shell offers at the Tab key: quickly, from the folder at hand, and never loudly."""
 
-import os
-import resource
-import subprocess
-import sys
-
 import pytest
+from startup import times_libraries
 from typer.testing import CliRunner
 
 from lpfloop.configs.load import fields, presets
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.recipes import RECIPES
 
-PATIENCE_S = 0.5
 SCRIPT = "import sys; sys.argv = ['lpfloop']; from lpfloop.loop.cli.app import main; main()"
 
 
@@ -74,15 +69,5 @@ def test_live_fields_follow_get_and_set(lake, monkeypatch):
 
 
 def test_it_answers_while_a_person_waits():
-    """The processor's time: the clock's says how busy the machine is."""
-    env = {**os.environ, "_LPFLOOP_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
-    words = {"": "run --set training.", "bare": ""}
-    spent = {}
-    for what, line in words.items():
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        command = [sys.executable, "-c", SCRIPT if line else ""]
-        subprocess.run(
-            command, env={**env, "COMP_WORDS": f"lpfloop {line}"}, check=True, capture_output=True
-        )
-        spent[what] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    assert spent[""] - spent["bare"] < PATIENCE_S
+    env = {"_LPFLOOP_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    assert times_libraries(SCRIPT, {**env, "COMP_WORDS": "lpfloop run --set training."}) < 6

@@ -48,8 +48,8 @@ from lpfloop.stores.schemas import SCHEMAS
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders in it are unique
 KILLED = -signal.SIGKILL
 AT_ONCE = 2
-HANGS_S = 60.0
-"""A child that takes so long will never end: it takes a second on a busy machine."""
+HANGS_S = 300.0
+"""A child that takes so long will never end: it takes a second, in a bucket some ten or more."""
 RUN = "a"
 HEAVY = ("lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "polars")
 """What the fork server imports once for all children."""
@@ -80,6 +80,8 @@ IDS = {
     "preferences": ("preference_id",),
     "pairs": ("pair_id",),
     "demonstrations": ("demonstration_id",),
+    "distillations": ("distillation_id",),
+    "unpaired_answers": ("unpaired_id",),
     "yields": ("prompt_id", "iteration", "rule"),
     "checkpoints": ("checkpoint_id",),
     "grades": ("grade_id",),

@@ -10,6 +10,7 @@ from lpfloop.stores.records import (
     Claim,
     Critique,
     Demonstration,
+    Distillation,
     Evaluation,
     Grade,
     Message,
@@ -25,6 +26,7 @@ from lpfloop.stores.records import (
     Rollout,
     Score,
     Statistic,
+    UnpairedAnswer,
     Yield,
 )
 
@@ -121,6 +123,30 @@ DEMONSTRATION = Demonstration(
     ratings=(1,),
     reward=None,
     prompt=USER,
+    completion=RIGHT,
+)
+UNPAIRED_ANSWER = UnpairedAnswer(
+    unpaired_id="unp-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    candidate_id="cand-1",
+    rule="success_or_failure",
+    rank=0,
+    ratings=(1,),
+    reward=None,
+    prompt=USER,
+    completion=RIGHT,
+    label=True,
+)
+DISTILLATION = Distillation(
+    distillation_id="distil-1",
+    prompt_id="prompt-1",
+    iteration=1,
+    candidate_id="cand-1",
+    rule="refined",
+    ratings=(1,),
+    prompt=USER,
+    teacher_prompt=(*USER, *RIGHT, *USER),
     completion=RIGHT,
 )
 YIELD = Yield(prompt_id="prompt-1", iteration=1, rule="r", outcome="paired", made=1)
@@ -292,6 +318,8 @@ ONE_OF_EACH = (
     PREFERENCE,
     PAIR,
     DEMONSTRATION,
+    UNPAIRED_ANSWER,
+    DISTILLATION,
     YIELD,
     CHECKPOINT,
     REWARD_MODEL,

@@ -1,5 +1,6 @@
 """Small jobs of online methods: a random policy, a reward model of its family, twelve prompts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,11 @@ from trainings import TURN, make_model, turn
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import QuarkTraining
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.trainer_job import SETTINGS, Method, TrainJob
+from lpfloop.policies.workers.identity import scorer_digest
+from lpfloop.stores.records import Message, Prompt
+from lpfloop.stores.schemas import to_table
 
 
 def make_online_world(folder: Path) -> Path:
@@ -60,3 +65,45 @@ def quark_job(world: Path, output: Path, **settings: object) -> TrainJob:
             reward=RewardConfig(model="r", batch_size=8, max_length=64),
         ),
     )
+
+
+def group_job(world: Path, output: Path, method: Method, **settings: object) -> TrainJob:
+    """Return a job of a few steps of a method that compares a prompt's answers."""
+    chosen: dict[str, object] = {
+        "prompts_per_step": 3,
+        "group": 4,
+        "batch_size": 2 if method == "online_dpo" else 6,
+        "micro_batch_size": 2,
+        "max_steps": 4,
+        "max_length": 64,
+        "learning_rate": 1e-3,
+        "warmup_steps": 0,
+    }
+    made = SETTINGS[method].model_validate(chosen | settings)
+    return replace(quark_job(world, output), method=method, settings=made)
+
+
+def rewarded(job: TrainJob, code: str) -> TrainJob:
+    """Let a function of one's own reward a job's answers: the code of its `score`."""
+    folder = job.output.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "mine.py"
+    file.write_text(code)
+    asked = [
+        Prompt(
+            prompt_id=f"prompt-{number}",
+            task="general",
+            split="train",
+            messages=(Message(role="user", content=f"Count from {number}."),),
+            reference=None,
+            checks=(),
+            source="here",
+        )
+        for number in range(12)
+    ]
+    pq.write_table(to_table(Prompt, asked), folder / "asked.parquet")
+    place = f"{file}:score"
+    online = job.online
+    assert online is not None
+    online = replace(online, function=place, reward_id=scorer_digest(place))
+    return replace(job, reward=None, online=online, data=(folder / "asked.parquet",))

@@ -9,18 +9,22 @@ import os
 import random
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from crashing import look, loop
 
 import lpfloop.loop.stages.publish
+from lpfloop.configs.group_methods import GroupTraining, OnlineSettings
 from lpfloop.configs.load import load_config
-from lpfloop.configs.methods import PPOTraining, QuarkTraining
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.stages.online_rl import whole_settings
+from lpfloop.loop.stages.online_work import whole_settings
 from lpfloop.policies.engines.canary import write_canary
+from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.reward_exchange import read_judged, write_answers
 from lpfloop.policies.trainers.step_files import (
+    UNSCORED,
     PromptToSample,
     RolloutDraw,
     StepRows,
@@ -38,7 +42,8 @@ from lpfloop.policies.trainers.step_policies import (
     step_job,
 )
 from lpfloop.policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
-from lpfloop.policies.trainers.trainer_job import OnlineJob
+from lpfloop.policies.trainers.trainer_faults import halted
+from lpfloop.policies.trainers.trainer_job import Method
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED, Candidate, Reward, Rollout
 
@@ -97,11 +102,12 @@ def train(
     job: TrainJob,
     *,
     on_progress: Callable[[TrainerProgress], None] | None = None,
+    on_answers: Callable[[int], None] | None = None,
     before: Callable[[TrainJob, int], None] = lambda _job, _step: None,
     **_: object,
 ) -> TrainResult:
     """Make the steps that no checkpoint holds, tell of each, and leave a model of the job."""
-    assert isinstance(job.settings, PPOTraining | QuarkTraining)
+    assert isinstance(job.settings, OnlineSettings)
     assert job.online is not None
     asked = read_prompts(job.data)
     steps = planned_steps(len(asked), job.settings)
@@ -109,8 +115,7 @@ def train(
     done = int(checkpoint.read_text()) if checkpoint.exists() else 0
     for step in range(done + 1, steps + 1):
         before(job, step)
-        places = visited(len(asked), job.seed, step=step, rollouts=job.settings.rollouts)
-        write_step(job.output, step, rows(job.online, step, [asked[place] for place in places]))
+        write_step(job.output, step, made(job, step, asked, on_answers))
         if step % INTERVAL == 0 or step == steps:
             # Whole or not at all, as another thread may be killed meanwhile.
             checkpoint.with_suffix(".new").write_text(str(step))
@@ -138,7 +143,51 @@ def train(
     return TrainResult(output=model, steps=steps, metrics={"loss": 0.5}, seconds=0.0, history=())
 
 
-def rows(online: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> StepRows:
+def made(
+    job: TrainJob,
+    step: int,
+    asked: Sequence[PromptToSample],
+    on_answers: Callable[[int], None] | None,
+) -> StepRows:
+    """Return the rows of a step, its answers rewarded as those say who are asked."""
+    assert job.online is not None
+    assert isinstance(job.settings, OnlineSettings)
+    group = job.settings.group if isinstance(job.settings, GroupTraining) else 1
+    count = job.settings.rollouts // group
+    places = visited(len(asked), job.seed, step=step, rollouts=count)
+    found = rows(
+        job.online, step, [asked[place] for place in places for _ in range(group)], job.method
+    )
+    if not job.online.asked_sources:
+        return found
+    write_answers(job.output, step, found.candidates)
+    judged = read_judged(job.output, step, job.online.asked_sources)
+    if judged is None:
+        assert on_answers is not None
+        on_answers(step)
+        judged = read_judged(job.output, step, job.online.asked_sources)
+    if judged is None:
+        raise halted(job)
+    own = {row.candidate_id: row.score or 0.0 for row in found.rewards}
+    weights = job.online.weights
+    sums = dict[str, float | None]()
+    for answer in judged:
+        parts = [(weights[source], score) for source, score in answer.scores.items()]
+        whole = sum(weight * score for weight, score in parts if score is not None)
+        part = weights.get("reward", 0.0) * own[answer.candidate_id]
+        missing = any(score is None for _, score in parts)
+        sums[answer.candidate_id] = None if missing else whole + part
+    rewarded = [
+        replace(row, score=score, status=SCORED if score is not None else UNSCORED)
+        for row in found.rewards
+        for score in [sums[row.candidate_id]]
+    ]
+    return replace(found, rewards=rewarded)
+
+
+def rows(
+    online: OnlineJob, step: int, asked: Sequence[PromptToSample], method: Method = "ppo"
+) -> StepRows:
     """Return the rows of a step: every number a function of the rollout's seed."""
     rollouts = drawn(online, step, asked)
     return StepRows(
@@ -173,7 +222,7 @@ def rows(online: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> StepR
             for r in rollouts
         ],
         statistics=statistics(
-            online.iteration, "ppo", step, {"loss": 0.5, "kl": 0.1, "length": 5.0}
+            online.iteration, method, step, {"loss": 0.5, "kl": 0.1, "length": 5.0}
         ),
     )
 

@@ -19,6 +19,7 @@ COMMAND = re.compile(r"lpfloop run .*?[^\\]$", re.DOTALL | re.MULTILINE)
 PAPER_SIZES = {
     "alpacafarm": (52_000, 805),
     "chatglm": (100_000, 683),
+    "grouped": (144_000, 0),
     "ultrafeedback": (63_967, 805),
 }
 """Prompts and held-out prompts of the files that the heads of the paper's presets describe."""

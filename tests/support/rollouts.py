@@ -11,8 +11,9 @@ from trainings import TURN, turn
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.policies.trainers.online_job import OnlineJob
 from lpfloop.policies.trainers.step_files import REFERENCE_ENDED, REFERENCE_REWARD
-from lpfloop.policies.trainers.trainer_job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.trainer_job import TrainJob
 
 QUESTIONS = (
     "Tom has 3 apples and buys 4 more. How many apples does he have?",

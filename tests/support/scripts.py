@@ -156,3 +156,8 @@ def spoiling_teacher(request: Request, sampling: Sampling) -> str:
     """Teach as the tiny world's teacher does, but write worse answers every second time."""
     revises = request.messages[-1].content.endswith("Revise the answer.")
     return policy(request, sampling) if revises and request.seed % 2 else teacher(request, sampling)
+
+
+def obliging(request: Request, sampling: Sampling) -> str:
+    """Answer, or rate where ratings are asked for: a policy that is its own judge."""
+    return (critic if request.example is not None else policy)(request, sampling)

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lpfloop.configs.methods import DPOTraining, SFTTraining
+from lpfloop.configs.distillation import DistillationTraining
+from lpfloop.configs.methods import DPOTraining, KTOTraining, SFTTraining
 from lpfloop.policies.engines.canary import CANARY
 from lpfloop.policies.trainers import trainer_process
 from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
-from lpfloop.policies.trainers.trainer_job import TrainJob
+from lpfloop.policies.trainers.trainer_job import TrainJob, job_identity
 from lpfloop.policies.trainers.trainer_steps import parse_row
 
 TEMPLATE = (
@@ -95,6 +96,42 @@ def write_demonstrations(path: Path, count: int) -> Path:
     return path
 
 
+def write_distillations(path: Path, count: int) -> Path:
+    """Write distillations of counting up; the teacher sees a draft and what was said of it."""
+    numbers = range(count)
+    shown = [f"Count from {i}. Before you said {i}. It should go on." for i in numbers]
+    columns = {
+        "distillation_id": pa.array([f"dist-{i}" for i in numbers]),
+        "candidate_id": pa.array([f"cand-{i}" for i in numbers]),
+        "prompt": pa.array([turn("user", f"Count from {i}.") for i in numbers], TURN),
+        "teacher_prompt": pa.array([turn("user", text) for text in shown], TURN),
+        "completion": pa.array(
+            [turn("assistant", f"up {i} {i + 1}" + " more" * (i % 3)) for i in numbers], TURN
+        ),
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def write_unpaired(path: Path, prompts: int, *, failures: int = 2) -> Path:
+    """Write for each prompt a success, which counts up, and failures, which count down."""
+    names = [n for n in range(prompts) for _ in range(1 + failures)]
+    labels = [place % (1 + failures) == 0 for place in range(len(names))]
+    texts = [
+        f"up {n} {n + 1}" if good else f"down {n} {place}"
+        for place, (n, good) in enumerate(zip(names, labels, strict=True))
+    ]
+    columns = {
+        "unpaired_id": pa.array([f"unp-{i}" for i in range(len(names))]),
+        "prompt_id": pa.array([f"prompt-{n}" for n in names]),
+        "prompt": pa.array([turn("user", f"Count from {n}.") for n in names], TURN),
+        "completion": pa.array([turn("assistant", text) for text in texts], TURN),
+        "label": pa.array(labels),
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
 DPO = DPOTraining(
     learning_rate=1e-3, batch_size=4, micro_batch_size=2, max_length=128, epochs=2.0,
     sft_weight=0.1, chosen_penalty=0.5,
@@ -102,6 +139,14 @@ DPO = DPOTraining(
 SFT = SFTTraining(
     learning_rate=3e-3, batch_size=8, micro_batch_size=8, max_length=128, epochs=2.0, warmup_ratio=0
 )
+KTO = KTOTraining(
+    learning_rate=1e-3, batch_size=8, micro_batch_size=4, max_length=128, epochs=2.0, beta=0.5
+)
+
+DISTIL = DistillationTraining(
+    learning_rate=3e-3, batch_size=8, micro_batch_size=4, max_length=128, epochs=2.0,
+    warmup_ratio=0,
+)  # fmt: skip
 
 
 def make_world(folder: Path) -> Path:
@@ -110,6 +155,7 @@ def make_world(folder: Path) -> Path:
     write_pairs(folder / "pairs-1.parquet", 48)
     write_pairs(folder / "pairs-2.parquet", 48, first=48)
     write_demonstrations(folder / "demonstrations.parquet", 48)
+    write_distillations(folder / "distillations.parquet", 24)
     return folder
 
 
@@ -118,6 +164,16 @@ def dpo_job(world: Path, output: Path) -> TrainJob:
     return TrainJob(
         method="dpo", model=world / "model", reference=None, data=parts, output=output,
         settings=DPO, seed=2**40 + 7,
+    )  # fmt: skip
+
+
+def kto_job(world: Path, output: Path) -> TrainJob:
+    """Twelve steps on 16 prompts, each with a success and two failures."""
+    data = world / "unpaired.parquet"
+    return TrainJob(
+        method="kto", model=world / "model", reference=None,
+        data=(data if data.is_file() else write_unpaired(data, 16),), output=output,
+        settings=KTO, seed=5,
     )  # fmt: skip
 
 
@@ -155,6 +211,13 @@ def sft_job(world: Path, output: Path) -> TrainJob:
     return TrainJob(
         method="sft", model=world / "model", reference=None,
         data=(world / "demonstrations.parquet",), output=output, settings=SFT, seed=1,
+    )  # fmt: skip
+
+
+def distil_job(world: Path, output: Path) -> TrainJob:
+    return TrainJob(
+        method="distil", model=world / "model", reference=None,
+        data=(world / "distillations.parquet",), output=output, settings=DISTIL, seed=1,
     )  # fmt: skip
 
 
@@ -231,7 +294,7 @@ def finish():
     history = work / "history.jsonl"
     history.write_text("")
     (work / "result.json").write_text(json.dumps(dict(
-        identity=sha(work / "job.json"), steps=2, max_steps=2, metrics=dict(loss=0.5),
+        identity=identity, steps=2, max_steps=2, metrics=dict(loss=0.5),
         files={{"model.safetensors": dict(size=7, sha256=sha(weights))}}, canary=sha(canary),
         history=sha(history),
     )))
@@ -254,7 +317,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, job: TrainJob, *attempts: str) -> 
 
     def launch(job: TrainJob) -> list[str]:
         hanging.unlink(missing_ok=True)
-        return [sys.executable, "-c", code]
+        identity = job_identity(job.folder("job.json").read_bytes())
+        return [sys.executable, "-c", f"identity = {identity!r}\n{code}"]
 
     monkeypatch.setattr(trainer_process, "launch_argv", launch)
     monkeypatch.setattr(

@@ -3,6 +3,7 @@
 Where the modules behind these names lie may change; docs/own-parts.md shows how to use them.
 """
 
+from .configs.grouped_recipes import Grouped
 from .configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
 from .configs.section import Section, cosmetic, semantic
 from .loop.recipes.annotated_pairs import annotated, surrogate
@@ -14,10 +15,11 @@ from .loop.stages.compare import annotate
 from .loop.stages.complete import complete
 from .loop.stages.critique import critique
 from .loop.stages.grade import grade, grade_overall
+from .loop.stages.group_rl import train_grpo, train_online_dpo, train_rloo
 from .loop.stages.human_sft import demonstrations
 from .loop.stages.mix import mixed
 from .loop.stages.online_rl import train_ppo
-from .loop.stages.pair import binarise, demonstrate, pair
+from .loop.stages.pair import binarise, demonstrate, pair, unpair
 from .loop.stages.prefer import demonstrate_preferred, prefer
 from .loop.stages.refine import best, refine
 from .loop.stages.reward import reward
@@ -32,6 +34,7 @@ __all__ = [
     "Candidate",
     "Checkpoint",
     "Graded",
+    "Grouped",
     "Iteration",
     "JudgedRows",
     "Message",
@@ -68,8 +71,12 @@ __all__ = [
     "semantic",
     "surrogate",
     "train",
+    "train_grpo",
+    "train_online_dpo",
     "train_ppo",
     "train_reward",
+    "train_rloo",
     "unchanged",
+    "unpair",
     "varied",
 ]

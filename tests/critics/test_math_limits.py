@@ -2,9 +2,9 @@
 
 import json
 import resource
-import time
 
 import pytest
+from effort import least_effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +13,10 @@ from lpfloop.critics.math_answers import answer_to, final_answer, reference_answ
 from lpfloop.critics.math_limits import too_large
 from lpfloop.critics.math_numbers import quick_equal
 from lpfloop.critics.math_pool import MathPool
-from lpfloop.critics.verify import Verifier, VerifierCritic
+from lpfloop.critics.verify import Verdict, Verifier, VerifierCritic
 from lpfloop.stores.records import Message, Prompt
+
+MOST_EFFORT = 600
 
 
 def boxed(text: str) -> str:
@@ -58,10 +60,13 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_costs_milliseconds_and_says_why(name) -> None:
     with Verifier(workers=1) as verifier:
-        began = time.process_time()
-        (verdict,) = verifier.verify([(asked(boxed(r"\frac{7}{2}+x")), BOMBS[name])])
-        assert time.process_time() - began < 0.5
+        found = list[Verdict]()
+        judged = [(asked(boxed(r"\frac{7}{2}+x")), BOMBS[name])]
+        assert (
+            least_effort(lambda: found.extend(verifier.verify(judged)), MOST_EFFORT) < MOST_EFFORT
+        )
         assert not verifier.pool_started
+    verdict = found[0]
     assert (verdict.rating, verdict.reason) == (None, "too_large")
     critic = VerifierCritic(task_aspects={})
     assert critic.read(asked("1"), verdict).status == "too_large"
@@ -92,11 +97,13 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_answer_is_found_and_limited_in_time(name) -> None:
     wanted = reference_answer("#### 18")
-    began = time.process_time()
-    answer = answer_to(wanted, final_answer(HOSTILE[name]))
-    if quick_equal(wanted, answer) is None:
-        too_large(answer)
-    assert time.process_time() - began < 0.8
+
+    def compare() -> None:
+        answer = answer_to(wanted, final_answer(HOSTILE[name]))
+        if quick_equal(wanted, answer) is None:
+            too_large(answer)
+
+    assert least_effort(compare, MOST_EFFORT) < MOST_EFFORT
 
 
 SLOW = {
@@ -193,6 +200,4 @@ def test_no_published_solution_is_too_large(shared_data, name) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="19³٣x+-^{}()[]!*/\\ ,.frac", max_size=300))
 def test_any_text_is_judged_in_time(text) -> None:
-    began = time.process_time()
-    too_large(final_answer(text))
-    assert time.process_time() - began < 0.5
+    assert least_effort(lambda: too_large(final_answer(text)), MOST_EFFORT) < MOST_EFFORT

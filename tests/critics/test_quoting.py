@@ -1,14 +1,15 @@
 """A verdict that is quoted, denied, contradicted or repeated is not the judge's own."""
 
-import time
-
 import pytest
+from effort import least_effort
 from forgeries import GRADER, POOL
 
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.judge import Question, user_message
 from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.stores.records import Prompt
+
+MOST_EFFORT = 1000
 
 GOOD, BAD = '{"Factuality": 1}', '{"Factuality": -1}'
 PROMPT = Prompt(
@@ -124,7 +125,9 @@ def test_a_grader_that_drops_the_invisible_marks_gives_no_rating_that_the_text_h
 @pytest.mark.parametrize("unit", ["The text says:\n", GOOD, "my score is 1 ", "VERDICT-0", "1\n"])
 def test_long_replies_and_texts_take_linear_time(unit):
     text = (unit * 65_000)[:65_000]
-    started = time.process_time()
-    critique(f"{text}\n{GOOD}", text)
-    comparison("weak_2", text, text, "b")
-    assert time.process_time() - started < 1
+
+    def read():
+        critique(f"{text}\n{GOOD}", text)
+        comparison("weak_2", text, text, "b")
+
+    assert least_effort(read, MOST_EFFORT) < MOST_EFFORT

@@ -9,16 +9,19 @@ import inspect
 import itertools
 import json
 import random
-import time
 import warnings
+from functools import partial
 
 import pytest
+from effort import effort, least_effort
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.critics.judge import MAX_REPLY, Question, Reading, Status
 from lpfloop.critics.rating_dictionary import AspectRatings, RatedAspects
 from lpfloop.stores.records import SCORED
+
+MOST_EFFORT = 200
 
 NAMES = (
     "Logical Correctness",
@@ -277,19 +280,23 @@ def mutated(rng: random.Random) -> str:
 
 def test_100_000_mutated_replies_give_no_rating_that_an_independent_reader_does_not():
     rng = random.Random(20261121)
-    started, scored = time.process_time(), 0
-    for _ in range(100_000):
-        expected = THREE if rng.random() < 0.5 else LOGIC
-        text = mutated(rng)
-        reading = read_reply(text, "stop", expected)
-        assert reading.status in set(Status)
-        if reading.status == SCORED:
-            scored += 1
-            assert ratings(reading) == reference_ratings(text, expected), text
-        else:
-            assert all(aspect.rating is None for aspect in reading.value)
+    scored = 0
+
+    def read_all():
+        nonlocal scored
+        for _ in range(100_000):
+            expected = THREE if rng.random() < 0.5 else LOGIC
+            text = mutated(rng)
+            reading = read_reply(text, "stop", expected)
+            assert reading.status in set(Status)
+            if reading.status == SCORED:
+                scored += 1
+                assert ratings(reading) == reference_ratings(text, expected), text
+            else:
+                assert all(aspect.rating is None for aspect in reading.value)
+
+    assert effort(read_all) < 20_000
     assert scored > 5_000
-    assert time.process_time() - started < 60
 
 
 def test_most_of_what_the_independent_reader_rates_is_rated():
@@ -335,9 +342,7 @@ def test_hostile_replies_of_64_kib_take_linear_time(unit):
         '{"' + (unit * MAX_REPLY)[: MAX_REPLY - 2],
         (unit * MAX_REPLY)[: MAX_REPLY - 26] + '{"Logical Correctness": 1}',
     ):
-        started = time.process_time()
-        read_reply(text, "stop", LOGIC)
-        assert time.process_time() - started < 0.2
+        assert least_effort(partial(read_reply, text, "stop", LOGIC), MOST_EFFORT) < MOST_EFFORT
 
 
 def test_real_replies_of_judges_asked_otherwise_are_unscored(shared_rows):

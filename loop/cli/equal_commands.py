@@ -106,7 +106,8 @@ def print_equal(shown: "EqualTable") -> None:
     """Print a comparison: what each method came to, which is better, and what was tried."""
     from rich.console import Console
 
-    from ..daemon.equal_rows import TRIAL_HEAD, VERDICT_HEAD, trial_rows, verdict_row
+    from ..daemon.equal_reach import reach_head, reach_rows, reached_scores
+    from ..daemon.equal_rows import TRIAL_HEAD, VERDICT_HEAD, trial_rows, verdict_rows
     from ..data.telling import tell
     from .compare_tables import fitted_tables, print_texts
 
@@ -114,7 +115,11 @@ def print_equal(shown: "EqualTable") -> None:
     tell(console, shown.title)
     for table in fitted_tables(shown.names, shown.columns, console.width):
         console.print(table)
-    print_texts(console, VERDICT_HEAD, [verdict_row(each) for each in shown.verdicts])
+    print_texts(console, VERDICT_HEAD, verdict_rows(shown))
+    reached = reached_scores(shown.outcomes)
+    if reached:
+        tell(console, "Tokens of the policy to the same score")
+        print_texts(console, reach_head(reached), reach_rows(reached))
     print_texts(console, TRIAL_HEAD, trial_rows(shown.record))
     for remark in shown.remarks():
         tell(console, remark)

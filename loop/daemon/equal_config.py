@@ -26,6 +26,8 @@ OF_A_METHOD = ("critic.samples", "critic.samples_temperature")
 USUALLY = {
     # What is compared is the last policy: nobody chooses on the way, and none goes back.
     "verdict.on_regression": "continue",
+    # A run that an alarm stops would have no result, and its method one seed fewer.
+    "alarms.on_alarm": "continue",
     "assessment.kl": True,
     # The comparison has a page of its own.
     "report.each_iteration": False,

@@ -1,20 +1,21 @@
 """The page and the plot of a comparison at equal tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
 from ...stores.keys import Json
-from ..evaluation.method_outcomes import MethodOutcome
+from ..evaluation.method_outcomes import MethodOutcome, shared_metric
+from ..evaluation.pairwise_verdicts import DECIDING
 from ..evaluation.panels import Panel
 from ..evaluation.token_panels import token_panels
 from ..report.html_elements import Html, element, listed, prose, table
 from ..report.report_page import drawn, plot_section, report_html
 from ..report.report_plot import ReportPlot
 from ..report.run_report import Report
-from .equal_rows import TRIAL_HEAD, VERDICT_HEAD, EqualTable, trial_rows, verdict_row
+from .equal_reach import reach_head, reach_rows, reached_scores
+from .equal_rows import TRIAL_HEAD, VERDICT_HEAD, EqualTable, trial_rows, verdict_rows
 
-DECIDING = ("verified", "win_rate", "approval")
 READING = (
     "Each line is a method, with the band in which its score lies with 95 % confidence: of two "
     "lines the higher one at the same place made more of the same tokens."
@@ -31,13 +32,14 @@ def equal_page(shown: EqualTable) -> Report:
             "Which method is better",
             "Of the last policies within the budget, prompt by prompt and seed by seed; all lines "
             "share an error rate of 5 %. What it means: docs/fair-comparison.md",
-            table(VERDICT_HEAD, map(verdict_row, shown.verdicts)),
+            table(VERDICT_HEAD, verdict_rows(shown)),
         ),
         _section(
             "The settings that were tried",
             "The dev prompts alone choose, at a seed of their own.",
             table(TRIAL_HEAD, trial_rows(shown.record)),
         ),
+        *_reached(shown),
         plot_section(plot),
     ]
     return Report(html=report_html(f"{name}: methods at equal tokens", sections), plots=[plot])
@@ -59,9 +61,8 @@ def equal_plot(shown: EqualTable) -> ReportPlot:
 
 def equal_panels(outcomes: Sequence[MethodOutcome]) -> list[Panel]:
     """Return the panels by the first usual figure that all policies were measured by."""
-    results = [p.result for o in outcomes for course in o.courses for p in course.points]
-    metric = next((m for m in DECIDING if all(m in r.numbers for r in results)), DECIDING[0])
-    return token_panels(outcomes, metric) if results else []
+    metric = shared_metric(outcomes)
+    return [] if metric is None else token_panels(outcomes, metric)
 
 
 def _rows(outcome: MethodOutcome) -> list[dict[str, Json]]:
@@ -79,6 +80,17 @@ def _rows(outcome: MethodOutcome) -> list[dict[str, Json]]:
         for course in outcome.courses
         for point in course.points
     ]
+
+
+def _reached(shown: EqualTable) -> Iterator[Html]:
+    found = reached_scores(shown.outcomes)
+    if found:
+        yield _section(
+            "Tokens to the same score",
+            "Tokens of the policy after which a method first has a score, and how many times as "
+            "many the first method needs: geometric means over seeds, with intervals of 95 %.",
+            table(reach_head(found), reach_rows(found)),
+        )
 
 
 def _results(shown: EqualTable) -> Html:

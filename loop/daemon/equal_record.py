@@ -5,7 +5,7 @@ began, and can be shown again. The evidence is in the runs that it names.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,9 +13,11 @@ from typing import Any, cast
 from ...configs.load import Override
 from ...configs.schema import ConfigError
 from ...stores.durable import make_folder, write_file
+from ...stores.keys import Json, canonical_json
 from ...stores.lake import run_folder
 from ..evaluation.token_course import TokenBudget
 from .equal_sizes import RunSize
+from .job import changed_fields
 
 FOLDER = "comparisons"
 Settings = tuple[tuple[str, float | str], ...]
@@ -69,13 +71,17 @@ class ComparedMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualRecord:
-    """A comparison: its budget, how many trials it asked for, its seeds and methods."""
+    """A comparison: its budget, how many trials it asked for, its seeds and methods.
+
+    `settings` are those with which each method began, by its recipe, before any was tried.
+    """
 
     name: str
     budget: TokenBudget
     trials: int
     trial_seed: int
     seeds: tuple[int, ...]
+    settings: Mapping[str, Json]
     methods: tuple[ComparedMethod, ...]
 
     def run_of(self, method: str, seed: int) -> str:
@@ -102,7 +108,7 @@ def write_record(lake: Path, record: EqualRecord) -> None:
     """Keep a comparison's decisions."""
     path = record_file(lake, record.name)
     make_folder(path.parent)
-    write_file(path, json.dumps(asdict(record), indent=2).encode() + b"\n")
+    write_file(path, json.dumps(asdict(record), indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def read_record(lake: Path, name: str) -> EqualRecord | None:
@@ -118,7 +124,7 @@ def read_record(lake: Path, name: str) -> EqualRecord | None:
         told = cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
         budget = TokenBudget(**told["budget"])
         methods = tuple(_method(each) for each in told["methods"])
-        known = {key: told[key] for key in ("name", "trials", "trial_seed")}
+        known = {key: told[key] for key in ("name", "trials", "trial_seed", "settings")}
         seeds = tuple(int(seed) for seed in told["seeds"])
         return EqualRecord(**known, seeds=seeds, budget=budget, methods=methods)
     except (ValueError, KeyError, TypeError) as error:
@@ -150,6 +156,14 @@ def require_same(record: EqualRecord, wanted: EqualRecord) -> None:
             raise ConfigError(
                 f"{option}: the comparison {record.name} was begun with {before}, not {now}; leave "
                 "it so, or begin another one with --run NAME"
+            )
+    for recipe, began in record.settings.items():
+        changes = changed_fields(began, json.loads(canonical_json(wanted.settings[recipe])), None)
+        if changes:
+            raise ConfigError(
+                f"the settings of {recipe} in the comparison {record.name}, which its trials and "
+                f"sizes were made for, were others ({'; '.join(changes)}); leave them as they "
+                "were, or begin another one with --run NAME"
             )
     if record.trial_seed in wanted.seeds:
         raise ConfigError(

@@ -1,6 +1,6 @@
 """A comparison at equal tokens as texts and as data: methods, verdicts, trials, what to heed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...stores.keys import Json
@@ -19,6 +19,7 @@ from ..evaluation.method_outcomes import (
 from ..evaluation.pairwise_verdicts import PairwiseVerdict
 from ..evaluation.token_course import DRIFT
 from ..lake.query.figures import SHARES
+from .equal_reach import reach_documents, reached_scores
 from .equal_record import ComparedMethod, EqualRecord, TriedSettings
 from .trials import told_trial
 
@@ -66,13 +67,18 @@ class EqualTable:
     @property
     def title(self) -> str:
         """What the table shows, and what its intervals are over."""
-        budget, seeds = self.record.budget, len(self.record.seeds)
+        budget, seeds = self.record.budget, len(self.seeds)
         judged = "" if budget.judge_tokens is None else f", {budget.judge_tokens:,} of judges"
         over = f"over {seeds} seeds" if seeds > 1 else "over prompts, as there is one seed"
         return (
             f"Held-out prompts (test): the last policy within {budget.policy_tokens:,} generated "
             f"tokens{judged}; mean [95 % {over}]"
         )
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that count: those under which every method's run is over."""
+        return sorted({c.seed for outcome in self.outcomes for c in outcome.courses})
 
     @property
     def columns(self) -> list[Column]:
@@ -120,7 +126,13 @@ class EqualTable:
             f"settings were chosen by dev prompts, at seed {self.record.trial_seed}, from "
             f"{self.record.trials} trials a method; what these generated does not count"
         )
-        if len(self.record.seeds) == 1:
+        missing = [f"{seed}" for seed in self.record.seeds if seed not in self.seeds]
+        if missing:
+            yield (
+                "seeds that do not count, as a method's run is not over: "
+                f"{', '.join(missing)}; the same command goes on with them"
+            )
+        if len(self.seeds) == 1:
             yield "one seed: the verdicts are about these policies, not about the methods"
 
 
@@ -140,16 +152,25 @@ def told(name: str, value: FigureInterval | None) -> str:
 VERDICT_HEAD = ("Method", "against", "answer", "by", "difference, points", "prompts")
 
 
-def verdict_row(each: PairwiseVerdict) -> tuple[str, ...]:
-    """Return a verdict as texts."""
+def verdict_rows(table: EqualTable) -> list[tuple[str, ...]]:
+    """Return the verdicts as texts; methods that used too little of the budget are marked."""
+    short = {outcome.method for outcome in table.outcomes if outcome.is_short}
+    return [_verdict_row(each, short) for each in table.verdicts]
+
+
+def _verdict_row(each: PairwiseVerdict, short: Collection[str]) -> tuple[str, ...]:
     decision = each.decision
+    after, before = (
+        f"{method}{SHORT if method in short else ''}"
+        for method in (each.after.method, each.before.method)
+    )
     answer = "worse" if decision.high is not None and decision.high < 0 else decision.answer
     difference = f"{100 * decision.difference:+.1f}"
     if decision.low is not None and decision.high is not None:
         difference += f" [{100 * decision.low:+.1f}, {100 * decision.high:+.1f}]"
     return (
-        each.after.method,
-        each.before.method,
+        after,
+        before,
         answer,
         each.metric,
         difference,
@@ -191,10 +212,11 @@ def as_document(table: EqualTable) -> dict[str, Json]:
         "name": record.name,
         "policy_tokens": record.budget.policy_tokens,
         "judge_tokens": record.budget.judge_tokens,
-        "seeds": list(record.seeds),
+        "seeds": list[Json](table.seeds),
         "trial_seed": record.trial_seed,
         "methods": [_method_row(table, outcome) for outcome in table.shown],
         "verdicts": [_verdict(each) for each in table.verdicts],
+        "tokens_to_reach": reach_documents(reached_scores(table.outcomes)),
         "trials": [
             {
                 "method": method.name,

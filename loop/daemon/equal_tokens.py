@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...configs.load import Override
+from ...configs.load import Override, semantic
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError
 from ...configs.variants import short_name
@@ -39,6 +39,9 @@ from .job import Job
 from .rehearsal import RehearsalError
 from .suite import ALL, Suite
 from .trials import TRIALS, trials_of
+
+TRIAL_SEED = 1000
+"""So far behind the first compared seed lies that of the trials: seeds may be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +105,17 @@ def decided(equal: EqualSuite, recipes: Sequence[str], shared: Sequence[Override
     suite, budget = equal.suite, equal.budget
     for recipe in recipes:
         trials_of(recipe, equal.trials)
+    known = read_record(suite.lake, suite.prefix)
+    trial_seed = suite.seeds[0] + TRIAL_SEED if known is None else known.trial_seed
     wanted = EqualRecord(
         name=suite.prefix,
         budget=budget,
         trials=equal.trials,
-        trial_seed=max(suite.seeds) + 1,
+        trial_seed=trial_seed,
         seeds=suite.seeds,
+        settings={r: semantic(equal_config(suite, r, trial_seed, shared)) for r in recipes},
         methods=tuple(ComparedMethod(name=short_name(r), recipe=r, trials=()) for r in recipes),
     )
-    known = read_record(suite.lake, suite.prefix)
     if known is not None:
         require_same(known, wanted)
         return replace(known, seeds=suite.seeds)
@@ -124,19 +129,34 @@ def decided(equal: EqualSuite, recipes: Sequence[str], shared: Sequence[Override
 
 
 def outcomes_of(lake: Path, record: EqualRecord) -> list[MethodOutcome]:
-    """Return what each method came to in the runs that are over; one that goes on is left out."""
-    found = list[MethodOutcome]()
-    for method in record.methods:
-        courses = list[TokenCourse]()
-        for seed in record.seeds:
-            name = record.run_of(method.name, seed)
-            if (run_folder(lake, name) / JOURNAL).exists():
-                with closing(open_run(lake, name)) as run:
-                    if _is_over(run):
-                        courses.append(token_course(run, method.name))
-        measured = tuple(course for course in courses if course.points)
-        if measured:
-            found.append(MethodOutcome(method=method.name, budget=record.budget, courses=measured))
+    """Return what each method came to, of the seeds under which all of them are over.
+
+    A method that has no run yet, or none that was measured, is left out.
+    """
+    courses = {method.name: _courses(lake, record, method.name) for method in record.methods}
+    begun = {name: by_seed for name, by_seed in courses.items() if by_seed}
+    shared = set(record.seeds).intersection(*begun.values())
+    return [
+        MethodOutcome(
+            method=name,
+            budget=record.budget,
+            courses=tuple(course for seed, course in by_seed.items() if seed in shared),
+        )
+        for name, by_seed in begun.items()
+        if shared
+    ]
+
+
+def _courses(lake: Path, record: EqualRecord, method: str) -> dict[int, TokenCourse]:
+    """Return the courses of a method's runs that are over and were measured, by seed."""
+    found = dict[int, TokenCourse]()
+    for seed in record.seeds:
+        name = record.run_of(method, seed)
+        if (run_folder(lake, name) / JOURNAL).exists():
+            with closing(open_run(lake, name)) as run:
+                course = token_course(run, method) if _is_over(run) else None
+            if course is not None and course.points:
+                found[seed] = course
     return found
 
 

@@ -100,7 +100,7 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
     before = _still_asked(json.loads(reader.meta("fingerprint") or "{}"), fingerprint)
     recipe = job.config.recipe
     default = unsaid(RunConfig(recipe=type(recipe)(name=recipe.name)))
-    changes = _changes(before, json.loads(stored), {"config": cast("Json", default)})
+    changes = changed_fields(before, json.loads(stored), {"config": cast("Json", default)})
     if changes:
         said = "; ".join(changes)
         raise ConfigError(
@@ -138,7 +138,7 @@ def _parent(job: Job, parent: str) -> str:
     return parent
 
 
-def _changes(before: Json, after: Json, unsaid: Json, path: str = "") -> list[str]:
+def changed_fields(before: Json, after: Json, unsaid: Json, path: str = "") -> list[str]:
     """Return one phrase for each field that differs.
 
     A section without fields may be missing, as may what the lpfloop that began the run did not
@@ -150,7 +150,7 @@ def _changes(before: Json, after: Json, unsaid: Json, path: str = "") -> list[st
     return [
         change
         for name in sorted({*old, *new})
-        for change in _changes(
+        for change in changed_fields(
             old.get(name, default.get(name)),
             new.get(name),
             default.get(name),

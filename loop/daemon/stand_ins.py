@@ -393,5 +393,5 @@ def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], No
         return steps
     for step in range(1, steps + 1):
         write_step(job.output, step, NOTHING)
-        on_progress(TrainerProgress(step=step, max_steps=steps, loss=0.0, metrics={}))
+        on_progress(TrainerProgress(step=step, max_steps=steps, metrics={}))
     return steps

@@ -14,7 +14,7 @@ from ..lake.statistics.seed_interval import seed_mean
 from ..lake.statistics.student_t import quantile
 from .compare_runs import INITIAL, Result, by_method
 from .compared_columns import bounds_of
-from .pairwise_verdicts import ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
+from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
 from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
 
 HOUR = 3600
@@ -93,6 +93,13 @@ class MethodOutcome:
         return FigureInterval(value=only.value, low=low, high=high)
 
 
+def shared_metric(outcomes: Sequence[MethodOutcome]) -> str | None:
+    """Return the first usual figure by which every policy of every method was measured."""
+    results = [p.result for o in outcomes for course in o.courses for p in course.points]
+    known = (name for name in DECIDING if all(name in result.numbers for result in results))
+    return next(known, None) if results else None
+
+
 def initial_outcome(outcomes: Sequence[MethodOutcome]) -> MethodOutcome | None:
     """Return M_0 beside the methods, as the first method's runs measured it."""
     if not outcomes:
@@ -111,11 +118,12 @@ def method_verdicts(outcomes: Sequence[MethodOutcome]) -> list[PairwiseVerdict]:
     The bounds of a difference are the wider of two: over prompts, averaged over seeds, and over
     seeds. For the second, the spread between seeds is taken as equal for all methods and pooled (a
     two-way layout of methods and seeds without their interaction), as three seeds alone could
-    decide hardly anything. All verdicts share an error rate of 5 %. With one seed there are bounds
+    decide hardly anything. All verdicts share an error rate of 5 %, one half for "better" and one
+    for worse, as which of two methods is named first means nothing. With one seed there are bounds
     over prompts alone: they are about these policies, not about the methods.
     """
-    found = pairwise_verdicts([outcome.together for outcome in outcomes])
-    level = ERROR_RATE / max(1, len(found))
+    found = pairwise_verdicts([outcome.together for outcome in outcomes], ERROR_RATE / 2)
+    level = ERROR_RATE / 2 / max(1, len(found))
     return [_by_seeds_too(verdict, outcomes, level) for verdict in found]
 
 

@@ -22,11 +22,13 @@ class PairwiseVerdict:
     decision: Decision
 
 
-def pairwise_verdicts(found: Sequence[Result]) -> list[PairwiseVerdict]:
+def pairwise_verdicts(
+    found: Sequence[Result], error_rate: float = ERROR_RATE
+) -> list[PairwiseVerdict]:
     """Return the verdict on each two results with prompts in common, by the same judge.
 
     The error rate is shared: that any of the verdicts says "better" where nothing is gained is at
-    most as likely as `ERROR_RATE`.
+    most as likely as that.
     """
     pairs = list(_pairs(found))
     return [
@@ -34,7 +36,7 @@ def pairwise_verdicts(found: Sequence[Result]) -> list[PairwiseVerdict]:
             before=before,
             after=after,
             metric=metric,
-            decision=decide(results, alpha=ERROR_RATE / len(pairs), worthwhile=WORTHWHILE),
+            decision=decide(results, alpha=error_rate / len(pairs), worthwhile=WORTHWHILE),
         )
         for before, after, metric, results in pairs
     ]

@@ -53,12 +53,14 @@ Point = tuple[float, float, float | None, float | None]
 
 def _over_seeds(curves: Sequence[Sequence[tuple[float, float]]]) -> list[Point]:
     """Return the mean curve, at the tokens of the first run's policies, as far as all runs go."""
-    ends = min(points[-1][0] if points else 0.0 for points in curves)
+    if not all(curves):
+        return []
+    ends = min(points[-1][0] for points in curves)
     places = sorted({*(x for x, _ in curves[0] if x < ends), ends})
     found = list[Point]()
     for tokens in places:
         scores = [score_at(points, tokens) for points in curves]
-        mean = seed_mean([score for score in scores if score is not None] or [0.0])
+        mean = seed_mean([score for score in scores if score is not None])
         found.append((tokens, mean.value, mean.low, mean.high))
     return found
 

@@ -23,6 +23,7 @@ Counted = Literal["policy", "all"]
 class TokensToReach:
     """The tokens that a method needs to reach a score of a metric.
 
+    `is_gain` says that the score is one above that of the run's own M_0.
     `by_seed` has None where a run never reached it. `mean`, `low` and `high` are over seeds (95 %),
     None unless all runs reached it, and of one seed only the mean. `remark` says why.
     """
@@ -30,6 +31,7 @@ class TokensToReach:
     method: str
     metric: str
     score: float
+    is_gain: bool
     by_seed: tuple[float | None, ...]
     mean: float | None
     low: float | None
@@ -54,9 +56,17 @@ class TokenRatio:
 
 
 def tokens_to_reach(
-    courses: Sequence[TokenCourse], score: float, metric: str = "verified", *, of: Counted = "all"
+    courses: Sequence[TokenCourse],
+    score: float,
+    metric: str = "verified",
+    *,
+    of: Counted = "all",
+    is_gain: bool = False,
 ) -> TokensToReach:
     """Return the tokens that a method needs to reach a score; `courses` are its runs, by seed.
+
+    With `is_gain` it is a score above that of each run's own M_0, which is another one where seeds
+    have other held-out prompts.
 
     Raises:
         ValueError: without a course, or if the metric was measured in none.
@@ -64,12 +74,13 @@ def tokens_to_reach(
     curves = [curve(course, metric, of=of) for course in courses]
     if not any(len(points) > 1 for points in curves):
         raise ValueError(f"{metric} was measured of no policy that these runs have made")
-    found = tuple(_first_at(points, score) for points in curves)
+    found = tuple(_first_at(points, score, is_gain=is_gain) for points in curves)
     mean = _log_mean(found)
     return TokensToReach(
         method=courses[0].method,
         metric=metric,
         score=score,
+        is_gain=is_gain,
         by_seed=found,
         mean=None if mean is None else exp(mean.value),
         low=None if mean is None or mean.low is None else exp(mean.low),
@@ -84,7 +95,7 @@ def token_ratio(one: TokensToReach, over: TokensToReach) -> TokenRatio:
     Raises:
         ValueError: if they are about different scores, or of other numbers of seeds.
     """
-    if (one.metric, one.score) != (over.metric, over.score):
+    if (one.metric, one.score, one.is_gain) != (over.metric, over.score, over.is_gain):
         raise ValueError("the two are about different scores")
     pairs = zip(one.by_seed, over.by_seed, strict=True)
     found = tuple(a / b if a and b else None for a, b in pairs)
@@ -112,6 +123,8 @@ def curve(course: TokenCourse, metric: str, *, of: Counted) -> list[tuple[float,
 
 def score_at(points: Sequence[tuple[float, float]], tokens: float) -> float | None:
     """Return the score of a curve after so many tokens; None beyond its end."""
+    if points and points[0][0] == tokens:
+        return points[0][1]
     for (before, old), (after, new) in pairwise(points):
         if before <= tokens <= after:
             return (
@@ -120,8 +133,12 @@ def score_at(points: Sequence[tuple[float, float]], tokens: float) -> float | No
     return None
 
 
-def _first_at(points: Sequence[tuple[float, float]], score: float) -> float | None:
+def _first_at(
+    points: Sequence[tuple[float, float]], score: float, *, is_gain: bool
+) -> float | None:
     """Return the tokens after which a curve first reaches a score; None if it never does."""
+    if points and is_gain:
+        score += points[0][1]
     if points and points[0][1] >= score:
         return points[0][0]
     for (before, old), (after, new) in pairwise(points):

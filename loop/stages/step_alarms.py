@@ -130,7 +130,7 @@ def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[StepF
     if kl is not None and length and kl / length > config.kl:
         yield StepFinding(
             kind=KL,
-            before=first[KL] / max(first.get(LENGTH, 0.0), 1.0),
+            before=first.get(KL, 0.0) / max(first.get(LENGTH, 0.0), 1.0),
             after=kl / length,
             limit=config.kl,
             told=f"the policy is {kl / length:.2f} nats a token away from M_0: so far away the "

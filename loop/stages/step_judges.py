@@ -5,7 +5,7 @@ of no unit yet. Their replies are kept under the unit of the step: what was paid
 again, whatever ends before the step is committed with what was said of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import cast
@@ -19,7 +19,7 @@ from ...stores.journal_reader import Cost, Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Prompt, Receipt, Reward, Statistic
 from ...stores.schemas import RowsByType
-from ..data.judged_candidates import VERIFIER
+from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..run.handles import Planned
 from ..run.iteration import Iteration
 from ..run.reporter import Advance
@@ -167,11 +167,6 @@ class StepJudges:
                 found[f"unscored/{source}"] = 1 - len(scores) / len(of)
         return statistics(stage.iteration, stage.stage, step, found)
 
-    def _each_weight(self) -> Iterator[tuple[RewardSource, float]]:
-        yield "verifier", self.rewards.verifier
-        yield "critic", self.rewards.critic
-        yield "reward", self.rewards.reward
-
     def _judging(self, source: RewardSource, candidates: Sequence[Candidate] = ()) -> Judging:
         """Return the critic's or the verifier's way with candidates."""
         return Judging(
@@ -219,8 +214,13 @@ class StepJudges:
 
 
 def part_score(critique: Critique) -> PartScore:
-    """Return the share of the rated aspects that pass: of the verifier's one, 1 or 0."""
-    ratings = [aspect.rating for aspect in critique.aspects if aspect.rating is not None]
+    """Return the share of the rated aspects that pass: of the verifier's one, 1 or 0.
+
+    What the verifier adds to a critic's critique (`critic.kind=both`) has a weight of its own.
+    """
+    by_verifier = critique.critic == VERIFIER
+    rated = [a for a in critique.aspects if by_verifier or a.name != VERIFIED]
+    ratings = [aspect.rating for aspect in rated if aspect.rating is not None]
     if critique.status != SCORED or not ratings:
         status = critique.status if critique.status != SCORED else Status.NOT_APPLICABLE.value
         return PartScore(score=None, status=status)

@@ -99,7 +99,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 paper=PaperFigure(place=PLACE, said="similar patterns of improvement"),
                 estimate=SeedEstimate.of(
                     (
-                        100 * b / a if a > 0 else 0.0
+                        100 * b / a if a > 0 else None
                         for a, b in zip(rises[ALONE], rises[LESS], strict=True)
                     ),
                     "%",

@@ -131,18 +131,18 @@ def measured_answers(run: RunReader) -> pl.DataFrame:
     )
 
 
-def distinct_texts(run: RunReader) -> tuple[float, float]:
+def distinct_texts(run: RunReader) -> tuple[float | None, float | None]:
     """Return how many of a prompt's answers differ, in percent: of those left out, and kept."""
     return distinct_by_fate(measured_answers(run), MARGIN)
 
 
-def distinct_by_fate(rows: pl.DataFrame, margin: float) -> tuple[float, float]:
-    """Return the same of answers with their scores; 100 where there is no such prompt."""
+def distinct_by_fate(rows: pl.DataFrame, margin: float) -> tuple[float | None, float | None]:
+    """Return the same of answers with their scores; None where there is no such prompt."""
     prompts = _measured(rows, margin)
     left, kept = (
         prompts.filter(pl.col("varies") == varies)["distinct"].to_list() for varies in (False, True)
     )
-    return fmean(left or [100.0]), fmean(kept or [100.0])
+    return fmean(left) if left else None, fmean(kept) if kept else None
 
 
 def share_left_out(run: RunReader) -> float:
@@ -160,7 +160,9 @@ def _measured(rows: pl.DataFrame, margin: float) -> pl.DataFrame:
     return by_prompt.filter(pl.col("scores") >= FEWEST)
 
 
-def _notes(evidence: Evidence, left: Sequence[float], kept: Sequence[float]) -> list[str]:
+def _notes(
+    evidence: Evidence, left: Sequence[float | None], kept: Sequence[float | None]
+) -> list[str]:
     out = SeedEstimate.of(evidence.by_seed(ON.name, share_left_out), "%")
     return [
         (

@@ -2,28 +2,31 @@
 
 An estimate is the mean over seeds, each of them a whole run of its own; its interval is Student's,
 of level 95 %, with a degree of freedom fewer than there are seeds. A single seed has no interval,
-and so decides nothing. A claim holds in a region: it is decided where the interval lies inside of
-it, or outside; a study holds if all its claims do, so that no correction for their number is due.
+and so decides nothing; nor does a figure that some seed does not have. A claim holds in a region:
+it is decided where the interval lies inside of it, or outside; a study holds if all its claims do,
+so that no correction for their number is due.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isnan, nan
 from typing import Literal
 
 from ...stores.keys import Json
-from ..lake.statistics.seed_interval import seed_mean
+from ..lake.statistics.seed_interval import SeedMean, seed_mean
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 ClaimVerdict = Literal["holds", "does not hold", "undecided"]
 NO_INTERVAL = "no interval: one seed"
+UNKNOWN = "not measured in every seed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedEstimate:
     """A mean over seeds with its interval; without bounds for a single seed.
 
-    `unit` stands behind it, such as `points` or `%`; `digits` are those behind the point.
+    Where a seed lacks the figure the mean is NaN, of no seed. `unit` stands behind it, such as
+    `points` or `%`; `digits` are those behind the point.
     """
 
     value: float
@@ -36,11 +39,19 @@ class SeedEstimate:
 
     @classmethod
     def of(
-        cls, by_seed: Iterable[float], unit: str = "", *, digits: int = 1, signed: bool = False
+        cls,
+        by_seed: Iterable[float | None],
+        unit: str = "",
+        *,
+        digits: int = 1,
+        signed: bool = False,
     ) -> "SeedEstimate":
-        """Average a figure of independent seeds."""
-        values = tuple(by_seed)
-        mean = seed_mean(values)
+        """Average a figure of independent seeds; None is a seed that does not have it."""
+        found = tuple(by_seed)
+        values = tuple(value for value in found if value is not None)
+        if len(values) < len(found):
+            values = ()
+        mean = seed_mean(values) if values else SeedMean(value=nan, low=None, high=None, seeds=0)
         return cls(
             value=mean.value,
             low=-inf if mean.low is None else mean.low,
@@ -53,10 +64,16 @@ class SeedEstimate:
 
     @classmethod
     def difference(
-        cls, first: Sequence[float], second: Sequence[float], unit: str = "", *, digits: int = 1
+        cls,
+        first: Sequence[float | None],
+        second: Sequence[float | None],
+        unit: str = "",
+        *,
+        digits: int = 1,
     ) -> "SeedEstimate":
         """Return how much more the first arm has than the second, paired by seed."""
-        apart = (a - b for a, b in zip(first, second, strict=True))
+        pairs = zip(first, second, strict=True)
+        apart = (None if a is None or b is None else a - b for a, b in pairs)
         return cls.of(apart, unit, digits=digits, signed=True)
 
     @property
@@ -66,6 +83,8 @@ class SeedEstimate:
 
     def told(self) -> str:
         """Return the estimate with its interval, as a cell."""
+        if not self.by_seed:
+            return UNKNOWN
         value = f"{self._number(self.value)}{self.unit and f' {self.unit}'}"
         if not self.has_interval:
             return f"{value} ({NO_INTERVAL})"
@@ -131,7 +150,7 @@ class PaperClaim:
         return {
             "says": self.says,
             "paper": {"place": self.paper.place, "said": self.paper.said},
-            "value": estimate.value,
+            "value": None if isnan(estimate.value) else estimate.value,
             "low": low,
             "high": high,
             "unit": estimate.unit,

@@ -143,13 +143,13 @@ def reward_accuracy(run: RunReader) -> float:
     return 100 * reward_metric(run, "held_out/accuracy")
 
 
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Return Spearman's correlation of two lists; equal values share the mean of their ranks.
 
-    Where one of them ranks nothing it is 0.
+    Where one of them ranks nothing there is none.
     """
     frame = pl.DataFrame({"first": first, "second": second})
     ranks = frame.select(pl.all().rank("average"))
     if 1 in (ranks["first"].n_unique(), ranks["second"].n_unique()):
-        return 0.0
+        return None
     return float(ranks.select(pl.corr("first", "second")).item())

@@ -117,9 +117,9 @@ def equally_long(pairs: Sequence[AnswerPair], within: int) -> list[AnswerPair]:
     return [pair for pair in pairs if pair.difference <= within]
 
 
-def length_bias(pairs: Sequence[AnswerPair]) -> float:
-    """Return the correlation of reward with length over all pairs, 0 without one."""
-    return length_correlation(list(_preferred(pairs))) or 0.0
+def length_bias(pairs: Sequence[AnswerPair]) -> float | None:
+    """Return the correlation of reward with length over all pairs; None where there is none."""
+    return length_correlation(list(_preferred(pairs)))
 
 
 def bias_by_difference(pairs: Sequence[AnswerPair], width: int) -> Mapping[LengthBucket, float]:

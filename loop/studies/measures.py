@@ -11,8 +11,9 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
-from ..lake.query.critic_scores import DRAFTS, CriticScore, critic_scores, verified_answers
+from ..lake.query.critic_scores import ALL, DRAFTS, CriticScore, critic_scores, verified_answers
 from ..lake.query.figures import LENGTH, SHARES, NotMeasuredError, figure_values
+from ..lake.statistics.roc_area import area
 
 VERIFIED = "verified"
 DRAWN = ("sample", "refinement")
@@ -76,7 +77,7 @@ def pairs_a_prompt(run: RunReader, iteration: int = 1) -> float:
     return pairs / prompts if prompts else 0.0
 
 
-def drafts_judged(run: RunReader, iteration: int = 1, task: str = "all") -> CriticScore:
+def drafts_judged(run: RunReader, iteration: int = 1, task: str = ALL) -> CriticScore:
     """Return what the critic, and the reward, are worth on an iteration's drafts and refinements.
 
     Raises:
@@ -88,30 +89,36 @@ def drafts_judged(run: RunReader, iteration: int = 1, task: str = "all") -> Crit
     raise NotMeasuredError(f"run {run.folder.name} has no verified drafts of {task}")
 
 
-def critic_auroc(run: RunReader, task: str = "all", *, iteration: int = 1) -> float:
-    """Return how often a right draft of a task has a higher rating than a wrong one, in percent.
+def critic_auroc(run: RunReader, task: str = ALL, *, iteration: int = 1) -> float:
+    """Return how often a right sample of a task has a higher rating than a wrong one, in percent.
+
+    Refinements do not count: they were written for the critic that is measured, so that those of
+    two critics differ.
 
     Raises:
-        NotMeasuredError: if drafts are all right, or all wrong.
+        NotMeasuredError: if samples are all right, or all wrong.
     """
-    return _known(run, task, drafts_judged(run, iteration, task).auroc)
+    return _auroc(run, "rating", task, iteration)
 
 
-def reward_auroc(run: RunReader, task: str = "all") -> float:
-    """Return how often a right draft of a task has a higher reward than a wrong one, in percent.
+def reward_auroc(run: RunReader, task: str = ALL) -> float:
+    """Return how often a right sample of a task has a higher reward than a wrong one, in percent.
 
     Raises:
-        NotMeasuredError: if drafts are all right, or all wrong.
+        NotMeasuredError: if samples are all right, or all wrong.
     """
-    return _known(run, task, drafts_judged(run, task=task).reward_auroc)
+    return _auroc(run, "reward", task, 1)
 
 
-def _known(run: RunReader, task: str, area: float | None) -> float:
-    if area is None:
+def _auroc(run: RunReader, score: str, task: str, iteration: int) -> float:
+    answers = _verified(run, "sample", iteration).filter(pl.col(score).is_not_null())
+    answers = answers if task == ALL else answers.filter(pl.col("task") == task)
+    found = area(answers[score].to_numpy(), answers["right"].to_numpy()) if len(answers) else None
+    if found is None:
         raise NotMeasuredError(
-            f"run {run.folder.name} has no AUROC of {task}: its drafts are all right, or all wrong"
+            f"run {run.folder.name} has no AUROC of {task}: its samples are all right, or all wrong"
         )
-    return 100 * area
+    return 100 * found
 
 
 def agreement(run: RunReader) -> float:
@@ -120,8 +127,15 @@ def agreement(run: RunReader) -> float:
 
 
 def precision(run: RunReader) -> float:
-    """Return of the drafts that the critic passes the share that is right, in percent."""
-    return 100 * (drafts_judged(run).precision or 0.0)
+    """Return of the drafts that the critic passes the share that is right, in percent.
+
+    Raises:
+        NotMeasuredError: if it passes none.
+    """
+    share = drafts_judged(run).precision
+    if share is None:
+        raise NotMeasuredError(f"run {run.folder.name}: its critic passes no verified draft")
+    return 100 * share
 
 
 def right_drafts(run: RunReader, kind: str, iteration: int = 1) -> float:
@@ -130,12 +144,17 @@ def right_drafts(run: RunReader, kind: str, iteration: int = 1) -> float:
     Raises:
         NotMeasuredError: if none was verified.
     """
-    answers = verified_answers(run, iteration).filter(pl.col("benchmark") == DRAFTS)
-    kinds = run.scan("candidates", iteration=iteration).select("candidate_id", "kind")
-    found = answers.join(kinds.collect(), on="candidate_id").filter(pl.col("kind") == kind)
+    found = _verified(run, kind, iteration)
     if found.is_empty():
         raise NotMeasuredError(f"run {run.folder.name} has no verified {kind} of M_{iteration}")
     return 100 * fmean(found["right"].to_list())
+
+
+def _verified(run: RunReader, kind: str, iteration: int) -> pl.DataFrame:
+    """Return an iteration's samples, or its refinements, that were rated and verified."""
+    answers = verified_answers(run, iteration).filter(pl.col("benchmark") == DRAFTS)
+    kinds = run.scan("candidates", iteration=iteration).select("candidate_id", "kind")
+    return answers.join(kinds.collect(), on="candidate_id").filter(pl.col("kind") == kind)
 
 
 def policy_tokens(run: RunReader, iteration: int = 1) -> float:

@@ -1,6 +1,7 @@
 """RLRF against GRPO and RLOO: the same critic, the same M_0, the same generated tokens."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..evaluation.panels import Lines
 from ..evaluation.token_course import TokenCourse, token_course
@@ -14,7 +15,7 @@ from .seed_lines import seed_line
 from .study import Study, StudyArm, StudyFinding, StudyTable
 
 HALF = 0.5
-"""The score to reach: half of the least that a run of either method gained."""
+"""What is to be gained: half of the least that a run of either method gained."""
 THOUSAND = 1000
 SEARCH = "`lpfloop run --variants rlrf,{} --policy-tokens N`"
 Points = list[tuple[float, float]]
@@ -35,15 +36,14 @@ def find_against(evidence: Evidence, rival: StudyArm) -> StudyFinding:
         )
     ]
     share, told = _share_of_tokens(list(courses.values()), own, other)
-    if share is not None:
-        claims.append(
-            PaperClaim(
-                says=f"RLRF reaches the same score with fewer tokens than {rival.recipe}",
-                paper=paper,
-                estimate=share,
-                below=100,
-            )
+    claims.append(
+        PaperClaim(
+            says=f"RLRF gains as much with fewer tokens than {rival.recipe}",
+            paper=paper,
+            estimate=share,
+            below=100,
         )
+    )
     names = [name for arm in (COURSE, rival) for name in evidence.names(arm.name)]
     return StudyFinding(
         claims=claims,
@@ -103,29 +103,23 @@ def _on_grid(curves: Sequence[Points]) -> list[dict[float, float]]:
 
 def _share_of_tokens(
     courses: Sequence[Sequence[TokenCourse]], own: Sequence[Points], other: Sequence[Points]
-) -> tuple[SeedEstimate | None, str]:
-    """Return the tokens of the first in percent of the second's to a score that all reach."""
+) -> tuple[SeedEstimate, str]:
+    """Return the tokens of the first in percent of the second's to a gain that all runs have."""
     gained = min(max(s for _, s in points) - points[0][1] for points in (*own, *other))
     if gained <= 0:
-        return None, "Some run never rose above M_0, so there is no score that all of them reach."
-    score = max(points[0][1] for points in own) + HALF * gained
-    one, two = (tokens_to_reach(of, score / 100, of="policy") for of in courses)
-    ratio = token_ratio(one, two)
-    told = f"The score to reach is {score:.1f} % verified, {HALF * gained:.1f} points above M_0"
-    shares = [100 * share for share in ratio.by_seed if share is not None]
-    if ratio.mean is None or len(shares) < len(ratio.by_seed):
-        return None, f"{told}: {ratio.remark}."
-    few = ratio.low is None or ratio.high is None
-    return (
-        SeedEstimate(
-            value=100 * ratio.mean,
-            low=float("-inf") if few else 100 * (ratio.low or 0.0),
-            high=float("inf") if few else 100 * (ratio.high or 0.0),
-            by_seed=tuple(shares),
-            unit="%",
-        ),
-        f"{told}; the mean of the ratio is a geometric one.",
+        told = "Some run never rose above M_0, so there is no gain that all of them have."
+        return SeedEstimate.of([None for _ in own], "%"), told
+    one, two = (
+        tokens_to_reach(of, HALF * gained / 100, of="policy", is_gain=True) for of in courses
     )
+    ratio = token_ratio(one, two)
+    shares = [None if share is None else 100 * share for share in ratio.by_seed]
+    known = SeedEstimate.of(shares, "%")
+    told = f"What is to be gained is {HALF * gained:.1f} points over M_0 of the same seed"
+    if ratio.mean is None or ratio.low is None or ratio.high is None:
+        return known, f"{told}."
+    geometric = replace(known, value=100 * ratio.mean, low=100 * ratio.low, high=100 * ratio.high)
+    return geometric, f"{told}; the mean of the ratio is a geometric one."
 
 
 def _spent(courses: dict[str, tuple[TokenCourse, ...]]) -> StudyTable:

@@ -94,9 +94,7 @@ def _critics(evidence: Evidence) -> StudyTable:
             row("rewards", DPO.name, partial(reward_auroc, task=task)),
         )
     ]
-    return StudyTable(
-        title="AUROC on drafts and refinements, in %", columns=["task, score", "AUROC"], rows=rows
-    )
+    return StudyTable(title="AUROC on drafts, in %", columns=["task, score", "AUROC"], rows=rows)
 
 
 STUDY = Study(

@@ -32,7 +32,11 @@ from .study_files import places_of, write_files
 
 TINY = "tiny"
 DONE = "done: "
-EVERY_ARM = ("verdict.on_regression=continue", "report.each_iteration=false")
+EVERY_ARM = (
+    "verdict.on_regression=continue",
+    "alarms.on_alarm=continue",
+    "report.each_iteration=false",
+)
 """Of all arms: a study has each model, be it worse or not, and its own page instead of a report."""
 
 

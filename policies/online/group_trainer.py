@@ -211,7 +211,10 @@ class GroupTrainer(OnlineTrainer, ABC):
         )
 
     def optimise(self, number: int, told: GroupLessons) -> dict[str, float]:
-        """Pass over the lessons in batches; return the optimizer steps' mean statistics."""
+        """Pass over the lessons in batches; return the optimizer steps' mean statistics.
+
+        Where no group taught anything there was no step, and the learning rate is all there is.
+        """
         s = self.settings
         sums, besides = torch.zeros(len(self.terms) + 1), torch.zeros(())
         batches = [
@@ -226,13 +229,15 @@ class GroupTrainer(OnlineTrainer, ABC):
                 besides += self.learn_besides(self.next_token, update)
             norm = update_weights(self, self.ranks, max_norm=s.max_grad_norm)
             sums += torch.cat([terms.cpu(), norm[None]])
-        made = max(len(batches), 1)
-        names = (*self.terms, "grad_norm")
+        rate = {"learning_rate": float(self.schedule.get_last_lr()[0])}
+        if not batches:
+            return rate
+        made, names = len(batches), (*self.terms, "grad_norm")
         means: dict[str, float] = dict(zip(names, (sums / made).tolist(), strict=True))
         if self.next_token is not None:
             means[METRIC] = float(besides / made)
             means["loss"] += self.next_token.weight * means[METRIC]
-        return means | {"learning_rate": float(self.schedule.get_last_lr()[0])}
+        return means | rate
 
     def gradients(self, batch: LessonBatch, told: GroupLessons) -> Tensor:
         """Add up the gradients of a batch of lessons; return its `terms`."""

@@ -17,12 +17,12 @@ STEPS = "metrics.jsonl"
 class TrainerProgress:
     """One step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more.
 
-    For an online method it is one of its own steps, with the seconds by use.
+    For an online method it is one of its own steps, with the seconds by use. A step that learned
+    nothing has no `loss`.
     """
 
     step: int
     max_steps: int
-    loss: float
     metrics: Mapping[str, float]
 
 
@@ -54,10 +54,7 @@ def parse_row(line: str) -> dict[str, Any] | None:
 
 def progress_of(row: Mapping[str, Any]) -> TrainerProgress:
     """Return the step of a row of `metrics.jsonl`."""
-    metrics: dict[str, float] = row["metrics"]
-    return TrainerProgress(
-        step=row["step"], max_steps=row["max_steps"], loss=metrics["loss"], metrics=metrics
-    )
+    return TrainerProgress(step=row["step"], max_steps=row["max_steps"], metrics=row["metrics"])
 
 
 def read_steps(path: Path) -> list[TrainerProgress]:

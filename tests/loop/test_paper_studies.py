@@ -16,6 +16,7 @@ from lpfloop.loop.studies.chatglm_l2 import wandering
 from lpfloop.loop.studies.chatglm_next_token import TAUGHT, careful_answers, fallen, problems
 from lpfloop.loop.studies.chatglm_reference import kl_at, optimised, rise
 from lpfloop.loop.studies.chatglm_variance import distinct_by_fate
+from lpfloop.loop.studies.claims import UNKNOWN
 from lpfloop.loop.studies.evidence import Evidence
 from lpfloop.loop.studies.farm_figures import (
     by_n,
@@ -66,7 +67,9 @@ def test_a_study_reads_its_arms_and_makes_its_page(name, studied):
     study = STUDIES[name]
     finding = study.find(Evidence(lake=studied, seeds=SEEDS))
     assert all(claim.paper.said for claim in finding.claims)
-    assert all(math.isfinite(claim.estimate.value) for claim in finding.claims)
+    known = [claim for claim in finding.claims if claim.estimate.told() != UNKNOWN]
+    assert known
+    assert all(math.isfinite(claim.estimate.value) for claim in known)
     assert {claim.verdict for claim in finding.claims} <= {"holds", "does not hold", "undecided"}
     facts = PageFacts(seeds=SEEDS, world="the tiny world", command=f"lpfloop study {name}")
     page = page_text(study, finding, facts)
@@ -169,7 +172,7 @@ def test_ranks_are_compared_with_ties_sharing_theirs():
     assert rank_correlation([3, 2, 1], [30, 20, 10]) == pytest.approx(1)
     assert rank_correlation([3, 2, 1], [1, 2, 3]) == pytest.approx(-1)
     assert rank_correlation([1, 1, 2], [1, 2, 3]) == pytest.approx(math.sqrt(3) / 2)
-    assert rank_correlation([1, 1], [1, 2]) == 0
+    assert rank_correlation([1, 1], [1, 2]) is None
 
 
 def test_best_of_n_is_read_by_its_n():
@@ -235,7 +238,7 @@ def test_a_model_that_scores_by_length_alone_has_a_bias_of_one():
     pairs = paired(ranked_rows())
     assert length_bias(pairs) == pytest.approx(1)
     assert bias_by_difference(pairs, 6) == {}, "too few pairs to say so"
-    assert length_bias(paired(ranked_rows().with_columns(score=pl.lit(0.0)))) == 0
+    assert length_bias(paired(ranked_rows().with_columns(score=pl.lit(0.0)))) is None
 
 
 def test_wandering_is_that_of_the_steps_after_the_first_quarter():
@@ -283,7 +286,7 @@ def test_prompts_left_out_are_those_whose_rewards_vary_too_little():
         }
     )
     assert distinct_by_fate(rows, 0.25) == (50.0, 100.0)
-    assert distinct_by_fate(rows, 0.26) == (75.0, 100.0)
+    assert distinct_by_fate(rows, 0.26) == (75.0, None)
 
 
 @pytest.mark.parametrize("name", OURS)

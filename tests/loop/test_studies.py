@@ -23,6 +23,7 @@ from lpfloop.loop.studies.claims import (
     FAILS,
     HOLDS,
     UNDECIDED,
+    UNKNOWN,
     PaperClaim,
     PaperFigure,
     SeedEstimate,
@@ -77,6 +78,16 @@ def test_the_interval_is_students():
     assert estimate.told() == "+2.0 points [-0.5, +4.5]"
     assert SeedEstimate.of([1.0], "%").told() == "1.0 % (no interval: one seed)"
     assert SeedEstimate.difference([3, 5], [1, 2]).by_seed == (2, 3)
+
+
+def test_a_figure_that_some_seed_does_not_have_decides_nothing():
+    estimate = SeedEstimate.of([1.0, None, 3.0], "points")
+    assert (estimate.told(), estimate.by_seed) == (UNKNOWN, ())
+    assert SeedEstimate.difference([1.0, 2.0], [None, 1.0]).told() == UNKNOWN
+    unread = PaperClaim(says="so", paper=PLACE, estimate=estimate, above=0)
+    assert unread.verdict == UNDECIDED
+    assert unread.document()["value"] is None
+    assert verdict_of([unread, claimed([1.0, 1.0, 1.0], above=0)]) == UNDECIDED
 
 
 def test_what_does_not_differ_at_all_is_no_gain():

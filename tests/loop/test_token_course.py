@@ -5,7 +5,9 @@ from contextlib import closing
 import pytest
 from equal_runs import Made, write_course
 
+from lpfloop.loop.evaluation.method_outcomes import MethodOutcome
 from lpfloop.loop.evaluation.token_course import TokenBudget, TokenCost, token_course
+from lpfloop.loop.evaluation.token_panels import token_panels
 from lpfloop.loop.evaluation.tokens_to_reach import token_ratio, tokens_to_reach
 from lpfloop.loop.lake.query.runs import open_run
 
@@ -78,6 +80,27 @@ def test_the_ratio_of_two_methods_has_an_interval_over_seeds(tmp_path):
     assert ratio.by_seed == pytest.approx((2.0, 2.2, 1.9))
     assert ratio.low < 2 < ratio.mean < 2.2 < ratio.high < 2.5
     assert (ratio.method, ratio.over, ratio.remark) == ("slow", "fast", "")
+
+
+def test_a_gain_counts_from_each_runs_own_m_0(tmp_path):
+    for seed, initial in enumerate((0.2, 0.5)):
+        made = [Made(policy_tokens=1000, right=initial + 0.4)]
+        write_course(tmp_path, f"a-{seed}", made, initial=initial, config={"seed": seed})
+    found = [course(tmp_path, f"a-{seed}", method="a") for seed in (0, 1)]
+    gained = tokens_to_reach(found, 0.1, of="policy", is_gain=True)
+    assert gained.by_seed == pytest.approx((250.0, 250.0))
+    assert tokens_to_reach(found, 0.7, of="policy").by_seed == (None, pytest.approx(500.0))
+    with pytest.raises(ValueError, match="different scores"):
+        token_ratio(gained, tokens_to_reach(found, 0.1, of="policy"))
+
+
+def test_a_method_that_made_no_policy_is_drawn_where_it_began(tmp_path):
+    budget = TokenBudget(policy_tokens=500)
+    beyond = courses(tmp_path, "a", *[[Made(policy_tokens=1000, right=0.6)]] * 3)
+    outcome = MethodOutcome(method="a", budget=budget, courses=tuple(beyond))
+    for panel in token_panels([outcome], "verified"):
+        (series,) = panel.series
+        assert (list(series.x), list(series.y)) == ([0.0], [pytest.approx(20.0)])
 
 
 def test_a_score_that_is_never_reached_is_a_result(tmp_path):

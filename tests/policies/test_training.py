@@ -215,7 +215,7 @@ def test_a_gradient_that_overflows_is_final_although_the_loss_is_finite(
         train(job, log=tmp_path / "train.log", retries=2)
     assert e.value.kind == "diverged"
     assert starts(job.output) == [0]
-    assert math.isfinite(read_steps(job.output / "metrics.jsonl")[0].loss)
+    assert math.isfinite(read_steps(job.output / "metrics.jsonl")[0].metrics["loss"])
     assert not (job.output / "model").exists()
 
 

@@ -15,8 +15,9 @@ from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.online.group_numerics import leave_one_out, relative_advantages
 from lpfloop.policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
 from lpfloop.policies.trainers.step_files import read_step, step_folder
-from lpfloop.policies.trainers.train_model import TrainingError, TrainJob, train
+from lpfloop.policies.trainers.train_model import TrainerProgress, TrainingError, TrainJob, train
 from lpfloop.policies.trainers.trainer_job import Method, read_job
+from lpfloop.policies.trainers.trainer_steps import read_steps
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.stores.frames import as_frame
 from lpfloop.stores.records import Candidate, Pair, Reward, Rollout, Statistic
@@ -246,7 +247,11 @@ def score(prompts, texts):
     return [None if 12 < len(calls) <= 24 else len(text) / 8 for text in texts]
 """
     job = rewarded(group_job(world, tmp_path / "work", method, missing_eos="none"), silent)
-    assert train(job, log=tmp_path / "log").steps == 4
+    seen = list[TrainerProgress]()
+    assert train(job, log=tmp_path / "log", on_progress=seen.append).steps == 4
+    assert [progress.step for progress in seen] == [1, 2, 3, 4]
+    assert ["loss" in progress.metrics for progress in seen] == [True, False, True, True]
+    assert [step.step for step in read_steps(job.output / "metrics.jsonl")] == [1, 2, 3, 4]
     told = numbers(job, 2)
     assert (told["groups/compared"], told["unscored"]) == (0, 12)
     assert not {"reward", "kl", "loss"} & {*told}

@@ -4,6 +4,7 @@ import os
 import signal
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,12 +28,14 @@ from typer.testing import CliRunner
 import lpfloop.loop.stages.online_steps
 import lpfloop.loop.stages.publish
 import lpfloop.policies.trainers.reward_exchange
+from examples import CRITIQUE
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts, run_loop
 from lpfloop.loop.daemon.planning import planned
+from lpfloop.loop.data.judged_candidates import VERIFIED, VERIFIER
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.recipes.idle_settings import require_useful
 from lpfloop.loop.recipes.missing_needs import require_needs
@@ -41,8 +44,10 @@ from lpfloop.loop.recipes.sampling_needs import require_sampling
 from lpfloop.loop.recipes.smoke_needs import trainings
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.step_judges import part_score
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
+from lpfloop.stores.records import AspectRating
 
 METHODS = {"grpo": "grpo", "rloo": "rloo", "online-dpo": "online_dpo"}
 STEPS, ASKED, GROUP = 3, 2, 2
@@ -160,6 +165,15 @@ def test_a_reward_is_the_weighted_sum_of_its_parts(tmp_path: Path, prompts: Path
     critics = critiques.filter(pl.col("candidate_id").is_in(rewards["candidate_id"].to_list()))
     assert critics.group_by("candidate_id").len()["len"].unique().to_list() == [2]
     assert rewards["score"].drop_nulls().len() > 0
+
+
+def test_what_the_verifier_says_beside_a_critic_counts_by_its_own_weight_alone() -> None:
+    rated = {"Factuality": 1, "Readability": 0, "Metadiscourse": None, VERIFIED: 1}
+    aspects = tuple(AspectRating(name=n, rating=r, comment="") for n, r in rated.items())
+    assert part_score(replace(CRITIQUE, aspects=aspects)).score == 0.5
+    assert part_score(replace(CRITIQUE, aspects=aspects[-1:])).status == "not_applicable"
+    by_verifier = replace(CRITIQUE, critic=VERIFIER, aspects=aspects[-1:])
+    assert part_score(by_verifier).score == 1.0
 
 
 def killing(lake: Path, *, config: RunConfig, dies_at: int = 0) -> None:

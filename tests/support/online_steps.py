@@ -121,9 +121,7 @@ def train(
             checkpoint.with_suffix(".new").write_text(str(step))
             checkpoint.with_suffix(".new").replace(checkpoint)
         if on_progress is not None:
-            on_progress(
-                TrainerProgress(step=step, max_steps=steps, loss=0.5, metrics={"loss": 0.5})
-            )
+            on_progress(TrainerProgress(step=step, max_steps=steps, metrics={"loss": 0.5}))
     settings = whole_settings(job.settings)
     weights = hashlib.sha256(f"{job.online.identity} {job.seed} {settings}".encode())
     model = job.folder("model")

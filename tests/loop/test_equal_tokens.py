@@ -144,6 +144,19 @@ def test_the_same_call_goes_on_where_it_was_and_may_add_seeds(tmp_path):
         run(equal(tmp_path, trials=1), "reward-only", "ppo")
 
 
+def test_the_judges_budget_bounds_a_method_that_asks_much_and_no_other(tmp_path):
+    budget = TokenBudget(policy_tokens=40_000, judge_tokens=9_000)
+    record, _ = run(equal(tmp_path, budget=budget, seeds=(0,), trials=1), "rlrf", "ppo")
+    asking, free = outcomes_of(tmp_path, record)
+    (of_judges,), (own,) = asking.points, free.points
+    assert 0.9 * 9_000 <= of_judges.cost.judge_tokens <= 9_000
+    assert of_judges.cost.policy_tokens < 20_000
+    assert own.cost.judge_tokens == 0
+    assert 0.9 * 40_000 <= own.cost.policy_tokens <= 40_000
+    assert not asking.is_short
+    assert "9,000 of judges" in EqualTable(record=record, outcomes=[asking, free]).title
+
+
 def test_a_run_that_spends_less_than_its_trial_gets_more_iterations(tmp_path):
     class Cheaper(World):
         def made(self, config):

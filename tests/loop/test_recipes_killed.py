@@ -47,7 +47,10 @@ RECIPES: Mapping[str, Sequence[str]] = {
 """Settings by the recipe's name, which may be followed by what is set."""
 STAGES: Mapping[str, Sequence[str]] = {
     "rlrf": ("sample", "critique:sample", "refine", "critique:refine", "pair", "train"),
-    "rlrf in rounds": ("sample", "critique:sample", "refine", "critique:refine", "pair", "train"),
+    "rlrf in rounds": (
+        *("sample", "critique:sample", "refine", "critique:refine"),
+        *("refine:round-2", "critique:refine:round-2", "pair", "train"),
+    ),
     "kto": ("sample", "critique:sample", "train"),
     "self-rewarding": ("sample", "critique:sample", "critique:sample#2", "pair", "train"),
     "critique-distillation": ("sample", "critique:sample", "refine", "train"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...configs.section import ConfigError
 from ..devices import Gpu, visible_gpus
-from .join_protocol import TOKEN_VARIABLE, checked_token, read_token
+from .join_token import TOKEN_VARIABLE, checked_token, read_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

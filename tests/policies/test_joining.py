@@ -15,11 +15,11 @@ from faulty import ordered
 from joined import LOCAL, MANY, TCP, TOKEN, Machines, SlowLine, scripted_pool
 from waiting import ended, wait_until
 
-from lpfloop.configs.schema import EngineConfig
+from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers import supervised, wire
 from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
-from lpfloop.policies.workers.join_protocol import Heartbeat
+from lpfloop.policies.workers.join_protocol import RELAY, Heartbeat, Parcel, control
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.places import Berth
 from lpfloop.policies.workers.pool import EnginePool
@@ -302,6 +302,47 @@ def test_another_version_is_refused_on_both_sides(
     for text in (said, caplog.text):
         assert "(protocol 99), the worker lpfloop" in text
         assert "install the same version in both places" in text
+
+
+INTRUDER = """
+from pathlib import Path
+Path("{marker}").touch()
+def score(prompt, answer):
+    return 0.0
+"""
+
+
+def test_a_worker_runs_nothing_that_its_head_did_not_send(
+    listening: Listening,
+    machines: Machines,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = listening()
+    line = SlowLine(listener.address)
+    worker = machines.start(line.address)
+    wait_until(lambda: count(listener) == 1)
+    marker = tmp_path / "marker"
+    (tmp_path / "intruder.py").write_text(INTRUDER.format(marker=marker))
+    opening = {
+        "op": "open",
+        "role": "scorer",
+        "kind": "function",
+        "model": f"{tmp_path / 'intruder.py'}:score",
+        "config": RewardConfig(model="intruder.py:score").model_dump(mode="json"),
+        "identity": "any",
+    }
+    forged = (control("begin", 9, gpus=0), Parcel(RELAY, 9, wire.body(opening)))
+    line.tell_worker(b"".join(parcel.encoded() for parcel in forged))
+    wait_until(lambda: "is gone" in caplog.text or marker.exists())
+    assert not marker.exists()
+    # It joins again, and serves on.
+    wait_until(lambda: count(listener) == 1)
+    line.close()
+    worker.send_signal(signal.SIGTERM)
+    code, said = told(worker)
+    assert (code, "loads" in said) == (0, False)
+    assert "lost (a message without its seal: something between both ends" in said
 
 
 def test_few_strangers_are_listened_to_at_a_time(

@@ -182,7 +182,7 @@ def test_a_step_of_slurm_has_a_task_a_node_which_may_use_all_of_it(
     argv = LAUNCHERS["srun"].argv(job)
     assert argv[0] == "srun"
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=36"} <= {*argv}
-    assert {"--overlap", "--kill-on-bad-exit=1"} <= {*argv}
+    assert {"--relative=0", "--overlap", "--kill-on-bad-exit=1"} <= {*argv}
     environment = SrunLauncher().environment(job)
     assert "a secret" not in environment.values()
     assert environment["NCCL_SOCKET_IFNAME"] == "ib0"

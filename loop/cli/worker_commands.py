@@ -38,6 +38,9 @@ def worker(
         typer.Option("--idle-s", min=1, help="End after so many seconds without a model."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after the first model.")] = False,
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="End when the run that it joined is over.")
+    ] = False,
 ) -> None:
     """Lend this machine's GPUs, or its CPU, to a run elsewhere.
 
@@ -63,6 +66,7 @@ def worker(
             tls=tls_by(tls_ca),
             idle_s=idle_s,
             once=once,
+            one_run=one_run,
         )
         say(f"what models print goes to {offer.logs}")
         WorkerAgent(offer, say).serve()

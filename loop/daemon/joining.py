@@ -11,7 +11,8 @@ from pathlib import Path
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...configs.section import WorkerPlaces
 from ...policies.workers.join_listener import JoinListener
-from ...policies.workers.join_protocol import read_token, split_address
+from ...policies.workers.join_protocol import split_address
+from ...policies.workers.join_token import read_token
 from ...policies.workers.machine_queue import Joined
 from ...policies.workers.places import engine_berths, scorer_berths
 from ...stores.durable import write_file

@@ -2,8 +2,8 @@
 """Manifests for Kubernetes: a job for the loop, a job for its workers, and what they share.
 
 A loop that stopped cleanly before its end, or whose pod was evicted, is started again without
-limit; a fault counts, and what another try cannot change fails the job at once. Workers end by
-themselves some time after the loop has: what they find no head for is over.
+limit; a fault counts, and what another try cannot change fails the job at once. Workers wait for
+the loop while it is away, for a day at most, and end with the run, as the loop tells them.
 """
 
 import re
@@ -26,8 +26,6 @@ SECRET = "/etc/lpfloop"  # noqa: S105 -- a folder
 TOKEN_KEY, TOKEN = "LPFLOOP_JOIN_TOKEN", "join-token"
 """The key of the secret by which workers join, and the file of it in the loop's pod."""
 TERMINATED = 143
-IDLE_S = 7200
-"""How long a worker waits for a model before it ends."""
 TRIES = 6
 OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?")
 MEMORY = re.compile(r"([1-9][0-9]*)([KMGT]?)")
@@ -154,7 +152,7 @@ def _loop_job(run: LaunchedRun, allocation: Allocation, pods: PodSettings) -> Ma
 def _worker_job(run: LaunchedRun, allocation: Allocation, pods: PodSettings) -> Manifest:
     """Return the job of the workers; one that is told to go has not finished."""
     join = f"{_named(run, 'head')}:{pods.port}"
-    words = (*PROGRAM, "worker", "--join", join, "--idle-s", str(IDLE_S))
+    words = (*PROGRAM, "worker", "--join", join, "--one-run")
     script = (
         f"{shlex.join(words)} &\n"
         "worker=$!\n"

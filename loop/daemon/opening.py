@@ -42,6 +42,7 @@ from ..run.fingerprint import (
 from ..run.fork import Fork
 from ..run.labels import Labels
 from ..run.models import Models
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.panel import Panels
 from ..run.prices import Prices
 from ..run.prompt_filters import Filters
@@ -64,6 +65,9 @@ from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
 from .tell_trackers import require_trackers
 from .training_check import require_fit, require_layers
+
+LAST_ENDS = (ConfigError, NothingToTrainOn, Regressed, AlarmStopError)
+"""Ends that another try gives again: workers of this run alone need not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +196,7 @@ def opened(
         require_nodes(job.config.training, trainings(job.config), folder)
     models = parts.models
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
+    over = False
     try:
         keep_own_files(store, own_files(job.config))
         bring_in(store)
@@ -232,11 +237,15 @@ def opened(
                 if listener is not None:
                     reporter.note(f"workers join by `{joining}`")
                 yield run
+        over = True
+    except LAST_ENDS:
+        over = True
+        raise
     finally:
         with stop.sheltered():
             models.close()
             if models.listener is not None:
-                models.listener.close()
+                models.listener.close(over=over)
             store.close()
 
 

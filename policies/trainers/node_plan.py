@@ -37,7 +37,8 @@ class NodePlan:
     """One start of a training's nodes; with no job they only prove that they see its folder.
 
     `start` names it, among others in the same folder; `processes` are those of one node; `divided`:
-    they need GPUs, for on a CPU nothing is divided.
+    they need GPUs, for on a CPU nothing is divided; `blind`: `auto` chose their number on a machine
+    that shows no GPU.
     """
 
     start: str
@@ -46,6 +47,7 @@ class NodePlan:
     launcher: Literal["local", "srun", "ray"]
     devices: Devices = "auto"
     divided: bool = False
+    blind: bool = False
     trains: bool = True
 
 
@@ -110,6 +112,20 @@ def meet(work: Path, plan: NodePlan, *, node: int, host: str) -> MeetingPoint:
         )
         raise TrainingError("refused", message)
     return MeetingPoint(host=told["host"], port=told["port"])
+
+
+def require_counted(plan: NodePlan, gpus: int) -> None:
+    """Refuse a number of processes that `auto` chose without seeing the GPUs that a node has.
+
+    Raises:
+        TrainingError: of kind `refused`, with the number for all nodes.
+    """
+    if plan.blind and gpus:
+        message = (
+            f"training.processes=auto counts the GPUs of the machine of the run, which shows none, "
+            f"and the nodes have {gpus} each: set training.processes={gpus * plan.nodes}, or less"
+        )
+        raise TrainingError("refused", message)
 
 
 def has_met(work: Path, plan: NodePlan) -> bool:

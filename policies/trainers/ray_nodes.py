@@ -19,7 +19,7 @@ from typing import Any
 from ...configs.section import ConfigError
 from ..workers.ray_cluster import RayCluster, ray_cluster
 from .accelerate_launch import SECRETS
-from .node_plan import NODE_PROGRAM, NodePlan, seen_plan
+from .node_plan import NODE_PROGRAM, NodePlan, require_counted, seen_plan
 from .trainer_faults import TrainingError, refused_on
 from .training_node import end, end_with_launcher
 
@@ -102,18 +102,19 @@ def bundle(plan: NodePlan, cluster: RayCluster) -> dict[str, float]:
     A look needs none, for models of the run may hold them.
 
     Raises:
-        TrainingError: of kind `refused`, when the cluster has fewer such machines than nodes, or
-            no GPU for what is to be divided.
+        TrainingError: of kind `refused`, when the cluster has fewer such machines than nodes, no
+            GPU for what is to be divided, or GPUs that `auto` did not count.
     """
     gpus = plan.processes if cluster.gpus else 0
     if plan.divided and not gpus:
         message = "training.sharding: the cluster has no GPU, and on a CPU nothing is divided"
         raise TrainingError("refused", message)
-    able = [node for node in cluster.nodes if node.cpus and node.gpus >= gpus]
+    able = sorted(n.gpus for n in cluster.nodes if n.cpus and n.gpus >= gpus)
     if len(able) < plan.nodes:
         having = f" with {gpus} GPUs or more" if gpus else ""
         message = f"training.nodes={plan.nodes}, and the cluster has {len(able)}{having}"
         raise TrainingError("refused", message)
+    require_counted(plan, able[-plan.nodes])
     return {"CPU": 1.0, **({"GPU": float(gpus)} if gpus and plan.trains else {})}
 
 

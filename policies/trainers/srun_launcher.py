@@ -21,8 +21,9 @@ CPUS = "SLURM_JOB_CPUS_PER_NODE"
 class SrunLauncher:
     """A step with a task on each of its nodes.
 
-    It shares the allocation with the step that the run itself is (`--overlap`), a task may use all
-    processors of its node, and if one fails Slurm ends all.
+    It is on the first nodes (`--relative`), for on the others are workers; it shares the allocation
+    with the step that the run itself is (`--overlap`), a task may use all processors of its node,
+    and if one fails Slurm ends all.
     """
 
     patience_s = FAREWELL_S
@@ -58,7 +59,7 @@ class SrunLauncher:
         cpus = [int(n) for n in re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get(CPUS, ""))]
         return [
             *("srun", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1"),
-            *("--overlap", "--cpu-bind=none", "--kill-on-bad-exit=1", "--wait=0"),
+            *("--relative=0", "--overlap", "--cpu-bind=none", "--kill-on-bad-exit=1", "--wait=0"),
             *([f"--cpus-per-task={min(cpus)}"] if cpus else []),
             *(sys.executable, "-P", "-m", NODE_PROGRAM, str(work), plan.start),
         ]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...configs.section import ConfigError
 from .accelerate_launch import MeetingPoint, accelerate_argv, child_environment
-from .node_plan import NodePlan, meet, seen_plan
+from .node_plan import NodePlan, meet, require_counted, seen_plan
 from .trainer_faults import TrainingError, refused_on
 from .trainer_job import read_job
 from .trainer_process import discard_memory_of, running
@@ -85,7 +85,7 @@ def trained(work: Path, plan: NodePlan, node: int, point: MeetingPoint) -> int:
 
 
 def require_gpus(plan: NodePlan) -> None:
-    """Refuse a node with fewer GPUs than its share of the processes.
+    """Refuse a node with fewer GPUs than its share of the processes, or with some left uncounted.
 
     Raises:
         TrainingError: of kind `refused`, with both numbers.
@@ -97,6 +97,7 @@ def require_gpus(plan: NodePlan) -> None:
     if found and plan.processes > found:
         message = f"{plan.processes} of training.processes are its share, and it shows {found} GPUs"
         raise TrainingError("refused", message)
+    require_counted(plan, found)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ def require_nodes(training: TrainingConfig, methods: Iterable[str], folder: Path
             launcher=training.launcher,
             devices=training.devices,
             divided=training.sharding != "none",
+            blind=training.processes == "auto" and not gpus,
             trains=False,
         )
         argv = launcher.node_argv(work, write_plan(work, plan))

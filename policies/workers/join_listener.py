@@ -13,6 +13,7 @@ import threading
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...configs.section import ConfigError
@@ -129,11 +130,14 @@ class JoinListener:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(job)
 
-    def close(self) -> None:
-        """Let all workers go, who may join again, and listen no more."""
+    def close(self, *, over: bool = False) -> None:
+        """Let all workers go, who may join again, and listen no more.
+
+        They are told whether the run is `over`: nobody will resume it as it is.
+        """
         if self._loop.is_closed():
             return
-        self.do(self._stop)
+        self.do(partial(self._stop, over=over))
         self._thread.join()
         self._loop.close()
 
@@ -181,10 +185,10 @@ class JoinListener:
         self._loop.run_until_complete(asyncio.sleep(0.05))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
-    def _stop(self) -> None:
+    def _stop(self, *, over: bool) -> None:
         for member in self.machine_queue.members:
             if isinstance(member.site, _Connection):
-                member.site.line.send(control("goodbye"))
+                member.site.line.send(control("goodbye", over=over))
                 member.site.line.close()
         self.machine_queue.close("the run ended")
         self._loop.stop()

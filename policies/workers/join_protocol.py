@@ -5,7 +5,8 @@ session, a length and a body. Control parcels hold JSON; relayed ones a frame of
 session is one child process at the worker: what comes for one that is over is dropped.
 
 Both ends prove by HMAC over each other's nonces that they know the token, which itself is never
-sent. Parcels after that are neither signed nor encrypted, except by TLS.
+sent. Each parcel after that ends in a seal by keys of this connection, one for each way, so that a
+worker runs nothing but what its head sent. Nothing is encrypted, except by TLS.
 """
 
 import hmac
@@ -13,21 +14,20 @@ import json
 import secrets
 import struct
 from asyncio import StreamReader, StreamWriter, wait_for
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from ...configs.section import ConfigError
 from ..devices import installed
+from .join_token import SEAL_BYTES, Role, Sealer, proof
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The version of parcels and frames: both ends must have the same."""
 
 CONTROL, RELAY = 1, 2
 HEADER = struct.Struct(">BII")
 NONCE_BYTES = 32
-LEAST_TOKEN = 16
 
 HELLO_BYTES = 1 << 14
 """The longest parcel of somebody who has not proved anything."""
@@ -35,9 +35,6 @@ PARCEL_BYTES = 1 << 28
 READ_BYTES = 1 << 20
 HELLO_S = 10.0
 """Seconds in which a newcomer must have proved that it knows the token."""
-
-TOKEN_VARIABLE = "LPFLOOP_JOIN_TOKEN"  # noqa: S105 -- a name
-"""The variable that holds the token of a worker that names no file."""
 
 
 class ProtocolError(Exception):
@@ -85,27 +82,43 @@ class ParcelDecoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self.longest = HELLO_BYTES
+        self._sealer: Sealer | None = None
+        self._longest = HELLO_BYTES
 
-    def feed(self, data: bytes) -> Iterator[Parcel]:
-        """Take the next bytes and yield the parcels that are complete.
+    def admit(self, sealer: Sealer) -> None:
+        """Let parcels be long from now on, and sealed."""
+        self._sealer = sealer
+        self._longest = PARCEL_BYTES
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._buffer += data
+
+    def parcel(self) -> Parcel | None:
+        """Return the next parcel; None if it is not complete.
 
         Raises:
-            ProtocolError: for what is no parcel, or is too long.
+            ProtocolError: for what is no parcel, is too long, or has not its seal.
         """
-        self._buffer += data
-        while len(self._buffer) >= HEADER.size:
-            kind, session, length = HEADER.unpack_from(self._buffer)
-            if kind not in (CONTROL, RELAY):
-                raise ProtocolError("bytes that are no message")
-            if length > self.longest:
-                raise ProtocolError(f"a message of {length:,} bytes")
-            end = HEADER.size + length
-            if len(self._buffer) < end:
-                return
-            body = bytes(memoryview(self._buffer)[HEADER.size : end])
-            del self._buffer[:end]
-            yield Parcel(kind, session, body)
+        if len(self._buffer) < HEADER.size:
+            return None
+        kind, session, length = HEADER.unpack_from(self._buffer)
+        if kind not in (CONTROL, RELAY):
+            raise ProtocolError("bytes that are no message")
+        if length > self._longest:
+            raise ProtocolError(f"a message of {length:,} bytes")
+        end = HEADER.size + length
+        sealed_end = end if self._sealer is None else end + SEAL_BYTES
+        if len(self._buffer) < sealed_end:
+            return None
+        with memoryview(self._buffer) as view:
+            message, seal = bytes(view[:end]), bytes(view[end:sealed_end])
+        del self._buffer[:sealed_end]
+        if self._sealer is not None and not self._sealer.is_sealed(message, seal):
+            raise ProtocolError(
+                "a message without its seal: something between both ends changes what they send"
+            )
+        return Parcel(kind, session, message[HEADER.size :])
 
 
 class JoinLine:
@@ -115,12 +128,15 @@ class JoinLine:
         self._reader = reader
         self._writer = writer
         self._decoder = ParcelDecoder()
-        self._ready: list[Parcel] = []
+        self._greeting = bytearray()
+        self._sealer: Sealer | None = None
 
     def send(self, parcel: Parcel) -> None:
         """Send a parcel; nothing waits until it has left."""
         if not self._writer.is_closing():
-            self._writer.write(parcel.encoded())
+            message = parcel.encoded()
+            seal = b"" if self._sealer is None else self._sealer.seal(message)
+            self._writer.writelines((message, seal))
 
     async def receive(self, silence_s: float) -> Parcel:
         """Return the next parcel.
@@ -128,18 +144,20 @@ class JoinLine:
         Raises:
             ConnectionError: if the other end is gone.
             TimeoutError: if nothing at all came for `silence_s` seconds.
-            ProtocolError: for bytes that are no parcel.
+            ProtocolError: for bytes that are no parcel of the other end's.
         """
-        while not self._ready:
+        while (parcel := self._decoder.parcel()) is None:
             data = await wait_for(self._reader.read(READ_BYTES), silence_s)
             if not data:
                 raise ConnectionResetError("the other end closed the connection")
-            self._ready = [*self._decoder.feed(data)][::-1]
-        return self._ready.pop()
+            self._decoder.feed(data)
+        return parcel
 
     async def say(self, op: str, **fields: Any) -> None:
         """Send a message of the greeting."""
-        self.send(control(op, **fields))
+        said = control(op, **fields)
+        self._greeting += said.encoded()
+        self.send(said)
         await self._writer.drain()
 
     async def hear(self, op: str) -> Mapping[str, Any]:
@@ -149,16 +167,23 @@ class JoinLine:
             JoinRefusedError: if the other end says that it refuses.
             ProtocolError: if it says something else.
         """
-        said = (await self.receive(HELLO_S)).said()
+        parcel = await self.receive(HELLO_S)
+        self._greeting += parcel.encoded()
+        said = parcel.said()
         if said["op"] == "refused":
             raise JoinRefusedError(str(said.get("why"))[:1000])
         if said["op"] != op:
             raise ProtocolError(f"{said['op'][:40]!r} where {op!r} is due")
         return said
 
-    def admit(self) -> None:
-        """Let parcels be long from now on: the other end has proved that it knows the token."""
-        self._decoder.longest = PARCEL_BYTES
+    def admit(self, token: bytes, *, own: Role, other: Role) -> None:
+        """Seal parcels from now on, which may be long: both ends have proved themselves.
+
+        The keys depend on all that was said, so who changed any of it is found out, too.
+        """
+        greeting = bytes(self._greeting)
+        self._sealer = Sealer(token, own, greeting)
+        self._decoder.admit(Sealer(token, other, greeting))
 
     def close(self) -> None:
         """Close the connection; what was sent still leaves."""
@@ -206,13 +231,13 @@ async def admitted(line: JoinLine, token: bytes, pulse: Heartbeat) -> Newcomer:
     nonces = str(hello.get("nonce")) + nonce
     await line.say("challenge", nonce=nonce)
     answer = await line.hear("answer")
-    if not hmac.compare_digest(str(answer.get("proof")).encode(), _proof(token, "worker", nonces)):
+    if not hmac.compare_digest(str(answer.get("proof")).encode(), proof(token, "worker", nonces)):
         why = "the token is another one than the head's"
         await line.say("refused", why=why)
         raise JoinRefusedError(why)
     beat = {"beat_s": pulse.beat_s, "silence_s": pulse.silence_s}
-    await line.say("welcome", proof=_proof(token, "head", nonces).decode(), **beat)
-    line.admit()
+    await line.say("welcome", proof=proof(token, "head", nonces).decode(), **beat)
+    line.admit(token, own="head", other="worker")
     gpus = hello.get("gpus")
     if not isinstance(gpus, int) or gpus < 0:
         raise ProtocolError("a worker that does not say how many GPUs it has")
@@ -229,11 +254,11 @@ async def joined(line: JoinLine, token: bytes, who: Newcomer) -> Heartbeat:
     own = secrets.token_hex(NONCE_BYTES)
     await line.say("join", nonce=own, name=who.name, gpus=who.gpus, **_versions())
     nonces = own + str((await line.hear("challenge")).get("nonce"))
-    await line.say("answer", proof=_proof(token, "worker", nonces).decode())
+    await line.say("answer", proof=proof(token, "worker", nonces).decode())
     welcome = await line.hear("welcome")
-    if not hmac.compare_digest(str(welcome.get("proof")).encode(), _proof(token, "head", nonces)):
+    if not hmac.compare_digest(str(welcome.get("proof")).encode(), proof(token, "head", nonces)):
         raise JoinRefusedError("who listens there does not know the token")
-    line.admit()
+    line.admit(token, own="worker", other="head")
     return Heartbeat(beat_s=float(welcome["beat_s"]), silence_s=float(welcome["silence_s"]))
 
 
@@ -249,39 +274,6 @@ def _unlike(*, head: Mapping[str, Any], worker: Mapping[str, Any]) -> str:
         f"the head runs {told(head)}, the worker {told(worker)}: install the same version in "
         "both places"
     )
-
-
-def _proof(token: bytes, role: str, nonces: str) -> bytes:
-    """Return what only who knows the token can say; each role says something else."""
-    message = f"lpfloop {PROTOCOL} {role} {nonces}".encode()
-    return hmac.new(token, message, "sha256").hexdigest().encode()
-
-
-def read_token(path: Path) -> bytes:
-    """Return the token that a file holds.
-
-    Raises:
-        ConfigError: if it cannot be read, or holds too little to be secret.
-    """
-    try:
-        token = path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigError(f"{path}: the token cannot be read: {error.strerror}") from error
-    return checked_token(token, str(path))
-
-
-def checked_token(token: bytes, source: str) -> bytes:
-    """Return a token that is long enough.
-
-    Raises:
-        ConfigError: if it is not.
-    """
-    if len(token) < LEAST_TOKEN:
-        raise ConfigError(
-            f"{source}: a token has {LEAST_TOKEN} characters at least; make one by "
-            '`python -c "import secrets; print(secrets.token_hex())"`'
-        )
-    return token
 
 
 def split_address(address: str) -> tuple[str, int]:

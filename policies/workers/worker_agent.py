@@ -3,7 +3,8 @@
 The head says when a session begins. Its first frame says what to load, so a session is a child
 process as on the head's own machine (`PipeChannel`), with the environment, the log and the end of
 one; frames go to and fro as they are. A machine that loses its head ends its children and tries to
-join again, as does one whose head ends: it may resume.
+join again, as does one whose head ends: it may resume. One that serves one run alone leaves when
+its head says that the run is over.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ from .worker_session import WorkerSession
 CONNECT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LOOK_S = 0.5
+ABANDONED_S = 86_400.0
+"""After how long without a head a worker of one run takes that for over: it may have missed it."""
 
 Parted = Literal["lost", "done", "stopped"]
 
@@ -47,6 +50,8 @@ class WorkerAgent:
         self._sessions: dict[int, WorkerSession] = {}
         self._served = 0
         self._idle_since = time.monotonic()
+        self._alone_since: float | None = time.monotonic()
+        self._run_is_over = False
         self._stop = asyncio.Event()
         self._why = "it was told to stop"
         self._last = ""
@@ -124,6 +129,7 @@ class WorkerAgent:
         loop = asyncio.get_running_loop()
         epoch = object()
         self._epoch = epoch
+        self._alone_since = None
 
         def send(parcel: Parcel) -> None:
             # From the threads of sessions; those of a connection before this one are not heard.
@@ -141,6 +147,9 @@ class WorkerAgent:
         leaving = asyncio.create_task(self._over())
         try:
             await asyncio.wait((listening, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if listening.done() and self._run_is_over and self._offer.one_run:
+                self._say_once(listening.result())
+                return "done"
             if listening.done():
                 self._say_once(f"{listening.result()}; trying to join again")
                 return "lost"
@@ -152,7 +161,7 @@ class WorkerAgent:
                 task.cancel()
             line.close()
             await asyncio.to_thread(self._end_all)
-            self._idle_since = time.monotonic()
+            self._idle_since = self._alone_since = time.monotonic()
 
     async def _listen(
         self, line: JoinLine, pulse: Heartbeat, send: Callable[[Parcel], None]
@@ -166,7 +175,7 @@ class WorkerAgent:
                     if session is not None:
                         session.take(parcel.body)
                 elif not self._obey(parcel, send):
-                    return "the run ended"
+                    return "the run is over" if self._run_is_over else "the run ended"
             except TimeoutError:
                 return f"nothing was heard of the head for {pulse.silence_s:g} s"
             except (OSError, ProtocolError) as error:
@@ -183,6 +192,7 @@ class WorkerAgent:
                 end = partial(session.end, grace=said["op"] == "close")
                 threading.Thread(target=end, daemon=True).start()
             case "goodbye":
+                self._run_is_over = bool(said.get("over"))
                 return False
             case _:
                 pass
@@ -223,7 +233,14 @@ class WorkerAgent:
             elif offer.idle_s is not None and idle > offer.idle_s:
                 self._why = f"it idled for {offer.idle_s:g} s"
                 self._stop.set()
+            elif offer.one_run and self._is_abandoned():
+                self._say(f"no run was there for {ABANDONED_S:g} s")
+                self._stop.set()
         return self._stop.is_set()
+
+    def _is_abandoned(self) -> bool:
+        alone = self._alone_since
+        return alone is not None and time.monotonic() - alone > ABANDONED_S
 
     def _say_once(self, text: str) -> None:
         """Say something that is not what was said last."""

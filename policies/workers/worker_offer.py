@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...configs.section import ConfigError
 from ..devices import Gpu, visible_gpus
-from .join_protocol import TOKEN_VARIABLE, checked_token, read_token
+from .join_token import TOKEN_VARIABLE, checked_token, read_token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Offer:
     """Where a machine joins, by what token, and what it offers there.
 
     `tls` is None for a connection that is not encrypted. It leaves after `idle_s` seconds without
-    a model, and after its first model if `once`.
+    a model, after its first model if `once`, and with the run that it joined if `one_run`.
     """
 
     host: str
@@ -28,6 +28,7 @@ class Offer:
     tls: ssl.SSLContext | None = None
     idle_s: float | None = None
     once: bool = False
+    one_run: bool = False
 
 
 def known_token(file: Path | None) -> bytes:

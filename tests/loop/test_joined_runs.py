@@ -135,6 +135,7 @@ def test_joined_workers_make_the_rows_of_this_machine_also_when_the_head_is_kill
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     workers = [machines.start(address) for _ in range(2)]
+    of_one_run = machines.start(address, "--one-run")
     elsewhere = [f"--set=workers.listen={address}", f"--set=workers.token_file={machines.token}"]
     command = [INTERPRETER, "-m", "lpfloop", "run", "--lake", str(joined), "--iterations", "0"]
     head = subprocess.Popen(
@@ -149,12 +150,14 @@ def test_joined_workers_make_the_rows_of_this_machine_also_when_the_head_is_kill
     assert call(joined, "ctl", "set", "policy.engine.replicas=1")[0] == 0
     head.send_signal(signal.SIGKILL)
     head.communicate()
+    assert of_one_run.poll() is None
 
     code, _, told = call(joined, "resume")
     assert code == 0, told
     assert "workers join by `lpfloop worker --join" in told
     assert call(joined, "lake", "digest")[1] == call(alone, "lake", "digest")[1]
     assert [worker.poll() for worker in workers] == [None, None]
+    assert of_one_run.wait(LONG_S) == 0
     assert TOKEN.decode() not in (joined / "runs" / RUN / "logs" / "run.jsonl").read_text()
 
 

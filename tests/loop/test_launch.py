@@ -199,7 +199,7 @@ def test_kubernetes_gets_a_job_for_the_loop_and_one_for_the_workers(tmp_path, mo
     port = own_port("a")
     assert service["ports"][0]["port"] == port
     script = workers["template"]["spec"]["containers"][0]["command"][2]
-    assert f"lpfloop worker --join lpfloop-a-head:{port} --idle-s 7200 &" in script
+    assert f"lpfloop worker --join lpfloop-a-head:{port} --one-run &" in script
     script = loop["template"]["spec"]["containers"][0]["command"][2]
     assert script.startswith("if [ -e /var/lib/lpfloop/s3/bucket+lake/runs/a/journal.sqlite ]")
     assert f"workers.listen=0.0.0.0:{port} " in script

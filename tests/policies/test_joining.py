@@ -15,14 +15,16 @@ from faulty import ordered
 from joined import LOCAL, MANY, TCP, TOKEN, Machines, SlowLine, scripted_pool
 from waiting import ended, wait_until
 
-from lpfloop.configs.schema import EngineConfig
+from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers import supervised, wire, worker_agent
 from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
-from lpfloop.policies.workers.join_protocol import Heartbeat
+from lpfloop.policies.workers.join_protocol import RELAY, Heartbeat, Parcel, control
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.places import Berth
 from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.worker_agent import WorkerAgent
+from lpfloop.policies.workers.worker_offer import Offer
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
@@ -304,6 +306,47 @@ def test_another_version_is_refused_on_both_sides(
         assert "install the same version in both places" in text
 
 
+INTRUDER = """
+from pathlib import Path
+Path("{marker}").touch()
+def score(prompt, answer):
+    return 0.0
+"""
+
+
+def test_a_worker_runs_nothing_that_its_head_did_not_send(
+    listening: Listening,
+    machines: Machines,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = listening()
+    line = SlowLine(listener.address)
+    worker = machines.start(line.address)
+    wait_until(lambda: count(listener) == 1)
+    marker = tmp_path / "marker"
+    (tmp_path / "intruder.py").write_text(INTRUDER.format(marker=marker))
+    opening = {
+        "op": "open",
+        "role": "scorer",
+        "kind": "function",
+        "model": f"{tmp_path / 'intruder.py'}:score",
+        "config": RewardConfig(model="intruder.py:score").model_dump(mode="json"),
+        "identity": "any",
+    }
+    forged = (control("begin", 9, gpus=0), Parcel(RELAY, 9, wire.body(opening)))
+    line.tell_worker(b"".join(parcel.encoded() for parcel in forged))
+    wait_until(lambda: "is gone" in caplog.text or marker.exists())
+    assert not marker.exists()
+    # It joins again, and serves on.
+    wait_until(lambda: count(listener) == 1)
+    line.close()
+    worker.send_signal(signal.SIGTERM)
+    code, said = told(worker)
+    assert (code, "loads" in said) == (0, False)
+    assert "lost (a message without its seal: something between both ends" in said
+
+
 def test_few_strangers_are_listened_to_at_a_time(
     listening: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -391,6 +434,36 @@ def test_a_worker_ends_once_it_idles_or_has_served(
     assert texts(pool, batches(2)) == wanted(2)
     pool.close()
     assert told(once)[0] == 0
+
+
+def test_a_worker_of_one_run_ends_with_it_and_waits_while_its_head_is_away(
+    listening: Listening, machines: Machines
+) -> None:
+    listener = listening()
+    address = listener.address
+    one, any_ = machines.start(address, "--one-run"), machines.start(address)
+    wait_until(lambda: count(listener) == 2)
+    listener.close()
+    again = listening(address)
+    wait_until(lambda: count(again) == 2)
+    again.close(over=True)
+    code, said = told(one)
+    assert (code, said.endswith("the run is over\n")) == (0, True)
+    another = listening(address)
+    wait_until(lambda: count(another) == 1)
+    assert any_.poll() is None
+
+
+def test_a_worker_of_one_run_that_missed_its_end_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_agent, "ABANDONED_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    offer = Offer(host="127.0.0.1", port=port, token=TOKEN, name="m", logs=tmp_path, one_run=True)
+    said: list[str] = []
+    WorkerAgent(offer, said.append).serve()
+    assert said[-1] == "no run was there for 1 s"
 
 
 def test_what_no_machine_can_load_is_told(

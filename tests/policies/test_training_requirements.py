@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from allocation import allocate
 from altered_node import alter
+from ray_clusters import QUIET, ray_cluster_of
 from trainings import plain_job
 
 from lpfloop.configs.load import load_config
@@ -15,11 +16,13 @@ from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies.trainers import ray_launcher, srun_launcher
 from lpfloop.policies.trainers.launchers import LAUNCHERS
 from lpfloop.policies.trainers.node_plan import NodePlan, meet, planned, seen_plan, write_plan
+from lpfloop.policies.trainers.ray_nodes import bundle
 from lpfloop.policies.trainers.srun_launcher import SrunLauncher
 from lpfloop.policies.trainers.train_model import TrainingError, prepare
 from lpfloop.policies.trainers.trainer_job import job_json
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.policies.trainers.training_requirements import require_nodes, require_training_places
+from lpfloop.policies.workers.ray_cluster import RayCluster, RayNode
 
 OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
 METHODS = ["dpo"]
@@ -136,6 +139,37 @@ def test_where_it_runs_is_no_part_of_a_job(tmp_path: Path) -> None:
         prepare(replace(job, fit=TrainingFit(nodes=3, launcher="srun")))
 
 
+@pytest.mark.parametrize(("gpus", "processes"), [((0, 8, 4), 8), ((8, 8, 2, 2), 16)])
+def test_processes_that_auto_chose_where_no_gpu_is_seen_are_refused_where_nodes_have_some(
+    gpus: tuple[int, ...], processes: int
+) -> None:
+    nodes = tuple(RayNode(host=str(n), gpus=count, cpus=8) for n, count in enumerate(gpus))
+    cluster = RayCluster(nodes=nodes, free_gpus=0, free_cpus=0)
+    plan = NodePlan(start="s", nodes=2, processes=1, launcher="ray", trains=False)
+    assert bundle(plan, cluster) == {"CPU": 1.0}
+    with pytest.raises(
+        TrainingError, match=rf"shows none, and .*training.processes={processes}, or"
+    ):
+        bundle(replace(plan, blind=True), cluster)
+    bare = replace(cluster, nodes=tuple(replace(node, gpus=0) for node in nodes))
+    assert bundle(replace(plan, blind=True), bare) == {"CPU": 1.0}
+
+
+@pytest.mark.slow
+def test_auto_on_a_machine_without_a_gpu_is_refused_by_a_cluster_that_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    with ray_cluster_of(more=("--num-gpus", "4")) as address:
+        for name, value in {**QUIET, "RAY_ADDRESS": address}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(
+            ConfigError, match=r"which shows none, .* set training\.processes=4, or"
+        ):
+            require_nodes(training("launcher=ray", "processes=auto"), METHODS, tmp_path)
+        require_nodes(training("launcher=ray", "processes=4"), METHODS, tmp_path)
+
+
 @pytest.mark.usefixtures("allocation")
 def test_a_step_of_slurm_has_a_task_a_node_which_may_use_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,7 +182,7 @@ def test_a_step_of_slurm_has_a_task_a_node_which_may_use_all_of_it(
     argv = LAUNCHERS["srun"].argv(job)
     assert argv[0] == "srun"
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=36"} <= {*argv}
-    assert {"--overlap", "--kill-on-bad-exit=1"} <= {*argv}
+    assert {"--relative=0", "--overlap", "--kill-on-bad-exit=1"} <= {*argv}
     environment = SrunLauncher().environment(job)
     assert "a secret" not in environment.values()
     assert environment["NCCL_SOCKET_IFNAME"] == "ib0"

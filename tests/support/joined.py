@@ -37,6 +37,7 @@ class SlowLine:
         self.flows = {"up": threading.Event(), "down": threading.Event()}
         self.passed = {"up": 0, "down": 0}
         self.cut_up_at: int | None = None
+        self._workers: list[socket.socket] = []
         for flow in self.flows.values():
             flow.set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -51,6 +52,10 @@ class SlowLine:
         for flow in self.flows.values():
             flow.set()
 
+    def tell_worker(self, data: bytes) -> None:
+        """Say something to the worker that joined last, as its head would."""
+        self._workers[-1].sendall(data)
+
     def close(self) -> None:
         """Take no more connections."""
         self._listener.close()
@@ -59,6 +64,7 @@ class SlowLine:
         with suppress(OSError):
             while True:
                 worker, _ = self._listener.accept()
+                self._workers.append(worker)
                 head = socket.create_connection(self._head)
                 for way, ends in (("up", (worker, head)), ("down", (head, worker))):
                     threading.Thread(target=self._pass, args=(way, *ends), daemon=True).start()

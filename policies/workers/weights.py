@@ -20,7 +20,7 @@ It returns any other frame as it is. One with `weights` comes back without them 
 that is a path of this machine, where the bytes have the identity; or with `refused`, a sentence,
 which the child reports to the head: the agent need not know of it. `at_hand` raises nothing, must
 run in the agent's own process (the child's environment has no keys), and may take minutes: not in
-the thread that answers for the agent's life.
+the thread that answers for the agent's life. Any thread may `close`, whatever is being fetched.
 
 It looks for the model at the head's path (a shared disk), in this machine's hub cache, and in a
 folder below `node_cache()` that somebody named by the identity; then it is fetched from the bucket.
@@ -30,6 +30,7 @@ import hashlib
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,8 @@ class NodeWeights:
     """The weights of one worker on the machine where it runs."""
 
     def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._closed = False
         self._held: HeldCopy | None = None
 
     def at_hand(self, frame: Frame) -> Frame:
@@ -135,10 +138,19 @@ class NodeWeights:
             return kept | {"refused": f"on {socket.gethostname()}: {error}"}
 
     def close(self) -> None:
-        """Let a copy of the weights be removed when others need the room."""
-        held, self._held = self._held, None
+        """Let copies of weights be removed when others need the room, those to come included."""
+        with self._changing:
+            self._closed = True
+            held, self._held = self._held, None
         if held is not None:
             held.release()
+
+    def _hold(self, held: HeldCopy) -> None:
+        """Hold a copy in place of the one before; none for a worker that has ended meanwhile."""
+        with self._changing:
+            unheld, self._held = (held, None) if self._closed else (self._held, held)
+        if unheld is not None:
+            unheld.release()
 
     def _found(self, sent: Frame) -> Path:
         """Return a folder of this machine with the weights' identity."""
@@ -149,8 +161,7 @@ class NodeWeights:
         if sent["bucket"] is None:
             raise EngineError(_nowhere(sent))
         held = _fetched(sent["bucket"])
-        self.close()
-        self._held = held
+        self._hold(held)
         _require_identity(held.folder, sent)
         return held.folder
 

@@ -24,6 +24,7 @@ the thread that answers for the agent's life. Any thread may `close`, whatever i
 
 It looks for the model at the head's path (a shared disk), in this machine's hub cache, and in a
 folder below `node_cache()` that somebody named by the identity; then it is fetched from the bucket.
+A folder with other bytes, or with a part of them, is passed over.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,35 +155,38 @@ class NodeWeights:
 
     def _found(self, sent: Frame) -> Path:
         """Return a folder of this machine with the weights' identity."""
-        for folder in _places(sent):
-            if folder.is_dir():
-                _require_identity(folder, sent)
+        faults: list[str] = []
+        for folder in self._places(sent):
+            fault = _fault_of(folder, sent["identity"])
+            if fault is None:
                 return folder
-        if sent["bucket"] is None:
-            raise EngineError(_nowhere(sent))
-        held = _fetched(sent["bucket"])
-        self._hold(held)
-        _require_identity(held.folder, sent)
-        return held.folder
+            faults.append(fault)
+        raise EngineError(_nowhere(sent, faults))
+
+    def _places(self, sent: Frame) -> Iterator[Path]:
+        """Yield where the weights may lie already; then fetch them, if they are in a bucket."""
+        yield Path(sent["path"])
+        snapshot = SNAPSHOT.fullmatch(sent["path"])
+        if snapshot is not None:
+            yield cache_folder() / snapshot[1]
+        yield node_cache() / sent["identity"]
+        if sent["bucket"] is not None:
+            held = _fetched(sent["bucket"])
+            self._hold(held)
+            yield held.folder
 
 
-def _places(sent: Frame) -> Iterator[Path]:
-    """Yield where the weights may lie already."""
-    yield Path(sent["path"])
-    snapshot = SNAPSHOT.fullmatch(sent["path"])
-    if snapshot is not None:
-        yield cache_folder() / snapshot[1]
-    yield node_cache() / sent["identity"]
-
-
-def _require_identity(folder: Path, sent: Frame) -> None:
-    with remembered_hashes(node_cache()):
-        found = folder_digest(folder)
-    if found != sent["identity"]:
-        raise EngineError(
-            f"{folder} holds other weights (identity {found[:SHOWN]}) than {sent['host']} means "
-            f"({sent['identity'][:SHOWN]}): copy the folder anew, or remove it here"
-        )
+def _fault_of(folder: Path, identity: str) -> str | None:
+    """Return why a folder is not the model of an identity; None if it is."""
+    try:
+        if not folder.is_dir():
+            return f"{folder} is not there"
+        with remembered_hashes(node_cache()):
+            found = folder_digest(folder)
+    except (EngineError, OSError, ValueError) as error:
+        # Most likely a part of a model that is being copied or removed, or another user's folder.
+        return f"{folder} cannot be used ({error})"
+    return None if found == identity else f"{folder} holds other weights (identity {found[:SHOWN]})"
 
 
 def _fetched(address: str) -> HeldCopy:
@@ -197,11 +201,12 @@ def _fetched(address: str) -> HeldCopy:
             time.sleep(PAUSE_S)
 
 
-def _nowhere(sent: Frame) -> str:
+def _nowhere(sent: Frame, faults: Sequence[str]) -> str:
     return (
         f"the weights {sent['identity'][:SHOWN]}, on {sent['host']} at {sent['path']}, are not "
         "here: put them on a disk that both machines see under this path, or keep the lake in a "
-        f"bucket (--lake s3://...), or copy the folder to {node_cache() / sent['identity']}"
+        f"bucket (--lake s3://...), or copy the folder to {node_cache() / sent['identity']} "
+        f"({'; '.join(faults)})"
     )
 
 

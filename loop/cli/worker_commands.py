@@ -1,5 +1,7 @@
 """`lpfloop worker`: lend this machine to a run elsewhere."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -44,7 +46,8 @@ def worker(
 ) -> None:
     """Lend this machine's GPUs, or its CPU, to a run elsewhere.
 
-    It joins again when the run is resumed, and ends on Ctrl-C or SIGTERM.
+    It joins again when the run is resumed, and ends on Ctrl-C or SIGTERM; a second one ends it at
+    once.
     """
     import socket
     import tempfile
@@ -70,3 +73,6 @@ def worker(
         )
         say(f"what models print goes to {offer.logs}")
         WorkerAgent(offer, say).serve()
+        sys.stderr.flush()
+        # All models have ended. The threads of a download under way must not keep the process.
+        os._exit(0)

@@ -9,14 +9,16 @@ from ..engines.engine import (
     AnswerLogprob,
     Batch,
     BatchResult,
+    EngineError,
     ScoreBatch,
     ScoreRequest,
     ScoreResult,
+    UnloadableError,
 )
 from .places import Berth, engine_berths
 from .replica_pool import ReplicaPool
 from .shared_stream import SharedStream
-from .supervised import Proof
+from .supervised import GivenUpError, Proof
 from .work import GENERATE, MEASURE, WorkKind
 from .worker_models import WorkerEngine, WorkerScorer
 
@@ -69,15 +71,22 @@ class EnginePool:
         """Have every replica prove its weights now, and each later one before it is given work.
 
         Raises:
-            EngineError: as `proof` does, of the first that does not hold the weights.
+            EngineError: as `proof` does, of the first that does not hold the weights; that of
+                the first, if none can be loaded.
         """
         self._proof = proof
         self._pool.each(lambda replica: replica.prove(proof))
 
     def reload(self, folder: Path) -> None:
-        """Replace the weights of every replica by those of another folder."""
+        """Replace the weights of every replica by those of another folder.
+
+        One that cannot is closed, and opened anew on that folder by the next stream.
+
+        Raises:
+            EngineError: if none can.
+        """
         self._model, self._proof = str(folder), None
-        self._pool.each(lambda replica: replica.reload(folder))
+        self._pool.each(lambda replica: _reload(replica, folder))
 
     def can_sleep(self) -> bool:
         """Say whether to sleep frees anything, once the model is loaded."""
@@ -107,6 +116,17 @@ class EnginePool:
         if self._proof is not None:
             replica.expect(self._proof)
         return replica
+
+
+def _reload(replica: WorkerEngine, folder: Path) -> None:
+    try:
+        replica.reload(folder)
+    except UnloadableError:
+        raise
+    except EngineError as error:
+        # It may have some of the new weights.
+        replica.close()
+        raise GivenUpError(str(error)) from error
 
 
 class ScorerPool:

@@ -181,21 +181,26 @@ class ReplicaPool(Generic[R]):
     def each(self, order: Callable[[R], T]) -> list[T]:
         """Have every replica do something at the same time; return what each says.
 
+        Nothing is said by those that are of no use, now or since before: as long as there are
+        others, the next stream replaces them or leaves them out.
+
         Raises:
-            EngineError: if one cannot.
+            EngineError: if all are of no use, or one cannot do it in another way.
         """
-        orders = [(seat, seat.do(partial(order, seat.replica))) for seat in self.open_seats()]
+        orders = [(seat, seat.do(partial(_obeyed, seat, order))) for seat in self.open_seats()]
         said: list[T] = []
         for seat, given in orders:
             try:
-                said.append(given.result())
-                seat.fault = None
+                said += given.result()
             except StaleWeightsError as error:
                 which = f"replica {seat.number + 1} of {len(orders)}: " if len(orders) > 1 else ""
                 raise StaleWeightsError(f"{which}{error}") from error
             except EngineError:
                 if not seat.leaving:
                     raise
+        faults = [seat.fault for seat, _ in orders if seat.fault is not None and not seat.leaving]
+        if faults and not said:
+            raise faults[0]
         return said
 
     def replaced(self, seat: Seat[R], error: EngineError) -> bool:
@@ -258,3 +263,13 @@ class ReplicaPool(Generic[R]):
         if not self.seats:
             raise EngineError(CLOSED) if self._closed or not self._last_error else self._last_error
         return self.seats
+
+
+def _obeyed(seat: Seat[R], order: Callable[[R], T]) -> list[T]:
+    """Return what a seat's replica says, if it is of use (a job of the seat's thread)."""
+    if seat.fault is None:
+        try:
+            return [order(seat.replica)]
+        except (GivenUpError, UnloadableError) as error:
+            seat.fault = error
+    return []

@@ -20,18 +20,20 @@ It returns any other frame as it is. One with `weights` comes back without them 
 that is a path of this machine, where the bytes have the identity; or with `refused`, a sentence,
 which the child reports to the head: the agent need not know of it. `at_hand` raises nothing, must
 run in the agent's own process (the child's environment has no keys), and may take minutes: not in
-the thread that answers for the agent's life.
+the thread that answers for the agent's life. Any thread may `close`, whatever is being fetched.
 
 It looks for the model at the head's path (a shared disk), in this machine's hub cache, and in a
 folder below `node_cache()` that somebody named by the identity; then it is fetched from the bucket.
+A folder with other bytes, or with a part of them, is passed over.
 """
 
 import hashlib
 import os
 import re
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,8 @@ class NodeWeights:
     """The weights of one worker on the machine where it runs."""
 
     def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._closed = False
         self._held: HeldCopy | None = None
 
     def at_hand(self, frame: Frame) -> Frame:
@@ -135,43 +139,54 @@ class NodeWeights:
             return kept | {"refused": f"on {socket.gethostname()}: {error}"}
 
     def close(self) -> None:
-        """Let a copy of the weights be removed when others need the room."""
-        held, self._held = self._held, None
+        """Let copies of weights be removed when others need the room, those to come included."""
+        with self._changing:
+            self._closed = True
+            held, self._held = self._held, None
         if held is not None:
             held.release()
 
+    def _hold(self, held: HeldCopy) -> None:
+        """Hold a copy in place of the one before; none for a worker that has ended meanwhile."""
+        with self._changing:
+            unheld, self._held = (held, None) if self._closed else (self._held, held)
+        if unheld is not None:
+            unheld.release()
+
     def _found(self, sent: Frame) -> Path:
         """Return a folder of this machine with the weights' identity."""
-        for folder in _places(sent):
-            if folder.is_dir():
-                _require_identity(folder, sent)
+        faults: list[str] = []
+        for folder in self._places(sent):
+            fault = _fault_of(folder, sent["identity"])
+            if fault is None:
                 return folder
-        if sent["bucket"] is None:
-            raise EngineError(_nowhere(sent))
-        held = _fetched(sent["bucket"])
-        self.close()
-        self._held = held
-        _require_identity(held.folder, sent)
-        return held.folder
+            faults.append(fault)
+        raise EngineError(_nowhere(sent, faults))
+
+    def _places(self, sent: Frame) -> Iterator[Path]:
+        """Yield where the weights may lie already; then fetch them, if they are in a bucket."""
+        yield Path(sent["path"])
+        snapshot = SNAPSHOT.fullmatch(sent["path"])
+        if snapshot is not None:
+            yield cache_folder() / snapshot[1]
+        yield node_cache() / sent["identity"]
+        if sent["bucket"] is not None:
+            held = _fetched(sent["bucket"])
+            self._hold(held)
+            yield held.folder
 
 
-def _places(sent: Frame) -> Iterator[Path]:
-    """Yield where the weights may lie already."""
-    yield Path(sent["path"])
-    snapshot = SNAPSHOT.fullmatch(sent["path"])
-    if snapshot is not None:
-        yield cache_folder() / snapshot[1]
-    yield node_cache() / sent["identity"]
-
-
-def _require_identity(folder: Path, sent: Frame) -> None:
-    with remembered_hashes(node_cache()):
-        found = folder_digest(folder)
-    if found != sent["identity"]:
-        raise EngineError(
-            f"{folder} holds other weights (identity {found[:SHOWN]}) than {sent['host']} means "
-            f"({sent['identity'][:SHOWN]}): copy the folder anew, or remove it here"
-        )
+def _fault_of(folder: Path, identity: str) -> str | None:
+    """Return why a folder is not the model of an identity; None if it is."""
+    try:
+        if not folder.is_dir():
+            return f"{folder} is not there"
+        with remembered_hashes(node_cache()):
+            found = folder_digest(folder)
+    except (EngineError, OSError, ValueError) as error:
+        # Most likely a part of a model that is being copied or removed, or another user's folder.
+        return f"{folder} cannot be used ({error})"
+    return None if found == identity else f"{folder} holds other weights (identity {found[:SHOWN]})"
 
 
 def _fetched(address: str) -> HeldCopy:
@@ -186,11 +201,12 @@ def _fetched(address: str) -> HeldCopy:
             time.sleep(PAUSE_S)
 
 
-def _nowhere(sent: Frame) -> str:
+def _nowhere(sent: Frame, faults: Sequence[str]) -> str:
     return (
         f"the weights {sent['identity'][:SHOWN]}, on {sent['host']} at {sent['path']}, are not "
         "here: put them on a disk that both machines see under this path, or keep the lake in a "
-        f"bucket (--lake s3://...), or copy the folder to {node_cache() / sent['identity']}"
+        f"bucket (--lake s3://...), or copy the folder to {node_cache() / sent['identity']} "
+        f"({'; '.join(faults)})"
     )
 
 

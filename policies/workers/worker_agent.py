@@ -37,6 +37,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 LOOK_S = 0.5
 ABANDONED_S = 86_400.0
 """After how long without a head a worker of one run takes that for over: it may have missed it."""
+ENDING_S = 20.0
+"""How long a machine that loses its head, or leaves, waits for its children to be gone."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Parted = Literal["lost", "done", "stopped"]
 
@@ -67,9 +71,9 @@ class WorkerAgent:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             with suppress(ValueError):  # not the main thread
-                loop.add_signal_handler(number, self._stop.set)
+                loop.add_signal_handler(number, self._leave)
         pauses = 0
         while not self._stop.is_set():
             before = time.monotonic()
@@ -80,6 +84,13 @@ class WorkerAgent:
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (pauses - 1))
             # Not all at once, where many have lost one head.
             await self._pause(pause * random.uniform(0.5, 1.0))
+
+    def _leave(self) -> None:
+        """Leave because of a signal; the next one ends this process, and its children with it."""
+        self._stop.set()
+        for number in SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
 
     async def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -189,8 +200,7 @@ class WorkerAgent:
             case "begin":
                 self._begin(parcel.session, int(said.get("gpus", 0)), send)
             case "kill" | "close" if session is not None:
-                end = partial(session.end, grace=said["op"] == "close")
-                threading.Thread(target=end, daemon=True).start()
+                _end(session, grace=said["op"] == "close")
             case "goodbye":
                 self._run_is_over = bool(said.get("over"))
                 return False
@@ -214,9 +224,14 @@ class WorkerAgent:
     def _end_all(self) -> None:
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
-            session.end(grace=False)
+            _end(session, grace=False)
+        until = time.monotonic() + ENDING_S
         for session in sessions:
-            session.wait()
+            if not session.wait(max(0.0, until - time.monotonic())):
+                self._say(
+                    f"the process of session {session.number} was killed, and has not ended after "
+                    f"{ENDING_S:g} s: its GPUs may not be free"
+                )
 
     async def _over(self) -> None:
         """Wait until it is time to leave."""
@@ -247,6 +262,11 @@ class WorkerAgent:
         if text != self._last:
             self._say(text)
         self._last = text
+
+
+def _end(session: WorkerSession, *, grace: bool) -> None:
+    """Have a session end, in a thread of its own: that may take a while."""
+    threading.Thread(target=partial(session.end, grace=grace), daemon=True).start()
 
 
 async def _beats(line: JoinLine, beat_s: float) -> None:

@@ -39,6 +39,7 @@ class WorkerSession:
         self._changing = threading.Lock()
         self._channel: PipeChannel | None = None
         self._over = False
+        self._told = threading.Event()
         self._weights = NodeWeights()
         self._thread = threading.Thread(
             target=self._run, name=f"session-{self.number}", daemon=True
@@ -50,17 +51,23 @@ class WorkerSession:
         self._inbox.put(frame)
 
     def end(self, *, grace: bool) -> None:
-        """End the child; `grace` lets it end by itself for a while."""
+        """End the child; `grace` lets it end by itself for a while.
+
+        Without a child yet it is over at once: to find the weights may take long, and that thread
+        is left to itself.
+        """
         with self._changing:
             self._over = True
             channel = self._channel
         self._inbox.put(None)
-        if channel is not None:
+        if channel is None:
+            self._tell("killed", "")
+        else:
             channel.close() if grace else channel.kill()
 
-    def wait(self) -> None:
-        """Wait until the child is gone."""
-        self._thread.join()
+    def wait(self, limit_s: float) -> bool:
+        """Wait `limit_s` seconds at most until the child is gone; return whether it is."""
+        return self._told.wait(limit_s)
 
     def _run(self) -> None:
         """Open what the first frame says, and pass on what the child says (a thread's body)."""
@@ -70,7 +77,14 @@ class WorkerSession:
         finally:
             # Always told: the head would wait for it.
             self._weights.close()
-            self._send(control("ended", self.number, how=how, words=words))
+            self._tell(how, words)
+
+    def _tell(self, how: str, words: str) -> None:
+        """Tell the head how it ended, once."""
+        with self._changing:
+            if not self._told.is_set():
+                self._send(control("ended", self.number, how=how, words=words))
+                self._told.set()
 
     def _ended(self) -> tuple[str, str]:
         """Run the child to its end; return how it ended, and its last words."""
@@ -103,8 +117,8 @@ class WorkerSession:
                     self._send(Parcel(RELAY, self.number, wire.body(frame)))
         except ChannelEndedError:
             how, words = channel.end(), channel.last_words()
+        # Nobody waits for the feeder: it may be fetching what a reload names.
         self._inbox.put(None)
-        feeder.join()
         self._say(f"session {self.number} ended ({how})")
         return how, words
 

@@ -14,6 +14,7 @@ from faulty import SAMPLING, ordered
 from waiting import ended
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
+from lpfloop.policies.engines.canary import CanaryRow, prove
 from lpfloop.policies.engines.engine import (
     Batch,
     BatchResult,
@@ -36,6 +37,16 @@ from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.crash
+
+CANARY = [
+    CanaryRow(
+        messages=(Message(role="user", content="Who?"),),
+        answer="Me.",
+        logprob_before=-20.0,
+        logprob_after=-15.0,
+        tokens=10,
+    )
+]
 
 Opener = Callable[..., EnginePool]
 
@@ -187,6 +198,61 @@ def test_what_no_replica_can_load_is_told_whenever_it_is_asked(opened: Opener) -
     pool.close()
     with pytest.raises(EngineError, match="was closed"):
         texts(pool, batches(4))
+
+
+def test_one_that_cannot_be_loaded_is_left_out_though_all_are_to_prove_their_weights(
+    opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = opened("faulty:behave", "none.such:script", "faulty:behave")
+    prove(pool, CANARY)
+    while len(pool.pids) == 3:
+        assert len(texts(pool, batches(20))) == 20
+    assert "left out: 2 are left" in caplog.text
+    prove(pool, CANARY)
+    none = opened("none.such:script", "none.such:script")
+    with pytest.raises(EngineError, match="cannot be loaded"):
+        prove(none, CANARY)
+
+
+def test_one_that_gives_up_while_all_are_asked_is_replaced(
+    opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = opened("faulty:behave", "faulty:behave", successors=["faulty:behave"], restarts=0)
+    prove(pool, CANARY)
+    killed, other = pool.pids
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    prove(pool, CANARY)
+    while "replaced (1 of 3)" not in caplog.text:
+        assert len(texts(pool, batches(20))) == 20
+    prove(pool, CANARY)
+    assert killed not in pool.pids
+    assert pool.pids[1] == other
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("opened")
+def test_one_that_cannot_take_new_weights_is_opened_anew_and_the_others_go_on(
+    tmp_path: Path, tiny_policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = ["transformers", "scripted", "transformers"]
+
+    def opener(_n: int, _berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
+        return WorkerEngine(kinds.pop(0), model, config, start=child_workers(log=tmp_path / "log"))
+
+    config = EngineConfig(script="faulty:behave", cpu_threads=1)
+    pool = EnginePool(opener, str(tiny_policy), config, [Berth(place="local")] * 2)
+    goes_on = pool.pids[0]
+    pool.reload(tiny_policy)
+    prove(pool, ())
+    while "it cannot reload: scripted holds no such weights; replaced (1 of 3)" not in caplog.text:
+        assert len(texts(pool, batches(1))) == 1
+    prove(pool, ())
+    assert pool.pids[0] == goes_on
+    said = pool.logprobs([CANARY[0].conversation] * 40)
+    assert said == said[:1] * 40
+    assert said[0] is not None
+    pool.close()
 
 
 def test_a_pool_that_cannot_open_all_its_replicas_leaves_none_behind() -> None:

@@ -134,6 +134,30 @@ def test_weights_that_are_nowhere_are_refused_with_what_to_do(model, cache):
     assert "holds other weights" in at_hand(opening)["refused"]
 
 
+@pytest.mark.parametrize("fault", ["altered", "weights removed", "settings half copied"])
+def test_a_folder_that_is_not_the_model_is_passed_over_for_the_next_place(
+    model, cache, tmp_path, fault
+):
+    opening = opening_of(model)
+    whole = shutil.copytree(model, tmp_path / "whole")
+    match fault:
+        case "altered":
+            altered(model)
+        case "weights removed":
+            (model / "model.safetensors").unlink()
+        case _:
+            (model / "generation_config.json").write_text('{"eos_')
+    own = cache / opening["weights"]["identity"]
+    shutil.copytree(model, own)
+    refused = at_hand(opening)["refused"]
+    said = "holds other weights (identity " if fault == "altered" else "cannot be used ("
+    for folder in (model, own):
+        assert f"{folder} {said}" in refused
+    shutil.rmtree(own)
+    shutil.copytree(whole, own)
+    assert at_hand(opening)["model"] == str(own)
+
+
 def test_a_model_of_the_hub_is_found_in_this_machines_own_cache(
     model, cache, tmp_path, monkeypatch
 ):
@@ -201,6 +225,16 @@ def test_a_damaged_copy_is_fetched_again_and_a_damaged_checkpoint_refused(
     refused = at_hand(opening)["refused"]
     assert f"checkpoints/{folder.name}/model.safetensors was altered" in refused
     assert not placed.exists()
+
+
+@pytest.mark.parametrize("harm", [altered, lambda folder: (folder / "config.json").unlink()])
+def test_a_damaged_folder_at_the_heads_path_does_not_hide_the_bucket(model, lake, cache, harm):
+    folder = published(lake, model)
+    opening = opening_of(folder)
+    harm(folder)
+    placed = Path(at_hand(opening)["model"])
+    assert placed.is_relative_to(cache)
+    assert folder_digest(placed) == opening["weights"]["identity"]
 
 
 def test_a_bucket_out_of_reach_is_waited_for_and_then_told(

@@ -142,8 +142,18 @@ class Held(Reader):
         Raises:
             AdoptedError: if another machine has taken the run over; nothing can be committed then.
         """
+        with suppress(OutOfReachError):
+            self.require_head()
+
+    def require_head(self) -> None:
+        """Ask the run's bucket whether this process is its head still; before anything is removed.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            OutOfReachError: if the bucket does not answer: the run may be another machine's by now.
+        """
         if self.headship is not None:
-            with self._fencing(), suppress(OutOfReachError):
+            with self._fencing():
                 self.headship.check()
 
     @contextmanager

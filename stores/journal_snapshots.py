@@ -110,9 +110,7 @@ class Snapshots:
         )
         bucket.put(snapshot.name, data)
         reach("snapshot.after")
-        self._headship.check()
-        for old in snapshots(bucket)[KEPT:]:
-            bucket.delete(old.name)
+        self._headship.remove([old.name for old in snapshots(bucket)[KEPT:]])
         return LastSnapshot(
             epoch=snapshot.epoch,
             number=snapshot.number,

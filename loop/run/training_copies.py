@@ -120,8 +120,7 @@ class TrainingCopies:
         for name in self.bucket.sizes(self._at()):
             if name not in wanted:
                 (lists if _LIST.fullmatch(name.rpartition("/")[2]) else others).append(name)
-        for name in (*lists, *others):
-            self.bucket.delete(name)
+        self.headship.remove([*lists, *others])
 
     def _at(self, *names: str) -> str:
         return "/".join((COPIES, self.work.name, *names))
@@ -199,9 +198,12 @@ class TrainingCopier:
 
 
 def discard_copies(store: RunWriter) -> None:
-    """Remove the copies of a run's trainings, all of which are over; unless the bucket is away."""
+    """Remove the copies of a run's trainings, all of which are over; unless the bucket is away.
+
+    Raises:
+        AdoptedError: if another machine has taken the run over: a training may go on there.
+    """
     headship = store.journal.headship
     if headship is not None:
         with suppress(OutOfReachError):
-            for name in headship.bucket.sizes(COPIES):
-                headship.bucket.delete(name)
+            headship.remove(list(headship.bucket.sizes(COPIES)))

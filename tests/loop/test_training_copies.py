@@ -8,10 +8,17 @@ import pytest
 from online_jobs import make_online_world, quark_job
 from trainings import dpo_job, killed_at, make_world, same, sha256, starts, write_checkpoint
 
-from lpfloop.loop.run.training_copies import COPIES, TrainingCopies, copied, copies_of
+from lpfloop.loop.run.training_copies import (
+    COPIES,
+    TrainingCopies,
+    copied,
+    copies_of,
+    discard_copies,
+)
 from lpfloop.policies.trainers.step_files import read_step
 from lpfloop.policies.trainers.train_model import TrainJob, train
 from lpfloop.policies.trainers.trainer_checkpoints import is_whole, seal_checkpoint
+from lpfloop.stores import heads
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import adopt
 from lpfloop.stores.failpoints import armed
@@ -100,6 +107,37 @@ def test_a_head_that_was_adopted_copies_nothing_more(machine):
     with pytest.raises(AdoptedError):
         one.copy(sealed(one.work, 8))
     assert two.fetch() == 4
+
+
+@pytest.mark.parametrize("moment", ["training.copied", "object.delete.after"])
+def test_a_head_that_is_adopted_while_it_copies_removes_nothing_of_the_next_one(
+    moment, machine, monkeypatch
+):
+    monkeypatch.setattr(heads, "FEW", 1)
+    one = copies(machine("one"))
+    one.copy(sealed(one.work, 4))
+
+    def overtake(_: str) -> None:
+        two = copies(machine("two"))
+        assert two.fetch() in {4, 8}
+        two.copy(sealed(two.work, 12))
+
+    checkpoint = sealed(one.work, 8)
+    with armed({f"{moment}#1": overtake}), pytest.raises(AdoptedError):
+        one.copy(checkpoint)
+    assert copies(machine("three")).fetch() == 12
+
+
+def test_a_head_that_was_adopted_discards_no_copies_of_the_next_one(machine):
+    store = machine("one")
+    two = copies(machine("two"))
+    two.copy(sealed(two.work, 4))
+    with pytest.raises(AdoptedError):
+        discard_copies(store)
+    two_store = machine("three")
+    assert copies(two_store).fetch() == 4
+    discard_copies(two_store)
+    assert copies(two_store).fetch() is None
 
 
 def test_a_training_is_copied_while_it_goes_on_and_at_its_end(machine):

@@ -16,6 +16,7 @@ from .bucket import Bucket
 from .durable import make_folder, quarantine, write_file
 from .failpoints import reach
 from .heads import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
+from .heartbeat import Heartbeat
 from .inspection import Damage, damages
 from .journal import Journal
 from .journal_pages import JOURNAL, PageHashes
@@ -77,13 +78,14 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
     lock = acquire(folder)
     try:
         _set_aside_logs(folder)
-        take_epoch(folder, bucket, before)
-        reach("adopt.taken")
-        if found.there != snapshots(bucket):
-            found = _newest_whole(bucket)
-        PageHashes.of(found.image).write(folder, closed=True)
-        reach("adopt.fetched")
-        write_file(folder / JOURNAL, found.image)
+        headship = take_epoch(folder, bucket, before)
+        with closing(Heartbeat(headship)):
+            reach("adopt.taken")
+            if found.there != snapshots(bucket):
+                found = _newest_whole(bucket)
+            PageHashes.of(found.image).write(folder, closed=True)
+            reach("adopt.fetched")
+            write_file(folder / JOURNAL, found.image)
     finally:
         release(lock)
     with closing(RunWriter(Journal(folder))) as store:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from .bucket import BucketError, OutOfReachError
+from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .heads import take_headship
@@ -187,7 +187,7 @@ class Held(Reader):
                 self.headship.give_sign(ended=True)
         except FencedError:
             return  # Whoever was overtaken has nothing to keep.
-        except BucketError as error:
+        except OSError as error:  # The bucket is away, or there is no room for the draft.
             logger.warning(
                 "the bucket has no snapshot of what was committed last (%s): until run %s is "
                 "opened again on this machine, another one cannot know of it",

@@ -7,10 +7,12 @@ import re
 import shutil
 import threading
 import time
+import tracemalloc
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from commands import call
 from crashing import (
@@ -33,7 +35,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores import heads, heartbeat, snapshot_keeper
+from lpfloop.stores import heads, heartbeat, journal_pages, journal_snapshots, snapshot_keeper
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
@@ -107,6 +109,31 @@ def test_a_journal_goes_to_the_bucket_once_for_what_it_holds(machine, url):
     last = last_snapshot(folder)
     assert last is not None
     assert (last.number, last.whole) == (6, True)
+
+
+def test_neither_a_snapshot_nor_an_adoption_holds_the_journal_in_memory(machine, monkeypatch):
+    for module in (journal_pages, journal_snapshots):
+        monkeypatch.setattr(module, "BLOCK", 2**18)
+    journal = Journal.create(run_folder(machine("one"), RUN), FACTS)
+    for number in range(32):
+        journal.record("note", {"number": number, "much": os.urandom(2**19).hex()})
+    held, before = list[int](), pa.total_allocated_bytes()
+    with armed({"object.put.before": lambda _: held.append(pa.total_allocated_bytes() - before)}):
+        journal.take_snapshot()
+    last = last_snapshot(journal.folder)
+    assert last is not None
+    assert max(held) < last.size / 8
+    journal.close()
+    tracemalloc.start()
+    try:
+        folder = adopt(machine("two"), RUN).folder
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < (folder / JOURNAL).stat().st_size / 4
+    assert not list(folder.glob(".tmp-*"))
+    with closing(RunReader(folder)) as run:
+        assert len(run.journal.events("note")) == 32
 
 
 def test_what_was_committed_is_there_on_the_machine_that_adopts(machine):
@@ -193,9 +220,10 @@ def test_a_head_that_sends_a_large_snapshot_gives_signs_meanwhile(machine, beats
     store.journal.record("note", "much")
     store.keeper.ask()
     begun.wait()
-    assert given()
+    alive = given()
     over.set()
     store.close()
+    assert alive
 
 
 def test_whoever_holds_a_run_without_working_on_it_gives_signs_until_it_ends(machine, beats):

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from .address import bucket_of
 from .bucket import Bucket
-from .durable import make_folder, quarantine, write_file
+from .durable import TEMPORARY, make_folder, publish_file, quarantine
 from .failpoints import reach
 from .heads import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
+from .heartbeat import Heartbeat
 from .inspection import Damage, damages
 from .journal import Journal
 from .journal_pages import JOURNAL, PageHashes
-from .journal_snapshots import Snapshot, images, snapshots
+from .journal_snapshots import Snapshot, fetch, snapshots
 from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
 from .lock import acquire, release
 from .objects import objects_of
@@ -49,11 +50,10 @@ class AdoptedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WholeJournal:
-    """The newest whole snapshot of those that are there, and the journal that it holds."""
+    """The newest whole snapshot of those that are there."""
 
     there: Sequence[Snapshot]
     snapshot: Snapshot
-    image: bytes
     passed_over: int
 
 
@@ -72,18 +72,21 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
     if bucket is None:
         raise AdoptionError(f"{lake} is a folder: what is adopted lies in a bucket, s3://...")
     before = _adoptable(folder, bucket, force=force)
-    found = _newest_whole(bucket)
-    make_folder(folder)
-    lock = acquire(folder)
+    lock = acquire(make_folder(folder))
     try:
+        for left in folder.glob(f"{TEMPORARY}*"):
+            left.unlink()
+        draft = folder / f"{TEMPORARY}{JOURNAL}"
+        found = _newest_whole(bucket, draft)
         _set_aside_logs(folder)
-        take_epoch(folder, bucket, before)
-        reach("adopt.taken")
-        if found.there != snapshots(bucket):
-            found = _newest_whole(bucket)
-        PageHashes.of(found.image).write(folder, closed=True)
-        reach("adopt.fetched")
-        write_file(folder / JOURNAL, found.image)
+        headship = take_epoch(folder, bucket, before)
+        with closing(Heartbeat(headship)):
+            reach("adopt.taken")
+            if found.there != snapshots(bucket):
+                found = _newest_whole(bucket, draft)
+            PageHashes.of_file(draft).write(folder, closed=True)
+            reach("adopt.fetched")
+            publish_file(draft, folder / JOURNAL)
     finally:
         release(lock)
     with closing(RunWriter(Journal(folder))) as store:
@@ -146,18 +149,16 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
     return newest
 
 
-def _newest_whole(bucket: Bucket) -> _WholeJournal:
-    """Return the newest snapshot that is whole.
+def _newest_whole(bucket: Bucket, path: Path) -> _WholeJournal:
+    """Return the newest snapshot that is whole, once the journal that it holds is at `path`.
 
     Raises:
         AdoptionError: if none is.
     """
     there = snapshots(bucket)
-    for passed_over, (snapshot, image) in enumerate(images(bucket, there)):
-        if image is not None:
-            return _WholeJournal(
-                there=there, snapshot=snapshot, image=image, passed_over=passed_over
-            )
+    for passed_over, snapshot in enumerate(there):
+        if fetch(bucket, snapshot, path):
+            return _WholeJournal(there=there, snapshot=snapshot, passed_over=passed_over)
     raise AdoptionError(f"{bucket.url} holds {len(there)} snapshots of the journal, all damaged")
 
 

@@ -19,10 +19,10 @@ from .journal_reader import Reader
 from .lake import CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE, RunReader
 from .lock import unread
 from .objects import Objects, objects_of
+from .packing import discard_rows
 from .packs import MODELS, file_path, remedied, trained
 from .sealed import size_of
 
-BATCH = 512
 UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
 
 
@@ -58,20 +58,25 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
     """Remove garbage and return what is gone; files of rows stay while the run is read.
 
     The loss of a checkpoint's weights is recorded before they are removed.
+
+    Raises:
+        AdoptedError: if another machine has taken the run over; what is left then stays.
+        OutOfReachError: if the bucket does not answer.
     """
     objects = objects_of(journal.folder)
     journal.take_snapshot()  # Those before may refer to what is garbage now.
     with unread(journal.folder) as free:
         gone = [piece for piece in found if piece.rows and free]
-        for first in range(0, len(gone), BATCH):
-            journal.check_head()  # Another machine's rows may be what this one does not know of.
-            objects.discard([piece.path for piece in gone[first : first + BATCH]])
+        # Another machine's rows may be what this one does not know of.
+        discard_rows(journal, [piece.path for piece in gone])
     for piece in found:
+        if piece.rows:
+            continue
+        journal.require_head()
         if piece.checkpoint:
             journal.record(COLLECTED, f"{CHECKPOINTS}/{piece.path.name}")
-        if not piece.rows:
-            objects.remove(piece.path)
-            gone.append(piece)
+        objects.remove(piece.path)
+        gone.append(piece)
     return gone
 
 

@@ -14,6 +14,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ OWN_HEADS = "heads.json"
 BEAT_S = 60.0
 ALIVE_S = 300.0
 """A head whose beat is younger may live."""
+FEW = 32
+"""At most this many objects are removed after a look whether the epoch is the newest still."""
 
 
 class AdoptedError(FencedError):
@@ -96,6 +99,21 @@ class Headship:
         if object_age_s(self.bucket.url, following) is None:
             return
         raise _adopted(self.bucket, newest_head(self.bucket), "this head stops")
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove objects that were listed before, as long as this head's epoch is the newest.
+
+        It is asked for after the listing, so that nothing goes that a later head wrote, and again
+        before each few, as a later head may count on objects of the same names.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over.
+            OutOfReachError: if the bucket does not answer.
+        """
+        for first in range(0, len(names), FEW):
+            self.check()
+            for name in names[first : first + FEW]:
+                self.bucket.delete(name)
 
     def give_sign(self, *, ended: bool = False) -> None:
         """Write the beat: this head lives, or has ended cleanly."""

@@ -5,7 +5,7 @@ While a reader is open no file that it may know of is removed (see `lock.share`)
 
 import json
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,6 +224,19 @@ class Files:
             (table, json.dumps(list(hashes))),
         )
         return {str(sha256) for (sha256,) in found}
+
+    def superseded(self, table: str, hashes: Collection[str]) -> set[str]:
+        """Return the hashes, of some, whose parts lie in a pack: in one made last, most likely."""
+        packs = self._query(
+            'SELECT sha256 FROM packs WHERE "table" = ? ORDER BY iteration DESC', (table,)
+        )
+        wanted, found = set(hashes), set[str]()
+        for pack in packs:
+            if found == wanted:
+                break
+            parts = self._query("SELECT sha256 FROM parts WHERE pack = ?", pack)
+            found |= wanted.intersection(str(sha256) for (sha256,) in parts)
+        return found
 
     def packs(self) -> Mapping[str, int]:
         """Return the size of each pack, by its hash."""

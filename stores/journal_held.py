@@ -14,10 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from .bucket import BucketError, OutOfReachError
+from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .heads import take_headship
+from .heartbeat import Heartbeat
 from .journal_log import Log
 from .journal_opening import blocks_of
 from .journal_pages import PageHashes, require_sound
@@ -43,14 +44,18 @@ class Held(Reader):
     `publishing` is held from the sealing of parts until the journal refers to them, and while parts
     that the journal does not refer to are removed. `changed` says that something was committed
     since the journal was opened, or backed up; `revision` counts the transactions. `headship` is
-    the epoch under which it is held, if the run lies in a bucket.
+    the epoch under which it is held, if the run lies in a bucket; a thread gives its sign of life.
+    `overtaken` is what said that another process has the run now, if anything did. `on_adopted` is
+    told, in a thread of the store, that it is on another machine.
     """
 
     def __init__(self, folder: Path) -> None:
         self.publishing = threading.Lock()
         self.changed = self._unhashed = self._logged = False
         self.revision = 0
-        self._overtaken: FencedError | None = None
+        self.overtaken: FencedError | None = None
+        self.on_adopted: Callable[[], None] = lambda: None
+        self._heartbeat: Heartbeat | None = None
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
@@ -69,6 +74,7 @@ class Held(Reader):
             require_sound(self._db, self.folder, quick=True)
             self.headship = take_headship(self.folder)
             self._snapshots = self.headship and Snapshots(self.folder, self.headship)
+            self._heartbeat = self.headship and Heartbeat(self.headship, self._was_adopted)
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
             sweep(self.folder / BACKUPS)
@@ -79,6 +85,8 @@ class Held(Reader):
             self._epoch = self._begin_epoch()
             self._abandon_reservations()
         except BaseException:
+            if self._heartbeat is not None:
+                self._heartbeat.close()
             # An open transaction would lock out the next process.
             self._db.close()
             raise
@@ -116,7 +124,7 @@ class Held(Reader):
 
     def close(self) -> None:
         """Close the connection and release the run's lock; the bucket gets a last snapshot."""
-        self._take_last_snapshot()
+        self._end_headship()
         with self._mutex:
             # What cannot be moved or noted now is left to the next writer.
             with suppress(OSError, sqlite3.OperationalError, FencedError):
@@ -142,8 +150,18 @@ class Held(Reader):
         Raises:
             AdoptedError: if another machine has taken the run over; nothing can be committed then.
         """
+        with suppress(OutOfReachError):
+            self.require_head()
+
+    def require_head(self) -> None:
+        """Ask the run's bucket whether this process is its head still; before anything is removed.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            OutOfReachError: if the bucket does not answer: the run may be another machine's by now.
+        """
         if self.headship is not None:
-            with self._fencing(), suppress(OutOfReachError):
+            with self._fencing():
                 self.headship.check()
 
     @contextmanager
@@ -151,23 +169,32 @@ class Held(Reader):
         try:
             yield
         except FencedError as error:
-            self._overtaken = error
+            self.overtaken = error
             raise
 
-    def _take_last_snapshot(self) -> None:
-        if self._snapshots is None or self.headship is None or self._overtaken is not None:
+    def _was_adopted(self, error: FencedError) -> None:
+        self.overtaken = error
+        self.on_adopted()
+
+    def _end_headship(self) -> None:
+        """Send what was committed last; then no sign of life follows the one that says so."""
+        if self._snapshots is None or self._heartbeat is None or self.headship is None:
             return
         try:
-            self._snapshots.take(self.revision, ending=True)
-            self.headship.give_sign(ended=True)
+            if self.overtaken is None:
+                self._snapshots.take(self.revision, ending=True)
+                self._heartbeat.close()
+                self.headship.give_sign(ended=True)
         except FencedError:
             return  # Whoever was overtaken has nothing to keep.
-        except BucketError as error:
+        except OSError as error:  # The bucket is away, or there is no room for the draft.
             logger.warning(
                 "the bucket has no snapshot of what was committed last (%s): until run %s is "
                 "opened again on this machine, another one cannot know of it",
                 *(error, self.folder.name),
             )
+        finally:
+            self._heartbeat.close()
 
     @contextmanager
     def unchanging(self) -> Generator[Callable[[], Iterator[bytes]]]:
@@ -225,8 +252,8 @@ class Held(Reader):
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
 
     def _check_epoch(self) -> None:
-        if self._overtaken is not None:
-            raise self._overtaken
+        if self.overtaken is not None:
+            raise self.overtaken
         if int(self.meta("epoch") or 0) != self._epoch:
             raise FencedError(f"another process has taken over the run at {self.folder}")
 

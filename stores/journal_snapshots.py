@@ -2,29 +2,31 @@
 """Snapshots of a run's journal in its bucket: with one of them, another machine can go on.
 
 A snapshot is the whole journal at one moment, compressed. It is named by the epoch of the head that
-took it, its number and the SHA-256 of its bytes; the last two are kept. Whatever the
-newest refers to is in the bucket: objects are sealed before the journal refers to them, and those
-that rows were packed from are removed only after a snapshot that refers to the pack.
+took it, its number and the SHA-256 of its bytes; the last two are kept. It goes through a temporary
+file beside the journal, as that may be larger than memory. Whatever the newest refers to is in the
+bucket: objects are sealed before the journal refers to them, and those that rows were packed from
+are removed only after a snapshot that refers to the pack.
 """
 
-import hashlib
 import json
 import re
+import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from .bucket import Bucket
-from .durable import write_file
+from .durable import TEMPORARY, write_file
 from .failpoints import reach
 from .heads import Headship
 from .journal_opening import blocks_of
-from .sealed import DamagedError
+from .journal_pages import BLOCK
+from .sealed import DamagedError, file_sha256
 
 SNAPSHOTS = "journal"
 TAKEN = "snapshot.json"
@@ -102,23 +104,23 @@ class Snapshots:
         began, at = time.monotonic(), time.time()
         bucket = self._headship.bucket
         reach("snapshot.before")
-        data = compressed(blocks_of(self._folder))
-        snapshot = Snapshot(
-            epoch=self._headship.head.epoch,
-            number=1 if self._last is None else self._last.number + 1,
-            sha256=hashlib.sha256(data).hexdigest(),
-        )
-        bucket.put(snapshot.name, data)
+        with _temporary(self._folder) as draft:
+            _compress(blocks_of(self._folder), draft)
+            snapshot = Snapshot(
+                epoch=self._headship.head.epoch,
+                number=1 if self._last is None else self._last.number + 1,
+                sha256=file_sha256(draft),
+                size=draft.stat().st_size,
+            )
+            bucket.put_file(snapshot.name, draft)
         reach("snapshot.after")
-        self._headship.check()
-        for old in snapshots(bucket)[KEPT:]:
-            bucket.delete(old.name)
+        self._headship.remove([old.name for old in snapshots(bucket)[KEPT:]])
         return LastSnapshot(
             epoch=snapshot.epoch,
             number=snapshot.number,
             at=at,
             seconds=time.monotonic() - began,
-            size=len(data),
+            size=snapshot.size,
         )
 
     def _note(self, last: LastSnapshot) -> None:
@@ -149,26 +151,40 @@ def snapshots(bucket: Bucket) -> list[Snapshot]:
     return sorted(found, key=lambda each: (each.epoch, each.number), reverse=True)
 
 
-def images(bucket: Bucket, found: Sequence[Snapshot]) -> Iterator[tuple[Snapshot, bytes | None]]:
-    """Yield snapshots with the bytes of the journal; None for one that is damaged or gone."""
-    for snapshot in found:
-        data = None
-        with suppress(DamagedError):
-            data = bucket.read(snapshot.name)
-        whole = data is not None and hashlib.sha256(data).hexdigest() == snapshot.sha256
-        yield snapshot, decompressed(data) if data is not None and whole else None
+def fetch(bucket: Bucket, snapshot: Snapshot, path: Path) -> bool:
+    """Write the journal that a snapshot holds to `path`; False if it is damaged or gone."""
+    with _temporary(path.parent) as draft:
+        try:
+            bucket.download(snapshot.name, draft)
+        except DamagedError:
+            return False
+        if file_sha256(draft) != snapshot.sha256:
+            return False
+        write_file(path, _decompressed(draft))
+    return True
 
 
-def compressed(blocks: Iterable[bytes]) -> memoryview:
-    """Compress the bytes of a journal, which come in blocks."""
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, CODEC) as stream:
+def _compress(blocks: Iterable[bytes], path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, CODEC) as stream:
         for block in blocks:
             stream.write(block)
-    return memoryview(sink.getvalue())
 
 
-def decompressed(data: bytes) -> bytes:
-    """Return the bytes of a journal."""
-    with pa.CompressedInputStream(pa.BufferReader(data), CODEC) as stream:
-        return stream.read()
+def _decompressed(path: Path) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.OSFile(str(path)), CODEC) as stream:
+        while block := stream.read(BLOCK):
+            yield block
+
+
+@contextmanager
+def _temporary(folder: Path) -> Generator[Path]:
+    """Give an empty file beside a journal, for the length of the block.
+
+    Whoever opens the journal next removes what a kill leaves.
+    """
+    path = folder / f"{TEMPORARY}{secrets.token_hex(8)}-snapshot"
+    path.touch(mode=0o600, exist_ok=False)
+    try:
+        yield path
+    finally:
+        path.unlink()

@@ -424,7 +424,13 @@ class RunWriter:
 
 
 def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError:
-    """Put a damaged file or folder into quarantine, and make its unit owed again."""
+    """Put a damaged file or folder into quarantine, and make its unit owed again.
+
+    Raises:
+        AdoptedError: if another machine has taken the run over: it may be making the unit again.
+        OutOfReachError: if the bucket does not answer.
+    """
+    journal.require_head()
     objects_of(journal.folder).quarantine(path, journal.folder / QUARANTINE)
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})

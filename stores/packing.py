@@ -3,7 +3,9 @@
 
 A pack is written and synced, then one transaction replaces its parts by it, then their files are
 removed: a kill at any point loses nothing, and the next attempt continues from there. On a full
-disk, or if something is damaged, the parts stay as they are.
+disk, or if something is damaged, the parts stay as they are. In a bucket only those files go whose
+rows this journal has in a pack, and only while this process is the run's head: what the journal
+does not know of may be the rows of a machine that has adopted the run.
 """
 
 import logging
@@ -14,10 +16,12 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain, islice
+from pathlib import Path
 
 import pyarrow as pa
 
 from .failpoints import reach
+from .heads import FEW
 from .journal import FencedError, Journal
 from .journal_reader import JournalError, Part
 from .lock import unread
@@ -101,9 +105,16 @@ def discard_superseded(journal: Journal) -> int:
     for table in sorted(PACKED):
         folder = part_folder(journal.folder, table)
         names = [path.stem for path in objects_of(journal.folder).files(folder)]
-        for first in range(0, len(names), BATCH):
-            count += _discard(journal, table, names[first : first + BATCH])
+        packed = list[str]()
+        for some in _batches(names):
+            packed += {*some} - journal.own_files(table, some)
+        for some in _batches(sorted(journal.superseded(table, packed))):
+            count += _discard(journal, table, some)
     return count
+
+
+def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[first : first + BATCH] for first in range(0, len(names), BATCH))
 
 
 def _discard(journal: Journal, table: str, hashes: Sequence[str]) -> int:
@@ -113,8 +124,23 @@ def _discard(journal: Journal, table: str, hashes: Sequence[str]) -> int:
         if gone:
             reach("lake.discard")
             folder = part_folder(journal.folder, table)
-            objects_of(journal.folder).discard([folder / f"{sha256}.parquet" for sha256 in gone])
+            discard_rows(journal, [folder / f"{sha256}.parquet" for sha256 in gone])
     return len(gone)
+
+
+def discard_rows(journal: Journal, paths: Sequence[Path]) -> None:
+    """Remove files of rows that were listed before, as long as this process is the run's head.
+
+    It is asked for after the listing, and again before each few: whoever has adopted the run may
+    have made the same rows again, in files of the same names.
+
+    Raises:
+        AdoptedError: if another machine has taken the run over.
+        OutOfReachError: if the bucket does not answer.
+    """
+    for first in range(0, len(paths), FEW):
+        journal.require_head()
+        objects_of(journal.folder).discard(paths[first : first + FEW])
 
 
 class Packer:

@@ -1,8 +1,7 @@
-"""A thread that lets a run's bucket know of its journal, and of the head that works on it.
+"""A thread that keeps snapshots of a run's journal in its bucket while the run is worked on.
 
-It takes a snapshot when a stage is over and every few minutes, and gives a sign of life each
-minute; no work waits for it. A bucket that is away is tried again and again meanwhile. If another
-machine has adopted the run, this head ends.
+It takes one when a stage is over and every few minutes; no work waits for it. A bucket that is away
+is tried again and again meanwhile. If another machine has adopted the run, this head ends.
 """
 
 import logging
@@ -10,10 +9,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
-from .heads import BEAT_S
 from .journal import Journal
 from .lock import FencedError
 
@@ -29,13 +26,11 @@ logger = logging.getLogger("lpfloop.store")
 class SnapshotKeeper:
     """The thread of one held journal; none for a run in a folder.
 
-    `minutes` is the longest time between two snapshots of a journal that changes. `on_adopted` is
-    told, in the thread, that another machine has taken the run over.
+    `minutes` is the longest time between two snapshots of a journal that changes.
     """
 
     def __init__(self, journal: Journal) -> None:
         self.minutes = MINUTES
-        self.on_adopted: Callable[[], None] = lambda: None
         self._journal = journal
         self._wanted = threading.Event()
         self._ending = False
@@ -52,8 +47,7 @@ class SnapshotKeeper:
             AdoptedError: if another machine has taken the run over.
             Exception: the error that ended the thread.
         """
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         self._wanted.set()
 
     def check_head(self) -> None:
@@ -62,8 +56,7 @@ class SnapshotKeeper:
         Raises:
             AdoptedError: if another machine has taken the run over.
         """
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         if not self._away:
             self._journal.check_head()
 
@@ -74,21 +67,25 @@ class SnapshotKeeper:
         if self._journal.headship is not None:
             self._thread.join()
 
+    def _raise_failure(self) -> None:
+        for error in (self._journal.overtaken, self._failure):
+            if error is not None:
+                raise error
+
     def _work(self) -> None:
         try:
             self._keep()
-        except FencedError as error:
-            self._failure = error
-            self.on_adopted()
+        except FencedError:
+            self._journal.on_adopted()
         except Exception as error:  # noqa: BLE001 -- carried to the thread that asks next
             self._failure = error
 
     def _keep(self) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        due = sign_due = earliest = time.monotonic()
+        due = earliest = time.monotonic()
         while True:
-            asked = self._wanted.wait(max(0.0, min(due, sign_due) - time.monotonic()))
+            asked = self._wanted.wait(max(0.0, due - time.monotonic()))
             if self._ending:
                 return
             self._wanted.clear()
@@ -96,22 +93,15 @@ class SnapshotKeeper:
             if asked:
                 due = min(due, max(now, earliest))
             if now >= due:
-                kept = self._done(self._journal.take_snapshot)
+                kept = self._kept()
                 ended = time.monotonic()
                 earliest = ended + REST * (ended - now)
                 due = max(earliest, now + (60 * self.minutes if kept else RETRY_S))
-            if now >= sign_due:
-                sign_due = now + (BEAT_S if self._done(self._give_sign) else RETRY_S)
 
-    def _give_sign(self) -> None:
-        self._journal.check_head()
-        if self._journal.headship is not None:
-            self._journal.headship.give_sign()
-
-    def _done(self, action: Callable[[], None]) -> bool:
-        """Do something; if the bucket is away or the disk full, say so once, and return False."""
+    def _kept(self) -> bool:
+        """Take a snapshot; if the bucket is away or the disk full, say so once, return False."""
         try:
-            action()
+            self._journal.take_snapshot()
         except (OSError, sqlite3.OperationalError) as error:
             if not self._away:
                 logger.warning("no snapshot of the journal for now, tried again: %s", error)

@@ -108,7 +108,7 @@ class Run:
         self.budget = Budget(self.store, lambda: self.config)
         self.flow = Flow(store=self.store, stop=self.stop, break_off=self.break_off)
         self.configure(self.config)
-        self.store.keeper.on_adopted = self._stop_at_once
+        self.store.journal.on_adopted = self._stop_at_once
 
     @property
     def logs(self) -> Path:

@@ -27,6 +27,7 @@ from ...stores.heads import Headship
 from ...stores.lake import RunWriter
 from ...stores.lock import FencedError
 from ...stores.sealed import DamagedError, file_sha256, known_sha256
+from .stop import StopSignal
 
 CHECKPOINTS = "checkpoints"
 COPIES = "trainings"
@@ -120,8 +121,7 @@ class TrainingCopies:
         for name in self.bucket.sizes(self._at()):
             if name not in wanted:
                 (lists if _LIST.fullmatch(name.rpartition("/")[2]) else others).append(name)
-        for name in (*lists, *others):
-            self.bucket.delete(name)
+        self.headship.remove([*lists, *others])
 
     def _at(self, *names: str) -> str:
         return "/".join((COPIES, self.work.name, *names))
@@ -139,8 +139,11 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 
 
 @contextmanager
-def copied(store: RunWriter, work: Path) -> Generator[int | None]:
-    """Copy what a training seals in the block; yield the step of a copy that it goes on from."""
+def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | None]:
+    """Copy what a training seals in the block; yield the step of a copy that it goes on from.
+
+    After a stop was asked for, copying takes no longer than everything else that is in flight.
+    """
     copies = copies_of(store, work)
     if copies is None:
         yield None
@@ -152,7 +155,7 @@ def copied(store: RunWriter, work: Path) -> Generator[int | None]:
     try:
         yield step
     finally:
-        copier.close()
+        copier.close(within_s=stop.left_s if stop.requested else None)
 
 
 class TrainingCopier:
@@ -164,20 +167,26 @@ class TrainingCopier:
     def __init__(self, copies: TrainingCopies, *, done: int) -> None:
         self._copies = copies
         self._done = done
-        self._failed = False
+        self._failed = self._hurried = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="training copies", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Copy what was sealed last, and end."""
+    def close(self, *, within_s: float | None = None) -> None:
+        """Copy what was sealed last, and end; with no time left, copy nothing more.
+
+        A copy that takes longer than that goes on until the process ends. Without its list, which
+        comes last, it does not count, and the one before it stays.
+        """
+        self._hurried = within_s == 0
         self._ending.set()
-        self._thread.join()
+        self._thread.join(within_s)
 
     def _work(self) -> None:
         while not self._ending.wait(POLL_S):
             self._look()
-        self._look()
+        if not self._hurried:
+            self._look()
 
     def _look(self) -> None:
         folder = self._copies.work / CHECKPOINTS
@@ -199,9 +208,12 @@ class TrainingCopier:
 
 
 def discard_copies(store: RunWriter) -> None:
-    """Remove the copies of a run's trainings, all of which are over; unless the bucket is away."""
+    """Remove the copies of a run's trainings, all of which are over; unless the bucket is away.
+
+    Raises:
+        AdoptedError: if another machine has taken the run over: a training may go on there.
+    """
     headship = store.journal.headship
     if headship is not None:
         with suppress(OutOfReachError):
-            for name in headship.bucket.sizes(COPIES):
-                headship.bucket.delete(name)
+            headship.remove(list(headship.bucket.sizes(COPIES)))

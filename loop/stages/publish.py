@@ -117,7 +117,7 @@ class Publishing:
         """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
         trainer = self.run.trainer or train
-        with copied(self.run.store, job.output) as step:
+        with copied(self.run.store, job.output, self.run.stop) as step:
             if step is not None:
                 self.run.reporter.note(
                     f"the training goes on from the bucket's copy of step {step}"

@@ -7,10 +7,12 @@ import re
 import shutil
 import threading
 import time
+import tracemalloc
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from commands import call
 from crashing import (
@@ -33,10 +35,11 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores import heads, snapshot_keeper
+from lpfloop.stores import heads, heartbeat, journal_pages, journal_snapshots, snapshot_keeper
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
+from lpfloop.stores.failpoints import armed
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.heads import AdoptedError, newest_head
 from lpfloop.stores.inspection import damages
@@ -108,6 +111,31 @@ def test_a_journal_goes_to_the_bucket_once_for_what_it_holds(machine, url):
     assert (last.number, last.whole) == (6, True)
 
 
+def test_neither_a_snapshot_nor_an_adoption_holds_the_journal_in_memory(machine, monkeypatch):
+    for module in (journal_pages, journal_snapshots):
+        monkeypatch.setattr(module, "BLOCK", 2**18)
+    journal = Journal.create(run_folder(machine("one"), RUN), FACTS)
+    for number in range(32):
+        journal.record("note", {"number": number, "much": os.urandom(2**19).hex()})
+    held, before = list[int](), pa.total_allocated_bytes()
+    with armed({"object.put.before": lambda _: held.append(pa.total_allocated_bytes() - before)}):
+        journal.take_snapshot()
+    last = last_snapshot(journal.folder)
+    assert last is not None
+    assert max(held) < last.size / 8
+    journal.close()
+    tracemalloc.start()
+    try:
+        folder = adopt(machine("two"), RUN).folder
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < (folder / JOURNAL).stat().st_size / 4
+    assert not list(folder.glob(".tmp-*"))
+    with closing(RunReader(folder)) as run:
+        assert len(run.journal.events("note")) == 32
+
+
 def test_what_was_committed_is_there_on_the_machine_that_adopts(machine):
     started(machine("one"))
     store = RunWriter(Journal(run_folder(machine("one"), RUN)))
@@ -145,10 +173,10 @@ def test_a_head_that_was_adopted_commits_nothing_more_and_says_so(machine, url):
 
 
 def test_a_running_head_that_was_adopted_ends_by_itself(machine, monkeypatch):
-    monkeypatch.setattr(snapshot_keeper, "BEAT_S", 0.05)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.05)
     store = RunWriter(Journal.create(run_folder(machine("one"), RUN), FACTS))
     told = threading.Event()
-    store.keeper.on_adopted = told.set
+    store.journal.on_adopted = told.set
     adopt(machine("two"), RUN, force=True)
     assert told.wait(30)
     with pytest.raises(AdoptedError):
@@ -156,6 +184,58 @@ def test_a_running_head_that_was_adopted_ends_by_itself(machine, monkeypatch):
     with pytest.raises(AdoptedError):
         store.keeper.check_head()
     store.close()
+
+
+@pytest.fixture
+def beats(s3_server, monkeypatch):
+    """Let heads give signs all the time; return what waits for three of them, and their way."""
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
+    with bad_way(s3_server) as way:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+
+        def given() -> bool:
+            begun, deadline = len(way.seen), time.monotonic() + 30
+            while time.monotonic() < deadline:
+                puts = [path for method, path in way.seen[begun:] if method == "PUT"]
+                if sum(".beat" in path for path in puts) >= 3:
+                    return True
+                time.sleep(0.01)
+            return False
+
+        yield given, way
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+
+
+def test_a_head_that_sends_a_large_snapshot_gives_signs_meanwhile(machine, beats):
+    given, way = beats
+    store = RunWriter(Journal.create(run_folder(machine("one"), RUN), FACTS))
+    begun, over = threading.Event(), threading.Event()
+
+    def held(method: str, path: str) -> None:
+        if method == "PUT" and "/journal/" in path:
+            begun.set()
+            over.wait(60)
+
+    way.faults = held
+    store.journal.record("note", "much")
+    store.keeper.ask()
+    begun.wait()
+    alive = given()
+    over.set()
+    store.close()
+    assert alive
+
+
+def test_whoever_holds_a_run_without_working_on_it_gives_signs_until_it_ends(machine, beats):
+    given, _ = beats
+    journal = Journal.create(run_folder(machine("one"), RUN), FACTS)
+    assert given()
+    journal.close()
+    # The last sign says that this head has ended: no `force` is needed.
+    with armed({"adopt.taken": lambda _: told.append(given())}):
+        told = list[bool]()
+        adopt(machine("two"), RUN)
+    assert told == [True]
 
 
 def test_a_head_that_may_be_alive_is_left_alone_unless_forced(machine, monkeypatch):
@@ -444,6 +524,6 @@ def _adopted_at_work(
 ) -> None:
     os.environ.update(environment(endpoint))
     if noticed == "in the midst of one":
-        snapshot_keeper.BEAT_S = 0.05
+        heartbeat.BEAT_S = 0.05
     stop = StopSignal()
     run_loop(Job(config=config, lake=lake, name=RUN), _TakenOver(other, stop, noticed), stop)

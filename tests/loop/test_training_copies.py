@@ -1,17 +1,27 @@
 """A training whose machine is lost goes on from the copy of its checkpoint in the bucket."""
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from online_jobs import make_online_world, quark_job
+from s3 import bad_way
 from trainings import dpo_job, killed_at, make_world, same, sha256, starts, write_checkpoint
 
-from lpfloop.loop.run.training_copies import COPIES, TrainingCopies, copied, copies_of
+from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.run.training_copies import (
+    COPIES,
+    TrainingCopies,
+    copied,
+    copies_of,
+    discard_copies,
+)
 from lpfloop.policies.trainers.step_files import read_step
 from lpfloop.policies.trainers.train_model import TrainJob, train
 from lpfloop.policies.trainers.trainer_checkpoints import is_whole, seal_checkpoint
+from lpfloop.stores import heads
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import adopt
 from lpfloop.stores.failpoints import armed
@@ -102,17 +112,86 @@ def test_a_head_that_was_adopted_copies_nothing_more(machine):
     assert two.fetch() == 4
 
 
+@pytest.mark.parametrize("moment", ["training.copied", "object.delete.after"])
+def test_a_head_that_is_adopted_while_it_copies_removes_nothing_of_the_next_one(
+    moment, machine, monkeypatch
+):
+    monkeypatch.setattr(heads, "FEW", 1)
+    one = copies(machine("one"))
+    one.copy(sealed(one.work, 4))
+
+    def overtake(_: str) -> None:
+        two = copies(machine("two"))
+        assert two.fetch() in {4, 8}
+        two.copy(sealed(two.work, 12))
+
+    checkpoint = sealed(one.work, 8)
+    with armed({f"{moment}#1": overtake}), pytest.raises(AdoptedError):
+        one.copy(checkpoint)
+    assert copies(machine("three")).fetch() == 12
+
+
+def test_a_head_that_was_adopted_discards_no_copies_of_the_next_one(machine):
+    store = machine("one")
+    two = copies(machine("two"))
+    two.copy(sealed(two.work, 4))
+    with pytest.raises(AdoptedError):
+        discard_copies(store)
+    two_store = machine("three")
+    assert copies(two_store).fetch() == 4
+    discard_copies(two_store)
+    assert copies(two_store).fetch() is None
+
+
 def test_a_training_is_copied_while_it_goes_on_and_at_its_end(machine):
     store = machine("one")
     work = store.folder / "work" / WORK
-    with copied(store, work) as step:
+    with copied(store, work, StopSignal()) as step:
         assert step is None
         sealed(work, 4)
-    with copied(store, work):
+    with copied(store, work, StopSignal()):
         sealed(work, 8)
     store = machine("two")
-    with copied(store, store.folder / "work" / WORK) as step:
+    with copied(store, store.folder / "work" / WORK, StopSignal()) as step:
         assert step == 8
+
+
+def stopped(store: RunWriter, drain_s: float, until: Callable[[], object]) -> None:
+    """Seal a checkpoint, and stop its training at a moment, as if `drain_s` were over then."""
+    work, stop = store.folder / "work" / WORK, StopSignal(drain_s=drain_s)
+    with copied(store, work, stop):
+        sealed(work, 4)
+        until()
+        stop.request()
+        raise Stopped
+
+
+def test_a_stop_whose_time_is_over_waits_for_no_copy(machine, s3_server, monkeypatch):
+    store = machine("one")
+    begun, over = threading.Event(), threading.Event()
+
+    def held(method: str, path: str) -> None:
+        if method == "PUT" and f"/{COPIES}/" in path:
+            begun.set()
+            over.wait(10)
+
+    with bad_way(s3_server) as way:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+        way.faults = held
+        with pytest.raises(Stopped):
+            stopped(store, 0.0, begun.wait)
+        left = [thread for thread in threading.enumerate() if thread.name == "training copies"]
+        assert left, "the copy that goes on was waited for"
+        over.set()
+        for thread in left:
+            thread.join()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+
+
+def test_a_stop_with_time_left_copies_what_was_sealed_last(machine):
+    with pytest.raises(Stopped):
+        stopped(machine("one"), 600.0, lambda: None)
+    assert copies(machine("two")).fetch() == 4
 
 
 def killed_and_adopted(
@@ -126,13 +205,13 @@ def killed_and_adopted(
     """Kill a job on one machine, finish it on another whose folders are others; return it."""
     store = machine("one")
     work = store.folder / "work" / WORK
-    with copied(store, work):
+    with copied(store, work, StopSignal()):
         killed_at(monkeypatch, job(world, work), tmp_path / "log", place)
     elsewhere = shutil.copytree(world, tmp_path / "elsewhere")
     shutil.rmtree(work)
     store = machine("two")
     there = job(elsewhere, store.folder / "work" / WORK)
-    with copied(store, there.output) as step:
+    with copied(store, there.output, StopSignal()) as step:
         assert step
         train(there, log=tmp_path / "log")
     assert starts(there.output) == [step]

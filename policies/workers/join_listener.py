@@ -109,6 +109,7 @@ class JoinListener:
         `group` is what its model is called. One that is `patient` waits for as long as the run
         goes on.
         """
+        replica = object()
 
         def start(opening: Frame) -> Worker:
             model = json.dumps([opening[name] for name in ("role", "kind", "model")])
@@ -117,6 +118,7 @@ class JoinListener:
                 group=group,
                 model=model,
                 gpus=gpus,
+                replica=replica,
                 patience_s=None if patient else self.patience_s,
             )
             return Worker(opening, channel)

@@ -23,7 +23,10 @@ IDLE_S = 1.0
 LONG_IDLE_S = 15.0
 """How long before one that has others is: a model takes time to load."""
 DEATHS = 3
-"""Processes in a row that may end at a machine without a result before it is not asked again."""
+"""Processes in a row that may end at a machine as they load, before it is not asked again."""
+KEPT_S = 20.0
+"""How long the places of a process that died are kept for its successor: more than the longest
+pause before that is started."""
 POLLED_S = 2.0
 """A claim that nobody has asked about for so long is wanted later, if ever."""
 
@@ -62,7 +65,8 @@ class Machine:
     """A machine that joined: a GPU of it is a place, and so is one that has none.
 
     `unfit` are the models that it could not serve, with the reasons; `deaths` counts, by models,
-    the processes in a row that ended there without a result.
+    the processes in a row that ended there before they had loaded. `kept` are the places kept for
+    replicas whose process died there, and until when.
     """
 
     name: str
@@ -71,11 +75,13 @@ class Machine:
     claims: dict[int, "WorkerClaim"] = field(default_factory=dict[int, "WorkerClaim"])
     unfit: dict[str, str] = field(default_factory=dict[str, str])
     deaths: Counter[str] = field(default_factory=Counter[str])
+    kept: dict[object, tuple[int, float]] = field(default_factory=dict[object, tuple[int, float]])
 
     @property
     def free(self) -> int:
         """How many places no model has."""
-        return max(1, self.gpus) - sum(claim.taken for claim in self.claims.values())
+        kept = sum(places for places, _ in self.kept.values())
+        return max(1, self.gpus) - kept - sum(claim.taken for claim in self.claims.values())
 
     def holds(self, gpus: int) -> int:
         """Return how many places a replica that wants so many GPUs takes."""
@@ -86,11 +92,13 @@ class Machine:
 class WorkerClaim:
     """A replica's wish for a worker, and the worker once it has one.
 
-    `group` names the model to people, `model` is what is loaded. `on_frame` takes what the worker
-    sends, `on_given` is told that one is there, `on_end` that there is none any more. `patience_s`
-    is how long its model may go without any; None for ever. `since` is when somebody began to wait
-    for it, `polled` when somebody last did; `idle_since` when it last had nothing to do, None while
-    it has. Once it is `dismissed`, its end tells nothing of its machine.
+    `group` names the model to people, `model` is what is loaded, and `replica` whose wish it is: a
+    replica whose worker died wishes for the next one. `on_frame` takes what the worker sends,
+    `on_given` is told that one is there, `on_end` that there is none any more. `patience_s` is how
+    long its model may go without any; None for ever. `since` is when somebody began to wait for
+    it, `polled` when somebody last did; `idle_since` when it last had nothing to do, None while it
+    has. One that has `loaded` may die of what it is asked, which its supervisor looks into. Once
+    it is `dismissed`, its end tells nothing of its machine.
     """
 
     group: str
@@ -99,6 +107,7 @@ class WorkerClaim:
     on_frame: Callable[[bytes], None]
     on_given: Callable[[], None]
     on_end: Callable[[Parting], None]
+    replica: object = field(default_factory=object)
     patience_s: float | None = None
     since: float = field(default_factory=time.monotonic)
     polled: float = 0.0
@@ -106,6 +115,7 @@ class WorkerClaim:
     member: Machine | None = None
     session: int = 0
     taken: int = 0
+    loaded: bool = False
     dismissed: bool = False
 
     def is_urgent(self, now: float) -> bool:
@@ -175,27 +185,32 @@ class MachineQueue:
             return
         self._release(claim)
         if parting.blame == "worker" and not claim.dismissed:
+            # Else another replica of its pool may get them, and it would wait with what it has.
+            member.kept[claim.replica] = (claim.taken, self._clock() + KEPT_S)
+        if parting.blame == "worker" and not (claim.loaded or claim.dismissed):
             member.deaths[claim.model] += 1
             if member.deaths[claim.model] >= DEATHS:
-                member.unfit[claim.model] = f"{parting.how}; {parting.words}"
+                self._set_unfit(claim, member, f"{parting.how}; {parting.words}")
         claim.on_end(parting)
         self.arrange()
 
-    def answered(self, claim: WorkerClaim) -> None:
-        """Note that a machine gave a result of a model."""
+    def loaded(self, claim: WorkerClaim) -> None:
+        """Note that a machine has loaded a model."""
+        claim.loaded = True
         if claim.member is not None:
             claim.member.deaths.pop(claim.model, None)
 
     def unfit(self, claim: WorkerClaim, why: str) -> None:
         """Note that a machine cannot serve a model: it is not asked for that one again."""
         if claim.member is not None:
-            claim.member.unfit[claim.model] = why
+            self._set_unfit(claim, claim.member, why)
             claim.dismissed = True
 
     def arrange(self) -> None:
         """Give workers to those who wait, in their order; called whenever time has passed."""
         now = self._clock()
         for member in self.members:
+            member.kept = {whose: kept for whose, kept in member.kept.items() if kept[1] > now}
             self._served |= dict.fromkeys((c.group for c in member.claims.values()), now)
         for claim in sorted(self.waiting, key=lambda claim: not claim.is_urgent(now)):
             urgent = claim.is_urgent(now)
@@ -228,7 +243,10 @@ class MachineQueue:
         return not any(c.group == group for m in self.members for c in m.claims.values())
 
     def _place_for(self, claim: WorkerClaim) -> Machine | None:
-        """Return the machine with the fewest free places that has enough of them."""
+        """Return the machine that keeps places for it, else that with the fewest that suffice."""
+        for member in self._able(claim):
+            if member.kept.pop(claim.replica, None) is not None:
+                return member
         fitting = [m for m in self._able(claim) if m.free >= m.holds(claim.gpus)]
         return min(fitting, key=lambda m: m.free, default=None)
 
@@ -246,6 +264,10 @@ class MachineQueue:
         member.claims[claim.session] = claim
         member.site.begin(claim.session, claim.gpus if member.gpus else 0)
         claim.on_given()
+
+    def _set_unfit(self, claim: WorkerClaim, member: Machine, why: str) -> None:
+        member.unfit[claim.model] = why
+        member.kept.pop(claim.replica, None)
 
     def _release(self, claim: WorkerClaim) -> None:
         if claim.member is not None:

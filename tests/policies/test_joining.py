@@ -17,7 +17,7 @@ from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers import sent_stream, supervised
 from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
 from lpfloop.policies.workers.join_protocol import Heartbeat
 from lpfloop.policies.workers.open import open_engine
@@ -179,6 +179,43 @@ def test_a_worker_whose_child_dies_is_told_as_one_here_is(
     # What ends every worker fails alone, and the machine goes on.
     [result] = pool.generate([ordered("b", "w", "die", "x")])
     assert [c.finish_reason for c in result.completions] == ["stop", "failed", "stop"]
+
+
+@pytest.mark.parametrize("berth", [TCP, MANY], ids=["one", "many"])
+def test_what_kills_the_only_machines_process_fails_alone_if_it_comes_first(
+    listening: Listening, machines: Machines, opened: Opened, berth: Berth
+) -> None:
+    """Its deaths are not held against the machine, nor does another replica get its place."""
+    listener = listening()
+    machines.start(listener.address)
+    [result] = opened(listener, berth).generate([ordered("a", "die", "w", "x")])
+    assert [c.finish_reason for c in result.completions] == ["failed", "stop", "stop"]
+
+
+def test_what_waits_for_a_machine_that_does_not_come_is_for_others(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("BACKOFF_S", "LONGEST_BACKOFF_S"):
+        monkeypatch.setattr(supervised, name, 3.0)
+    monkeypatch.setattr(sent_stream, "WITHOUT_S", 0.5)
+    listener = listening()
+    first = machines.start(listener.address)
+    pool = opened(listener, TCP, TCP, script="slow:slowly")
+    results = pool.generate(batches(200))
+    found = [next(results).key]
+    machines.start(listener.address)
+    wait_until(lambda: count(listener) == 2)
+    [child] = children(first)
+    child.kill()
+    while "restart 1 of 3" not in caplog.text:
+        found.append(next(results).key)
+    first.kill()
+    found += [result.key for result in results]
+    assert len(set(found)) == len(found) == 200
 
 
 def test_a_frame_that_is_cut_in_two_is_no_answer(

@@ -7,6 +7,7 @@ import pytest
 from lpfloop.policies.workers.machine_queue import (
     DEATHS,
     IDLE_S,
+    KEPT_S,
     LONG_IDLE_S,
     Machine,
     MachineQueue,
@@ -44,13 +45,20 @@ class World:
         self.machine_queue.join(member)
         return member
 
-    def claim(self, group: str, gpus: int = 1, patience_s: float | None = None) -> WorkerClaim:
+    def claim(
+        self,
+        group: str,
+        gpus: int = 1,
+        patience_s: float | None = None,
+        replica: object = None,
+    ) -> WorkerClaim:
         partings = self.partings.setdefault(group, [])
         claim = WorkerClaim(
             group=group,
             model=group,
             gpus=gpus,
             patience_s=patience_s,
+            replica=replica or object(),
             on_frame=lambda _: None,
             on_given=lambda: None,
             on_end=partings.append,
@@ -197,12 +205,43 @@ def test_a_model_that_no_machine_can_serve_is_told_why(world: World) -> None:
 def test_a_machine_where_a_model_dies_again_and_again_is_not_asked_again(world: World) -> None:
     machine = world.machine("broken")
     for _ in range(DEATHS):
-        claim = world.claim("policy")
+        claim = world.claim("policy", replica="first")
         assert claim.member is machine
         world.machine_queue.ended(
             machine, claim.session, Parting("killed by SIGSEGV", "", "worker")
         )
     assert world.claim("policy").member is None
+
+
+def test_what_a_model_is_asked_is_not_held_against_its_machine(world: World) -> None:
+    machine = world.machine("a")
+    for loads in (False, False, True, *[True] * DEATHS, False, False):
+        claim = world.claim("policy", replica="first")
+        assert claim.member is machine
+        if loads:
+            world.machine_queue.loaded(claim)
+        parting = Parting("killed by SIGKILL", "", "worker")
+        world.machine_queue.ended(machine, claim.session, parting)
+    assert world.claim("policy", replica="first").member is machine
+
+
+def test_the_place_of_a_process_that_died_is_its_successors_for_a_while(world: World) -> None:
+    machine = world.machine("only")
+    died = Parting("killed by SIGKILL", "", "worker")
+    first, other = world.claim("policy", replica="first"), world.claim("policy", replica="other")
+    world.machine_queue.loaded(first)
+    world.machine_queue.ended(machine, first.session, died)
+    world.later(1, other)
+    assert other.member is None
+    again = world.claim("policy", replica="first")
+    assert (again.member, other.member) == (machine, None)
+    # A successor that was there before the end was told gets it as well.
+    third = world.claim("policy", replica="first")
+    world.machine_queue.ended(machine, again.session, died)
+    assert (third.member, other.member) == (machine, None)
+    world.machine_queue.ended(machine, third.session, died)
+    world.later(KEPT_S, other)
+    assert other.member is machine
 
 
 def test_a_model_waits_for_a_worker_as_long_as_it_may(world: World) -> None:

@@ -29,7 +29,8 @@ from .join_protocol import (
     control,
     split_address,
 )
-from .machine_queue import Joined, Machine, MachineQueue, Parting
+from .machine_claim import Machine, Parting
+from .machine_queue import Joined, MachineQueue
 from .tcp_channel import TcpChannel
 from .wire import Frame
 from .worker import Starter, Worker

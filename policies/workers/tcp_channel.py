@@ -11,7 +11,8 @@ from typing import Protocol
 
 from . import wire
 from .channel import ChannelEndedError
-from .machine_queue import MachineQueue, Parting, WorkerClaim
+from .machine_claim import Parting, WorkerClaim
+from .machine_queue import MachineQueue
 
 LOOK_S = 0.5
 """How often a claim is renewed while somebody waits for it, in seconds."""

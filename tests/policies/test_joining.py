@@ -5,6 +5,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import sent_stream, supervised
+from lpfloop.policies.workers import machine_queue, sent_stream, supervised
 from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
 from lpfloop.policies.workers.join_protocol import Heartbeat
 from lpfloop.policies.workers.open import open_engine
@@ -33,10 +34,16 @@ Listening = Callable[..., JoinListener]
 Opened = Callable[..., EnginePool]
 
 SCRIPT = """
+import os
 import time
 def slowly(request, sampling):
     time.sleep(0.01)
     return f"slow {request.seed}"
+
+def broken(request, sampling):
+    if "PYTHON_BROKEN" in os.environ:
+        os._exit(3)
+    return slowly(request, sampling)
 """
 
 
@@ -190,6 +197,29 @@ def test_what_kills_the_only_machines_process_fails_alone_if_it_comes_first(
     machines.start(listener.address)
     [result] = opened(listener, berth).generate([ordered("a", "die", "w", "x")])
     assert [c.finish_reason for c in result.completions] == ["failed", "stop", "stop"]
+
+
+def test_a_machine_on_which_a_replica_gives_up_is_not_asked_again(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = listening()
+    machines.start(listener.address, PYTHON_BROKEN="1")
+    pool = opened(listener, MANY, script="slow:broken")
+
+    def another_joins() -> None:
+        wait_until(lambda: "replaced (1 of 3)" in caplog.text)
+        machines.start(listener.address)
+
+    joining = threading.Thread(target=another_joins)
+    joining.start()
+    found = list(pool.generate(batches(30)))
+    joining.join()
+    assert len(found) == 30
+    assert caplog.text.count("died (exit code 3)") == caplog.text.count("restart ") + 1
+    assert "replaced (2 of 3)" not in caplog.text
 
 
 def test_what_waits_for_a_machine_that_does_not_come_is_for_others(
@@ -431,8 +461,9 @@ def test_a_worker_ends_once_it_idles_or_has_served(
 
 
 def test_what_no_machine_can_load_is_told(
-    listening: Listening, machines: Machines, opened: Opened
+    listening: Listening, machines: Machines, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine_queue, "HOPELESS_S", 1.0)
     listener = listening()
     machines.start(listener.address)
     pool = opened(listener, TCP, script="none.such:script")

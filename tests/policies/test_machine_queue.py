@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lpfloop.policies.workers.machine_claim import Machine, Parting, WorkerClaim
 from lpfloop.policies.workers.machine_queue import (
     DEATHS,
+    HOPELESS_S,
     IDLE_S,
     KEPT_S,
     LONG_IDLE_S,
-    Machine,
+    RETRY_S,
     MachineQueue,
-    Parting,
-    WorkerClaim,
 )
 
 
@@ -197,9 +197,35 @@ def test_a_model_that_no_machine_can_serve_is_told_why(world: World) -> None:
         world.machine_queue.ended(machine, claim.session, Parting("exit code 1", "", "worker"))
     world.partings["policy"].clear()
     waiting = world.claim("policy")
+    world.later(HOPELESS_S - 1, waiting)
+    assert not world.partings["policy"]
     world.later(2, waiting)
     [parting] = world.partings["policy"]
     assert (parting.fatal, parting.how) == (True, "b has no such folder")
+
+
+def test_a_machine_that_joins_after_a_bad_one_serves(world: World) -> None:
+    bad = world.machine("bad")
+    first = world.claim("policy")
+    world.machine_queue.unfit(first, "the disk is full")
+    world.machine_queue.ended(bad, first.session, Parting("exit code 1", "", "worker"))
+    waiting = world.claim("policy")
+    world.later(HOPELESS_S - 5, waiting)
+    good = world.machine("good")
+    assert waiting.member is good
+    assert not world.partings["policy"][1:]
+
+
+def test_a_machine_that_could_not_serve_a_model_is_asked_again_later(world: World) -> None:
+    bad, _ = world.machine("bad"), world.machine("good")
+    first, second = world.claim("policy"), world.claim("policy")
+    world.machine_queue.unfit(first, "the bucket does not answer")
+    world.machine_queue.ended(bad, first.session, Parting("exit code 1", "", "worker"))
+    waiting = world.claim("policy")
+    world.later(RETRY_S - 5, waiting)
+    assert (waiting.member, second.member is None) == (None, False)
+    world.later(5, waiting)
+    assert waiting.member is bad
 
 
 def test_a_machine_where_a_model_dies_again_and_again_is_not_asked_again(world: World) -> None:

@@ -72,6 +72,11 @@ class Machine:
         kept = sum(places for places, _ in self.kept.values())
         return max(1, self.gpus) - kept - sum(claim.taken for claim in self.claims.values())
 
+    @property
+    def coming(self) -> int:
+        """How many places will be free once what was told to end has ended."""
+        return self.free + sum(claim.taken for claim in self.claims.values() if claim.ending)
+
     def holds(self, gpus: int) -> int:
         """Return how many places a replica that wants so many GPUs takes."""
         return gpus if self.gpus else 1
@@ -87,7 +92,8 @@ class WorkerClaim:
     long its model may go without any; None for ever. `since` is when somebody began to wait for
     it, `polled` when somebody last did; `idle_since` when it last had nothing to do, None while it
     has. One that has `loaded` may die of what it is asked, which its supervisor looks into. Once
-    it is `dismissed`, its end tells nothing of its machine.
+    it is `dismissed`, its end tells nothing of its machine. One that is `ending` has been told to
+    end, and its machine has not said yet that it has.
     """
 
     group: str
@@ -106,6 +112,7 @@ class WorkerClaim:
     taken: int = 0
     loaded: bool = False
     dismissed: bool = False
+    ending: bool = False
 
     def is_urgent(self, now: float) -> bool:
         """Whether somebody waits for it."""

@@ -11,6 +11,7 @@ What it says is done by others: a `Worksite` sends, a `WorkerClaim` is what a ch
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -56,6 +57,7 @@ class MachineQueue:
         self._clock = clock
         self._sessions = 0
         self._served: dict[str, float] = {}
+        self._promised: Counter[Machine] = Counter()
 
     def join(self, member: Machine) -> None:
         """Take in a machine, and give it work."""
@@ -79,7 +81,7 @@ class MachineQueue:
         if claim in self.waiting:
             self.waiting.remove(claim)
         elif claim.member is not None and claim.session in claim.member.claims:
-            claim.dismissed = claim.dismissed or grace
+            claim.dismissed, claim.ending = claim.dismissed or grace, True
             claim.member.site.end(claim.session, grace=grace)
 
     def ended(self, member: Machine, session: int, parting: Parting) -> None:
@@ -113,6 +115,7 @@ class MachineQueue:
     def arrange(self) -> None:
         """Give workers to those who wait, in their order; called whenever time has passed."""
         now = self._clock()
+        self._promised.clear()
         for member in self.members:
             member.kept = {whose: kept for whose, kept in member.kept.items() if kept[1] > now}
             lately = now - RETRY_S
@@ -153,7 +156,8 @@ class MachineQueue:
         for member in self._able(claim):
             if member.kept.pop(claim.replica, None) is not None:
                 return member
-        fitting = [m for m in self._able(claim) if m.free >= m.holds(claim.gpus)]
+        able, gpus = self._able(claim), claim.gpus
+        fitting = [m for m in able if min(m.free, self._coming(m)) >= m.holds(gpus)]
         return min(fitting, key=lambda m: m.free, default=None)
 
     def _able(self, claim: WorkerClaim) -> Iterator[Machine]:
@@ -161,6 +165,10 @@ class MachineQueue:
             large = max(1, member.gpus) >= member.holds(claim.gpus)
             if large and claim.model not in member.unfit:
                 yield member
+
+    def _coming(self, member: Machine) -> int:
+        """Return how many places a machine will have that are not promised to who waits longer."""
+        return member.coming - self._promised[member]
 
     def _give(self, claim: WorkerClaim, member: Machine) -> None:
         self.waiting.remove(claim)
@@ -194,12 +202,19 @@ class MachineQueue:
         return None
 
     def _make_way(self, claim: WorkerClaim, now: float) -> None:
-        """Take workers that idle from other models, where that makes room for one that waits."""
+        """Take workers that idle from other models, where that makes room for one that waits.
+
+        It is promised the room, so that no more of them are taken while they end.
+        """
+        for member in self._able(claim):
+            if self._coming(member) >= member.holds(claim.gpus):
+                self._promised[member] += member.holds(claim.gpus)
+                return
         least = IDLE_S if self._lacks(claim.group) else LONG_IDLE_S
         if now - claim.since < IDLE_S:
             return
         for member in self._able(claim):
-            room = member.free
+            room = self._coming(member)
             idle = [c for c in member.claims.values() if _can_go(c, claim, now, least)]
             leaving: list[WorkerClaim] = []
             for other in sorted(idle, key=lambda c: -c.idled(now)):
@@ -210,12 +225,13 @@ class MachineQueue:
             if room >= member.holds(claim.gpus):
                 for other in leaving:
                     self._take(other, claim.group)
+                self._promised[member] += member.holds(claim.gpus)
                 return
 
     def _take(self, claim: WorkerClaim, wanted_by: str) -> None:
         if claim.member is None:
             return
-        claim.dismissed = True
+        claim.dismissed = claim.ending = True
         claim.member.site.end(claim.session, grace=False)
         # Its places are free once its machine says that it has ended; it is not asked again.
         claim.idle_since = None
@@ -223,5 +239,5 @@ class MachineQueue:
 
 
 def _can_go(holder: WorkerClaim, claim: WorkerClaim, now: float, least: float) -> bool:
-    other = holder.group != claim.group and not holder.dismissed
+    other = holder.group != claim.group and not holder.ending
     return other and holder.idled(now) >= least

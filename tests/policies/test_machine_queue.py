@@ -174,6 +174,46 @@ def test_two_that_idle_make_room_for_one_that_spans_them(world: World) -> None:
     assert len(world.partings["reward"]) == 2
 
 
+def end(world: World, claim: WorkerClaim) -> None:
+    assert claim.member is not None
+    parting = Parting("killed", "", "worker")
+    world.machine_queue.ended(claim.member, claim.session, parting)
+
+
+def test_no_more_give_way_than_are_waited_for_however_long_they_take_to_end(world: World) -> None:
+    for number in range(8):
+        world.machine(f"m{number}")
+    policies = [world.claim("policy") for _ in range(8)]
+    for claim in policies:
+        claim.idle_since = world.now
+    first = world.claim("critic")
+    world.later(60, first)
+    assert len(world.partings["policy"]) == 1
+    second = world.claim("reward")
+    world.later(60, first, second)
+    ending = [claim for claim in policies if claim.ending]
+    assert len(ending) == len(world.partings["policy"]) == 2
+    for claim in ending:
+        end(world, claim)
+    assert first.member is not None
+    assert second.member is not None
+
+
+def test_who_waits_longer_gets_the_room_that_was_made_for_it(world: World) -> None:
+    world.machine("pair", gpus=2)
+    ones = [world.claim("reward"), world.claim("reward")]
+    for claim in ones:
+        claim.idle_since = world.now
+    wide = world.claim("policy", gpus=2)
+    world.later(10, wide)
+    small = world.claim("critic")
+    end(world, ones[0])
+    world.later(2, wide, small)
+    assert (wide.member, small.member) == (None, None)
+    end(world, ones[1])
+    assert wide.member is not None
+
+
 def test_a_machine_that_cannot_serve_a_model_is_asked_for_others_alone(world: World) -> None:
     bad = world.machine("bad")
     first = world.claim("policy")

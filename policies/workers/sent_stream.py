@@ -151,7 +151,7 @@ class SentStream(Generic[In, Out]):
             self._search.died(death.how)
         self._supervisor.lost(death)
         if death.blame != "worker":
-            raise VacatedError(str(death))
+            raise VacatedError(str(death), death.how if death.blame == "line" else "")
         self._deaths.update(self._flight.keys())
         if self._search is not None or self._work.refusal is None or not self._flight:
             return

@@ -42,7 +42,14 @@ class GivenUpError(EngineError):
 
 
 class VacatedError(EngineError):
-    """A worker whose machine is gone: what it had is for others, and it begins anew elsewhere."""
+    """A worker whose machine is gone: what it had is for others, and it begins anew elsewhere.
+
+    `lost` says how the machine was lost; it is empty where that was let go.
+    """
+
+    def __init__(self, message: str, lost: str = "") -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 class Supervisor:

@@ -18,7 +18,7 @@ from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import machine_queue, sent_stream, supervised
+from lpfloop.policies.workers import inquest, machine_queue, sent_stream, supervised
 from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
 from lpfloop.policies.workers.join_protocol import Heartbeat
 from lpfloop.policies.workers.open import open_engine
@@ -44,6 +44,13 @@ def broken(request, sampling):
     if "PYTHON_BROKEN" in os.environ:
         os._exit(3)
     return slowly(request, sampling)
+
+def felling(request, sampling):
+    order, *marker = request.messages[-1].content.split()
+    if marker:
+        open(*marker, "w").close()
+        time.sleep(3600)
+    return f"{order} {request.seed}"
 """
 
 
@@ -246,6 +253,37 @@ def test_what_waits_for_a_machine_that_does_not_come_is_for_others(
     first.kill()
     found += [result.key for result in results]
     assert len(set(found)) == len(found) == 200
+
+
+def test_a_request_that_takes_machine_after_machine_down_fails_alone(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inquest, "LOSSES", 1)
+    listener = listening()
+    machines.start(listener.address)
+    pool = opened(listener, MANY, script="slow:felling")
+    assert texts(pool, batches(1)) == wanted(1)
+    marker, over = tmp_path / "marker", threading.Event()
+
+    def fall() -> None:
+        while not over.wait(0.05):
+            if marker.exists():
+                marker.unlink()
+                machines.processes[-1].kill()
+                machines.start(listener.address)
+
+    falling = threading.Thread(target=fall)
+    falling.start()
+    [result] = pool.generate([ordered("b", "w", f"fell {marker}", "x")])
+    over.set()
+    falling.join()
+    assert [c.finish_reason for c in result.completions] == ["stop", "failed", "stop"]
+    # One loss to suspect it, and two to be sure.
+    assert len(machines.processes) == 4
 
 
 def test_a_frame_that_is_cut_in_two_is_no_answer(

@@ -30,7 +30,8 @@ from .join_protocol import (
     control,
     split_address,
 )
-from .machine_queue import Joined, Machine, MachineQueue, Parting
+from .machine_claim import Machine, Parting
+from .machine_queue import Joined, MachineQueue
 from .tcp_channel import TcpChannel
 from .wire import Frame
 from .worker import Starter, Worker
@@ -110,6 +111,7 @@ class JoinListener:
         `group` is what its model is called. One that is `patient` waits for as long as the run
         goes on.
         """
+        replica = object()
 
         def start(opening: Frame) -> Worker:
             model = json.dumps([opening[name] for name in ("role", "kind", "model")])
@@ -118,6 +120,7 @@ class JoinListener:
                 group=group,
                 model=model,
                 gpus=gpus,
+                replica=replica,
                 patience_s=None if patient else self.patience_s,
             )
             return Worker(opening, channel)

@@ -6,116 +6,31 @@ workers as there are, so that several models take turns. Whoever waits for nothi
 be given one that idles: at once if its model has none at all, else when that has idled for a while.
 So no model waits for ever for another one that is done, however few workers there are.
 
-What it says is done by others: a `Worksite` sends, a `WorkerClaim` is what a channel holds. One
-thread alone uses a queue.
+What it says is done by others: a `Worksite` sends, a `WorkerClaim` is what a channel holds (see
+`machine_claim`). One thread alone uses a queue.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from .channel import Blame
+from .machine_claim import Machine, Parting, Unfit, WorkerClaim
 
 IDLE_S = 1.0
 """How long a worker has idled before a model that has none is given it."""
 LONG_IDLE_S = 15.0
 """How long before one that has others is: a model takes time to load."""
 DEATHS = 3
-"""Processes in a row that may end at a machine without a result before it is not asked again."""
-POLLED_S = 2.0
-"""A claim that nobody has asked about for so long is wanted later, if ever."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parting:
-    """How a worker ended, the last that its machine says of it, and to what that is put down.
-
-    `fatal`: there will be no other one, however long somebody waits.
-    """
-
-    how: str
-    words: str
-    blame: Blame
-    fatal: bool = False
-
-
-class Worksite(Protocol):
-    """What a queue has done at a machine that joined."""
-
-    def post(self, session: int, frame: bytes) -> None:
-        """Send a frame to a session there."""
-        ...
-
-    def begin(self, session: int, gpus: int) -> None:
-        """Have a session begin there, on so many GPUs."""
-        ...
-
-    def end(self, session: int, *, grace: bool) -> None:
-        """Have a session end there."""
-        ...
-
-
-@dataclass(eq=False, kw_only=True)
-class Machine:
-    """A machine that joined: a GPU of it is a place, and so is one that has none.
-
-    `unfit` are the models that it could not serve, with the reasons; `deaths` counts, by models,
-    the processes in a row that ended there without a result.
-    """
-
-    name: str
-    gpus: int
-    site: Worksite
-    claims: dict[int, "WorkerClaim"] = field(default_factory=dict[int, "WorkerClaim"])
-    unfit: dict[str, str] = field(default_factory=dict[str, str])
-    deaths: Counter[str] = field(default_factory=Counter[str])
-
-    @property
-    def free(self) -> int:
-        """How many places no model has."""
-        return max(1, self.gpus) - sum(claim.taken for claim in self.claims.values())
-
-    def holds(self, gpus: int) -> int:
-        """Return how many places a replica that wants so many GPUs takes."""
-        return gpus if self.gpus else 1
-
-
-@dataclass(eq=False, kw_only=True)
-class WorkerClaim:
-    """A replica's wish for a worker, and the worker once it has one.
-
-    `group` names the model to people, `model` is what is loaded. `on_frame` takes what the worker
-    sends, `on_given` is told that one is there, `on_end` that there is none any more. `patience_s`
-    is how long its model may go without any; None for ever. `since` is when somebody began to wait
-    for it, `polled` when somebody last did; `idle_since` when it last had nothing to do, None while
-    it has. Once it is `dismissed`, its end tells nothing of its machine.
-    """
-
-    group: str
-    model: str
-    gpus: int
-    on_frame: Callable[[bytes], None]
-    on_given: Callable[[], None]
-    on_end: Callable[[Parting], None]
-    patience_s: float | None = None
-    since: float = field(default_factory=time.monotonic)
-    polled: float = 0.0
-    idle_since: float | None = None
-    member: Machine | None = None
-    session: int = 0
-    taken: int = 0
-    dismissed: bool = False
-
-    def is_urgent(self, now: float) -> bool:
-        """Whether somebody waits for it."""
-        return self.member is None and now - self.polled < POLLED_S
-
-    def idled(self, now: float) -> float:
-        """Return for how many seconds it has had nothing to do, or nobody has asked for it."""
-        unasked = now - self.polled - POLLED_S
-        return max(unasked, 0.0 if self.idle_since is None else now - self.idle_since)
+"""Processes in a row that may end at a machine as they load, before it counts as unfit."""
+RETRY_S = 600.0
+"""How long a machine that could not serve a model is not asked for it: what it lacked may come."""
+HOPELESS_S = 60.0
+"""How long no machine that is there can serve a model before nobody waits for one that can."""
+KEPT_S = 20.0
+"""How long the places of a process that died are kept for its successor: more than the longest
+pause before that is started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +57,7 @@ class MachineQueue:
         self._clock = clock
         self._sessions = 0
         self._served: dict[str, float] = {}
+        self._promised: Counter[Machine] = Counter()
 
     def join(self, member: Machine) -> None:
         """Take in a machine, and give it work."""
@@ -165,7 +81,7 @@ class MachineQueue:
         if claim in self.waiting:
             self.waiting.remove(claim)
         elif claim.member is not None and claim.session in claim.member.claims:
-            claim.dismissed = claim.dismissed or grace
+            claim.dismissed, claim.ending = claim.dismissed or grace, True
             claim.member.site.end(claim.session, grace=grace)
 
     def ended(self, member: Machine, session: int, parting: Parting) -> None:
@@ -175,27 +91,35 @@ class MachineQueue:
             return
         self._release(claim)
         if parting.blame == "worker" and not claim.dismissed:
+            # Else another replica of its pool may get them, and it would wait with what it has.
+            member.kept[claim.replica] = (claim.taken, self._clock() + KEPT_S)
+        if parting.blame == "worker" and not (claim.loaded or claim.dismissed):
             member.deaths[claim.model] += 1
             if member.deaths[claim.model] >= DEATHS:
-                member.unfit[claim.model] = f"{parting.how}; {parting.words}"
+                self._set_unfit(claim, member, f"{parting.how}; {parting.words}")
         claim.on_end(parting)
         self.arrange()
 
-    def answered(self, claim: WorkerClaim) -> None:
-        """Note that a machine gave a result of a model."""
+    def loaded(self, claim: WorkerClaim) -> None:
+        """Note that a machine has loaded a model."""
+        claim.loaded = True
         if claim.member is not None:
             claim.member.deaths.pop(claim.model, None)
 
     def unfit(self, claim: WorkerClaim, why: str) -> None:
-        """Note that a machine cannot serve a model: it is not asked for that one again."""
+        """Note that a machine cannot serve a model: for a while it is not asked for that one."""
         if claim.member is not None:
-            claim.member.unfit[claim.model] = why
+            self._set_unfit(claim, claim.member, why)
             claim.dismissed = True
 
     def arrange(self) -> None:
         """Give workers to those who wait, in their order; called whenever time has passed."""
         now = self._clock()
+        self._promised.clear()
         for member in self.members:
+            member.kept = {whose: kept for whose, kept in member.kept.items() if kept[1] > now}
+            lately = now - RETRY_S
+            member.unfit = {model: u for model, u in member.unfit.items() if u.since > lately}
             self._served |= dict.fromkeys((c.group for c in member.claims.values()), now)
         for claim in sorted(self.waiting, key=lambda claim: not claim.is_urgent(now)):
             urgent = claim.is_urgent(now)
@@ -228,8 +152,12 @@ class MachineQueue:
         return not any(c.group == group for m in self.members for c in m.claims.values())
 
     def _place_for(self, claim: WorkerClaim) -> Machine | None:
-        """Return the machine with the fewest free places that has enough of them."""
-        fitting = [m for m in self._able(claim) if m.free >= m.holds(claim.gpus)]
+        """Return the machine that keeps places for it, else that with the fewest that suffice."""
+        for member in self._able(claim):
+            if member.kept.pop(claim.replica, None) is not None:
+                return member
+        able, gpus = self._able(claim), claim.gpus
+        fitting = [m for m in able if min(m.free, self._coming(m)) >= m.holds(gpus)]
         return min(fitting, key=lambda m: m.free, default=None)
 
     def _able(self, claim: WorkerClaim) -> Iterator[Machine]:
@@ -237,6 +165,10 @@ class MachineQueue:
             large = max(1, member.gpus) >= member.holds(claim.gpus)
             if large and claim.model not in member.unfit:
                 yield member
+
+    def _coming(self, member: Machine) -> int:
+        """Return how many places a machine will have that are not promised to who waits longer."""
+        return member.coming - self._promised[member]
 
     def _give(self, claim: WorkerClaim, member: Machine) -> None:
         self.waiting.remove(claim)
@@ -247,6 +179,10 @@ class MachineQueue:
         member.site.begin(claim.session, claim.gpus if member.gpus else 0)
         claim.on_given()
 
+    def _set_unfit(self, claim: WorkerClaim, member: Machine, why: str) -> None:
+        member.unfit[claim.model] = Unfit(why, self._clock())
+        member.kept.pop(claim.replica, None)
+
     def _release(self, claim: WorkerClaim) -> None:
         if claim.member is not None:
             del claim.member.claims[claim.session]
@@ -255,21 +191,30 @@ class MachineQueue:
         """Return why a model that has no worker will not get one."""
         if not self._lacks(claim.group):
             return None
-        reasons = [m.unfit[claim.model] for m in self.members if claim.model in m.unfit]
-        if reasons and len(reasons) == len(self.members):
-            return reasons[-1]
+        unfit = [m.unfit[claim.model] for m in self.members if claim.model in m.unfit]
+        if unfit and len(unfit) == len(self.members):
+            last = max(reversed(unfit), key=lambda found: found.since)
+            # Others may be about to join: the first one that came may be the bad one.
+            return last.why if now - last.since > HOPELESS_S else None
         waited = now - max(claim.since, self._served.get(claim.group, 0.0))
         if claim.patience_s is not None and waited > claim.patience_s:
             return f"no worker was there for {claim.patience_s:.0f} s (workers.patience_s)"
         return None
 
     def _make_way(self, claim: WorkerClaim, now: float) -> None:
-        """Take workers that idle from other models, where that makes room for one that waits."""
+        """Take workers that idle from other models, where that makes room for one that waits.
+
+        It is promised the room, so that no more of them are taken while they end.
+        """
+        for member in self._able(claim):
+            if self._coming(member) >= member.holds(claim.gpus):
+                self._promised[member] += member.holds(claim.gpus)
+                return
         least = IDLE_S if self._lacks(claim.group) else LONG_IDLE_S
         if now - claim.since < IDLE_S:
             return
         for member in self._able(claim):
-            room = member.free
+            room = self._coming(member)
             idle = [c for c in member.claims.values() if _can_go(c, claim, now, least)]
             leaving: list[WorkerClaim] = []
             for other in sorted(idle, key=lambda c: -c.idled(now)):
@@ -280,12 +225,13 @@ class MachineQueue:
             if room >= member.holds(claim.gpus):
                 for other in leaving:
                     self._take(other, claim.group)
+                self._promised[member] += member.holds(claim.gpus)
                 return
 
     def _take(self, claim: WorkerClaim, wanted_by: str) -> None:
         if claim.member is None:
             return
-        claim.dismissed = True
+        claim.dismissed = claim.ending = True
         claim.member.site.end(claim.session, grace=False)
         # Its places are free once its machine says that it has ended; it is not asked again.
         claim.idle_since = None
@@ -293,5 +239,5 @@ class MachineQueue:
 
 
 def _can_go(holder: WorkerClaim, claim: WorkerClaim, now: float, least: float) -> bool:
-    other = holder.group != claim.group and not holder.dismissed
+    other = holder.group != claim.group and not holder.ending
     return other and holder.idled(now) >= least

@@ -7,6 +7,7 @@ usual neighbours, which may change the last bits of its log-probabilities or sco
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic
@@ -20,6 +21,9 @@ from .worker import WorkerDeathError
 from .worker_line import WAIT_S, WorkerLine
 
 logger = logging.getLogger("lpfloop.worker")
+
+WITHOUT_S = 30.0
+"""How long what is in flight waits for a machine before it is for other replicas, in seconds."""
 
 
 class SentStream(Generic[In, Out]):
@@ -36,6 +40,7 @@ class SentStream(Generic[In, Out]):
         self._deaths: Counter[str] = Counter()
         self._search: PoisonSearch[In, Out] | None = None
         self._line: WorkerLine | None = None
+        self._without: float | None = None
 
     def results(self) -> Iterator[Out]:
         """Yield every item's result, in the order in which the worker finishes them."""
@@ -74,7 +79,8 @@ class SentStream(Generic[In, Out]):
             return ()
         asked = search.ask(last_chance=self._supervisor.last_chance)
         if asked is None:
-            raise self._supervisor.surrender(line.worker.hung("nothing else could be answered"))
+            death = line.worker.hung("nothing else could be answered")
+            raise self._supervisor.surrender(line.worker, death)
         line.send({"op": "item", **self._work.encode(asked)})
         while (frame := line.receive(WAIT_S)) is None:
             pass
@@ -91,17 +97,28 @@ class SentStream(Generic[In, Out]):
         """Return the line to a worker; to a new one, send again what is in flight.
 
         None: there is no worker yet.
+
+        Raises:
+            VacatedError: if no machine is found for one.
         """
         if self._line is None:
             found = self._supervisor.loaded(WAIT_S)
             if found is None:
+                self._require_machine()
                 return None
+            self._without = None
             worker, info = found
             self._line = self._supervisor.line(worker, info.window, self._work)
             if self._search is None:
                 for item in self._flight.values():
                     self._line.send({"op": "item", **self._work.encode(item)})
         return self._line
+
+    def _require_machine(self) -> None:
+        now = time.monotonic()
+        self._without = (self._without or now) if self._supervisor.waits else None
+        if self._flight and self._without is not None and now - self._without > WITHOUT_S:
+            raise VacatedError(f"no machine for its worker in {WITHOUT_S:.0f} s")
 
     def _send_next(self, line: WorkerLine) -> None:
         item = next(self._source, None)
@@ -134,7 +151,7 @@ class SentStream(Generic[In, Out]):
             self._search.died(death.how)
         self._supervisor.lost(death)
         if death.blame != "worker":
-            raise VacatedError(str(death))
+            raise VacatedError(str(death), death.how if death.blame == "line" else "")
         self._deaths.update(self._flight.keys())
         if self._search is not None or self._work.refusal is None or not self._flight:
             return

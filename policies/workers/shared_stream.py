@@ -3,8 +3,8 @@
 The thread that consumes a stream asks the caller for slices, one at a time and only where a replica
 has room, hands each to the replica with the fewest requests outstanding, and gives results as they
 come. What a replica had that gave up, or whose machine is gone, is handed out again; so nothing is
-lost or given twice. A replica that is new in the pool joins the streams that are under way, one
-that leaves finishes what it has.
+lost or given twice. What takes machine after machine down fails alone (see `inquest`). A replica
+that is new in the pool joins the streams that are under way, one that leaves finishes what it has.
 """
 
 import queue
@@ -17,6 +17,7 @@ from typing import Any, Generic
 
 from ..engines.engine import EngineError
 from ..engines.feed import POLL_S, arrived
+from .inquest import Inquest
 from .portions import Portion, Portions
 from .replica_pool import USELESS, R, Replica, ReplicaPool, Seat
 from .supervised import CLOSED, VacatedError
@@ -68,6 +69,7 @@ class SharedStream(Generic[R, In, Out]):
         self._grown = 0.0
         self._changes = -1
         self._returned: deque[In] = deque()
+        self._inquest = Inquest[In, Out](work)
         self._portions = Portions[Seat[R], In]()
         self._events: queue.SimpleQueue[_Event[R, In]] = queue.SimpleQueue()
 
@@ -89,7 +91,8 @@ class SharedStream(Generic[R, In, Out]):
 
     @property
     def _unfinished(self) -> bool:
-        return self._more or bool(self._returned) or self._portions.in_flight
+        owed = bool(self._returned) or self._inquest.open
+        return self._more or owed or self._portions.in_flight
 
     def _follow(self) -> None:
         """Let replicas in that came, and hand nothing more to those that leave."""
@@ -147,6 +150,12 @@ class SharedStream(Generic[R, In, Out]):
         portion = self._portions.hungry()
         if portion is None or self._gathering():
             return False
+        if self._inquest.asks:
+            # The least busy replica soon has nothing left: it is handed nothing else until then.
+            if portion.outstanding:
+                return False
+            self._portions.give(portion, self._inquest.next(), alone=True)
+            return True
         item = self._next_item()
         if item is None:
             return False
@@ -181,9 +190,9 @@ class SharedStream(Generic[R, In, Out]):
                 now = time.monotonic()
                 self._gathered = self._gathered or now + GRACE_S + GRACE * (now - self._begun)
             case _Came(result):
-                self._portions.came(portion, result.key)
+                item = self._portions.came(portion, result.key)
                 portion.seat.losses = 0
-                yield result
+                yield from self._inquest.answered(item, result)
             case _Left(error):
                 self._lost(portion, error)
 
@@ -192,6 +201,8 @@ class SharedStream(Generic[R, In, Out]):
         over = portion.seat.leaving and (error is None or isinstance(error, EngineError))
         if not (over or isinstance(error, USELESS)):
             raise error or EngineError(CLOSED)
-        self._returned.extendleft(reversed([*self._portions.leave(portion)]))
+        lost = error.lost if isinstance(error, VacatedError) else ""
+        again = self._inquest.returned([*self._portions.leave(portion)], lost)
+        self._returned.extendleft(reversed(again))
         if isinstance(error, USELESS) and self._pool.replaced(portion.seat, error):
             self._join(portion.seat)

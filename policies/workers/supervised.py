@@ -42,7 +42,14 @@ class GivenUpError(EngineError):
 
 
 class VacatedError(EngineError):
-    """A worker whose machine is gone: what it had is for others, and it begins anew elsewhere."""
+    """A worker whose machine is gone: what it had is for others, and it begins anew elsewhere.
+
+    `lost` says how the machine was lost; it is empty where that was let go.
+    """
+
+    def __init__(self, message: str, lost: str = "") -> None:
+        super().__init__(message)
+        self.lost = lost
 
 
 class Supervisor:
@@ -151,7 +158,7 @@ class Supervisor:
         Raises:
             EngineError: after too many deaths in a row, or once it is closed.
         """
-        self._drop()
+        worker = self._drop()
         if self._closed:
             raise EngineError(CLOSED)
         if death.blame != "worker":
@@ -159,15 +166,19 @@ class Supervisor:
             return
         self._losses += 1
         if self._losses > self._restarts:
-            raise self.surrender(death)
+            raise self.surrender(worker, death)
         pause = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (self._losses - 1))
         logger.warning("%s; restart %d of %d", death, self._losses, self._restarts)
         time.sleep(pause)
 
-    def surrender(self, death: WorkerDeathError) -> GivenUpError:
-        """Return the error for a worker that cannot be kept alive."""
+    def surrender(self, worker: Worker | None, death: WorkerDeathError) -> GivenUpError:
+        """Return the error for a worker that cannot be kept alive, after its last death."""
         times, self._losses = self._losses, 0
-        return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
+        error = GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
+        if worker is not None:
+            # The fault may be its machine's: a replica that takes its place is to go elsewhere.
+            worker.rejected(error)
+        return error
 
     def line(self, worker: Worker, window: int, work: WorkKind[Any, Any]) -> WorkerLine:
         """Begin a stream to a worker, under the stall limit of the moment."""
@@ -233,11 +244,13 @@ class Supervisor:
         except OSError as error:
             raise EngineError(f"no worker process can be started: {error}") from error
 
-    def _drop(self) -> None:
+    def _drop(self) -> Worker | None:
+        """End the worker, if there is one, and return it."""
         with self._changing:
             worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
+        return worker
 
 
 class _WorkerMeasurer:

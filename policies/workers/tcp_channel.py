@@ -11,7 +11,8 @@ from typing import Protocol
 
 from . import wire
 from .channel import ChannelEndedError
-from .machine_queue import MachineQueue, Parting, WorkerClaim
+from .machine_claim import Parting, WorkerClaim
+from .machine_queue import MachineQueue
 
 LOOK_S = 0.5
 """How often a claim is renewed while somebody waits for it, in seconds."""
@@ -45,6 +46,7 @@ class TcpChannel:
         group: str,
         model: str,
         gpus: int,
+        replica: object,
         patience_s: float | None = None,
     ) -> None:
         self._thread = thread
@@ -57,6 +59,7 @@ class TcpChannel:
             group=group,
             model=model,
             gpus=gpus,
+            replica=replica,
             patience_s=patience_s,
             on_frame=self._frames.put,
             on_given=self._given,
@@ -163,9 +166,9 @@ class TcpChannel:
     def _note_came(self, frame: wire.Frame) -> None:
         if frame["op"] == "ready":
             self._loaded = True
+            self._thread.do(partial(self._thread.machine_queue.loaded, self._claim))
         elif frame["op"] == "result" and frame["stream"] in self._outstanding:
             self._outstanding[frame["stream"]] -= 1
-            self._thread.do(partial(self._thread.machine_queue.answered, self._claim))
         self._note_idle()
 
     def _note_idle(self) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,14 @@ from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import supervised, wire, worker_agent
+from lpfloop.policies.workers import (
+    inquest,
+    machine_queue,
+    sent_stream,
+    supervised,
+    wire,
+    worker_agent,
+)
 from lpfloop.policies.workers.join_listener import STRANGERS, JoinListener
 from lpfloop.policies.workers.join_protocol import RELAY, Heartbeat, Parcel, control
 from lpfloop.policies.workers.open import open_engine
@@ -35,10 +43,23 @@ Listening = Callable[..., JoinListener]
 Opened = Callable[..., EnginePool]
 
 SCRIPT = """
+import os
 import time
 def slowly(request, sampling):
     time.sleep(0.01)
     return f"slow {request.seed}"
+
+def broken(request, sampling):
+    if "PYTHON_BROKEN" in os.environ:
+        os._exit(3)
+    return slowly(request, sampling)
+
+def felling(request, sampling):
+    order, *marker = request.messages[-1].content.split()
+    if marker:
+        open(*marker, "w").close()
+        time.sleep(3600)
+    return f"{order} {request.seed}"
 """
 
 
@@ -181,6 +202,97 @@ def test_a_worker_whose_child_dies_is_told_as_one_here_is(
     # What ends every worker fails alone, and the machine goes on.
     [result] = pool.generate([ordered("b", "w", "die", "x")])
     assert [c.finish_reason for c in result.completions] == ["stop", "failed", "stop"]
+
+
+@pytest.mark.parametrize("berth", [TCP, MANY], ids=["one", "many"])
+def test_what_kills_the_only_machines_process_fails_alone_if_it_comes_first(
+    listening: Listening, machines: Machines, opened: Opened, berth: Berth
+) -> None:
+    """Its deaths are not held against the machine, nor does another replica get its place."""
+    listener = listening()
+    machines.start(listener.address)
+    [result] = opened(listener, berth).generate([ordered("a", "die", "w", "x")])
+    assert [c.finish_reason for c in result.completions] == ["failed", "stop", "stop"]
+
+
+def test_a_machine_on_which_a_replica_gives_up_is_not_asked_again(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = listening()
+    machines.start(listener.address, PYTHON_BROKEN="1")
+    pool = opened(listener, MANY, script="slow:broken")
+
+    def another_joins() -> None:
+        wait_until(lambda: "replaced (1 of 3)" in caplog.text)
+        machines.start(listener.address)
+
+    joining = threading.Thread(target=another_joins)
+    joining.start()
+    found = list(pool.generate(batches(30)))
+    joining.join()
+    assert len(found) == 30
+    assert caplog.text.count("died (exit code 3)") == caplog.text.count("restart ") + 1
+    assert "replaced (2 of 3)" not in caplog.text
+
+
+def test_what_waits_for_a_machine_that_does_not_come_is_for_others(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("BACKOFF_S", "LONGEST_BACKOFF_S"):
+        monkeypatch.setattr(supervised, name, 3.0)
+    monkeypatch.setattr(sent_stream, "WITHOUT_S", 0.5)
+    listener = listening()
+    first = machines.start(listener.address)
+    pool = opened(listener, TCP, TCP, script="slow:slowly")
+    results = pool.generate(batches(200))
+    found = [next(results).key]
+    machines.start(listener.address)
+    wait_until(lambda: count(listener) == 2)
+    [child] = children(first)
+    child.kill()
+    while "restart 1 of 3" not in caplog.text:
+        found.append(next(results).key)
+    first.kill()
+    found += [result.key for result in results]
+    assert len(set(found)) == len(found) == 200
+
+
+def test_a_request_that_takes_machine_after_machine_down_fails_alone(
+    listening: Listening,
+    machines: Machines,
+    opened: Opened,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inquest, "LOSSES", 1)
+    listener = listening()
+    machines.start(listener.address)
+    pool = opened(listener, MANY, script="slow:felling")
+    assert texts(pool, batches(1)) == wanted(1)
+    marker, over = tmp_path / "marker", threading.Event()
+
+    def fall() -> None:
+        while not over.wait(0.05):
+            if marker.exists():
+                marker.unlink()
+                machines.processes[-1].kill()
+                machines.start(listener.address)
+
+    falling = threading.Thread(target=fall)
+    falling.start()
+    [result] = pool.generate([ordered("b", "w", f"fell {marker}", "x")])
+    over.set()
+    falling.join()
+    assert [c.finish_reason for c in result.completions] == ["stop", "failed", "stop"]
+    # One loss to suspect it, and two to be sure.
+    assert len(machines.processes) == 4
 
 
 def test_a_frame_that_is_cut_in_two_is_no_answer(
@@ -467,8 +579,9 @@ def test_a_worker_of_one_run_that_missed_its_end_does_not_wait_for_ever(
 
 
 def test_what_no_machine_can_load_is_told(
-    listening: Listening, machines: Machines, opened: Opened
+    listening: Listening, machines: Machines, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine_queue, "HOPELESS_S", 1.0)
     listener = listening()
     machines.start(listener.address)
     pool = opened(listener, TCP, script="none.such:script")

@@ -4,14 +4,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from lpfloop.policies.workers.machine_claim import Machine, Parting, WorkerClaim
 from lpfloop.policies.workers.machine_queue import (
     DEATHS,
+    HOPELESS_S,
     IDLE_S,
+    KEPT_S,
     LONG_IDLE_S,
-    Machine,
+    RETRY_S,
     MachineQueue,
-    Parting,
-    WorkerClaim,
 )
 
 
@@ -44,13 +45,20 @@ class World:
         self.machine_queue.join(member)
         return member
 
-    def claim(self, group: str, gpus: int = 1, patience_s: float | None = None) -> WorkerClaim:
+    def claim(
+        self,
+        group: str,
+        gpus: int = 1,
+        patience_s: float | None = None,
+        replica: object = None,
+    ) -> WorkerClaim:
         partings = self.partings.setdefault(group, [])
         claim = WorkerClaim(
             group=group,
             model=group,
             gpus=gpus,
             patience_s=patience_s,
+            replica=replica or object(),
             on_frame=lambda _: None,
             on_given=lambda: None,
             on_end=partings.append,
@@ -166,6 +174,46 @@ def test_two_that_idle_make_room_for_one_that_spans_them(world: World) -> None:
     assert len(world.partings["reward"]) == 2
 
 
+def end(world: World, claim: WorkerClaim) -> None:
+    assert claim.member is not None
+    parting = Parting("killed", "", "worker")
+    world.machine_queue.ended(claim.member, claim.session, parting)
+
+
+def test_no_more_give_way_than_are_waited_for_however_long_they_take_to_end(world: World) -> None:
+    for number in range(8):
+        world.machine(f"m{number}")
+    policies = [world.claim("policy") for _ in range(8)]
+    for claim in policies:
+        claim.idle_since = world.now
+    first = world.claim("critic")
+    world.later(60, first)
+    assert len(world.partings["policy"]) == 1
+    second = world.claim("reward")
+    world.later(60, first, second)
+    ending = [claim for claim in policies if claim.ending]
+    assert len(ending) == len(world.partings["policy"]) == 2
+    for claim in ending:
+        end(world, claim)
+    assert first.member is not None
+    assert second.member is not None
+
+
+def test_who_waits_longer_gets_the_room_that_was_made_for_it(world: World) -> None:
+    world.machine("pair", gpus=2)
+    ones = [world.claim("reward"), world.claim("reward")]
+    for claim in ones:
+        claim.idle_since = world.now
+    wide = world.claim("policy", gpus=2)
+    world.later(10, wide)
+    small = world.claim("critic")
+    end(world, ones[0])
+    world.later(2, wide, small)
+    assert (wide.member, small.member) == (None, None)
+    end(world, ones[1])
+    assert wide.member is not None
+
+
 def test_a_machine_that_cannot_serve_a_model_is_asked_for_others_alone(world: World) -> None:
     bad = world.machine("bad")
     first = world.claim("policy")
@@ -189,20 +237,77 @@ def test_a_model_that_no_machine_can_serve_is_told_why(world: World) -> None:
         world.machine_queue.ended(machine, claim.session, Parting("exit code 1", "", "worker"))
     world.partings["policy"].clear()
     waiting = world.claim("policy")
+    world.later(HOPELESS_S - 1, waiting)
+    assert not world.partings["policy"]
     world.later(2, waiting)
     [parting] = world.partings["policy"]
     assert (parting.fatal, parting.how) == (True, "b has no such folder")
 
 
+def test_a_machine_that_joins_after_a_bad_one_serves(world: World) -> None:
+    bad = world.machine("bad")
+    first = world.claim("policy")
+    world.machine_queue.unfit(first, "the disk is full")
+    world.machine_queue.ended(bad, first.session, Parting("exit code 1", "", "worker"))
+    waiting = world.claim("policy")
+    world.later(HOPELESS_S - 5, waiting)
+    good = world.machine("good")
+    assert waiting.member is good
+    assert not world.partings["policy"][1:]
+
+
+def test_a_machine_that_could_not_serve_a_model_is_asked_again_later(world: World) -> None:
+    bad, _ = world.machine("bad"), world.machine("good")
+    first, second = world.claim("policy"), world.claim("policy")
+    world.machine_queue.unfit(first, "the bucket does not answer")
+    world.machine_queue.ended(bad, first.session, Parting("exit code 1", "", "worker"))
+    waiting = world.claim("policy")
+    world.later(RETRY_S - 5, waiting)
+    assert (waiting.member, second.member is None) == (None, False)
+    world.later(5, waiting)
+    assert waiting.member is bad
+
+
 def test_a_machine_where_a_model_dies_again_and_again_is_not_asked_again(world: World) -> None:
     machine = world.machine("broken")
     for _ in range(DEATHS):
-        claim = world.claim("policy")
+        claim = world.claim("policy", replica="first")
         assert claim.member is machine
         world.machine_queue.ended(
             machine, claim.session, Parting("killed by SIGSEGV", "", "worker")
         )
     assert world.claim("policy").member is None
+
+
+def test_what_a_model_is_asked_is_not_held_against_its_machine(world: World) -> None:
+    machine = world.machine("a")
+    for loads in (False, False, True, *[True] * DEATHS, False, False):
+        claim = world.claim("policy", replica="first")
+        assert claim.member is machine
+        if loads:
+            world.machine_queue.loaded(claim)
+        parting = Parting("killed by SIGKILL", "", "worker")
+        world.machine_queue.ended(machine, claim.session, parting)
+    assert world.claim("policy", replica="first").member is machine
+
+
+def test_the_place_of_a_process_that_died_is_its_successors_for_a_while(world: World) -> None:
+    machine = world.machine("only")
+    died = Parting("killed by SIGKILL", "", "worker")
+    first, other = world.claim("policy", replica="first"), world.claim("policy", replica="other")
+    world.machine_queue.loaded(first)
+    world.machine_queue.ended(machine, first.session, died)
+    world.later(1, other)
+    assert other.member is None
+    again = world.claim("policy", replica="first")
+    assert (again.member, other.member) == (machine, None)
+    # A successor that was there before the end was told gets it as well.
+    third = world.claim("policy", replica="first")
+    world.machine_queue.ended(machine, again.session, died)
+    assert (third.member, other.member) == (machine, None)
+    world.machine_queue.ended(machine, third.session, died)
+    world.later(KEPT_S, other)
+    assert other.member is machine
 
 
 def test_a_model_waits_for_a_worker_as_long_as_it_may(world: World) -> None:

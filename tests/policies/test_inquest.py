@@ -1,12 +1,11 @@
 """What takes machine after machine down is found; what was there by chance is answered."""
 
 import pytest
-from faulty import ordered
+from faulty import answer, deadly, ordered
 
 from lpfloop.policies.engines.engine import (
     Batch,
     BatchResult,
-    Completion,
     EngineError,
     ScoreBatch,
 )
@@ -14,26 +13,6 @@ from lpfloop.policies.workers.inquest import LOSSES, Inquest
 from lpfloop.policies.workers.work import GENERATE, MEASURE
 
 LOST = "the connection to its machine broke"
-
-
-def answer(batch: Batch) -> BatchResult:
-    """Return what a machine gives that is not lost."""
-    completions = (
-        Completion(
-            request_id=request.request_id,
-            text=request.messages[-1].content,
-            prompt_tokens=1,
-            completion_tokens=1,
-            finish_reason="stop",
-            logprob=None,
-        )
-        for request in batch.requests
-    )
-    return BatchResult(key=batch.key, completions=tuple(completions))
-
-
-def deadly(batch: Batch) -> bool:
-    return any(request.messages[-1].content == "die" for request in batch.requests)
 
 
 def lost_until_examined(inquest: Inquest[Batch, BatchResult], *batches: Batch) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from faulty import ordered
+from faulty import answer, deadly, ordered
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,26 +11,6 @@ from lpfloop.policies.workers.poison import CONVICTING, MOST_DEATHS, PoisonSearc
 from lpfloop.policies.workers.work import GENERATE
 
 GOOD = ordered("good", "x")
-
-
-def answer(batch: Batch) -> BatchResult:
-    """Return what a worker that survives gives."""
-    completions = (
-        Completion(
-            request_id=request.request_id,
-            text=request.messages[-1].content,
-            prompt_tokens=1,
-            completion_tokens=1,
-            finish_reason="stop",
-            logprob=None,
-        )
-        for request in batch.requests
-    )
-    return BatchResult(key=batch.key, completions=tuple(completions))
-
-
-def deadly(batch: Batch) -> bool:
-    return any(request.messages[-1].content == "die" for request in batch.requests)
 
 
 def run(search: PoisonSearch[Batch, BatchResult]) -> tuple[list[BatchResult], int, bool]:

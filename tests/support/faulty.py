@@ -11,7 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
+from lpfloop.policies.engines.engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
 from lpfloop.stores.records import Message
 
 FOREVER_S = 3600
@@ -108,3 +115,24 @@ def ordered(key: str, *orders: str) -> Batch:
         for place, order in enumerate(orders)
     )
     return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
+
+
+def deadly(batch: Batch) -> bool:
+    """Whether some request of a batch orders its worker to die, for tests without a worker."""
+    return any(request.messages[-1].content == "die" for request in batch.requests)
+
+
+def answer(batch: Batch) -> BatchResult:
+    """Return what a worker gives that survives a batch, for tests without one."""
+    completions = (
+        Completion(
+            request_id=request.request_id,
+            text=request.messages[-1].content,
+            prompt_tokens=1,
+            completion_tokens=1,
+            finish_reason="stop",
+            logprob=None,
+        )
+        for request in batch.requests
+    )
+    return BatchResult(key=batch.key, completions=tuple(completions))

@@ -28,7 +28,8 @@ def penalised(
         # Nothing holds theta, whose limit this is to all digits.
         found[0] = np.inf if won else -np.inf
         return found
-    found[0] = np.log(won / (there - won))
+    # Apart, as a quotient of shares near 0 or 1 may be 0.
+    found[0] = np.log(won) - np.log(there - won)
     for _ in range(NEWTON_STEPS):
         missed = weights * (sigmoid(features @ found) - targets)
         gradient = features.T @ missed + precision @ (found - mean)

@@ -79,13 +79,15 @@ def begin(page, place: str, name: str, *, pairs: bool = False) -> None:
 
 
 def judge(page, keys: str) -> None:
-    """Press keys that judge one item, and wait for the next page."""
+    """Press keys that judge one item, and wait for the next page, and until it hears keys."""
     item = page.locator("input[name=item]")
     before = item.input_value()
     for key in keys:
         page.keyboard.press(key)
     page.wait_for_function(
-        "before => document.querySelector('input[name=item]')?.value !== before", arg=before
+        "before => document.querySelector('input[name=item]')?.value !== before"
+        " && document.readyState === 'complete'",
+        arg=before,
     )
 
 

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 from commands import call
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lpfloop.loop.data.files import InputError
@@ -238,6 +238,8 @@ def test_where_nothing_can_be_told_of_length_there_is_a_reason_and_no_figure(rea
     wins=st.lists(st.floats(0, 1), min_size=5, max_size=30),
     lengths=st.lists(st.integers(-(10**6), 10**6), min_size=30, max_size=30),
 )
+@example(wins=[0.0, 0.0, 0.0, 0.0, 5e-324], lengths=[0] * 30)
+@example(wins=[0.0, 0.0, 0.0, 1.0, 5e-324], lengths=[*range(30)])
 @settings(max_examples=10, deadline=None)
 def test_a_figure_is_never_absurd(wins, lengths):
     found = length_controlled(compared(wins, lengths[: len(wins)]))

@@ -16,7 +16,6 @@ from .bucket import Bucket
 from .durable import TEMPORARY, make_folder, publish_file, quarantine
 from .failpoints import reach
 from .heads import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
-from .heartbeat import Heartbeat
 from .inspection import Damage, damages
 from .journal import Journal
 from .journal_pages import JOURNAL, PageHashes
@@ -24,6 +23,7 @@ from .journal_snapshots import Snapshot, fetch, snapshots
 from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
 from .lock import acquire, release
 from .objects import objects_of
+from .signs_of_life import SignsOfLife
 
 ADOPTED = "adopted"
 """The kind of the event that records an adoption."""
@@ -80,7 +80,7 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
         found = _newest_whole(bucket, draft)
         _set_aside_logs(folder)
         headship = take_epoch(folder, bucket, before)
-        with closing(Heartbeat(headship)):
+        with closing(SignsOfLife(headship)):
             reach("adopt.taken")
             if found.there != snapshots(bucket):
                 found = _newest_whole(bucket, draft)

@@ -18,7 +18,6 @@ from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .heads import take_headship
-from .heartbeat import Heartbeat
 from .journal_log import Log
 from .journal_opening import blocks_of
 from .journal_pages import PageHashes, require_sound
@@ -28,6 +27,7 @@ from .lock import FencedError, acquire, admit_readers, release
 from .migrations import create_tables, migrate
 from .objects import require_unused
 from .schemas import SCHEMA_VERSION
+from .signs_of_life import SignsOfLife
 
 BACKUPS = "backups"
 LOG_BYTES = 4 << 20
@@ -55,7 +55,7 @@ class Held(Reader):
         self.revision = 0
         self.overtaken: FencedError | None = None
         self.on_adopted: Callable[[], None] = lambda: None
-        self._heartbeat: Heartbeat | None = None
+        self._signs: SignsOfLife | None = None
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
@@ -74,7 +74,7 @@ class Held(Reader):
             require_sound(self._db, self.folder, quick=True)
             self.headship = take_headship(self.folder)
             self._snapshots = self.headship and Snapshots(self.folder, self.headship)
-            self._heartbeat = self.headship and Heartbeat(self.headship, self._was_adopted)
+            self._signs = self.headship and SignsOfLife(self.headship, self._was_adopted)
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
             sweep(self.folder / BACKUPS)
@@ -85,8 +85,8 @@ class Held(Reader):
             self._epoch = self._begin_epoch()
             self._abandon_reservations()
         except BaseException:
-            if self._heartbeat is not None:
-                self._heartbeat.close()
+            if self._signs is not None:
+                self._signs.close()
             # An open transaction would lock out the next process.
             self._db.close()
             raise
@@ -178,12 +178,12 @@ class Held(Reader):
 
     def _end_headship(self) -> None:
         """Send what was committed last; then no sign of life follows the one that says so."""
-        if self._snapshots is None or self._heartbeat is None or self.headship is None:
+        if self._snapshots is None or self._signs is None or self.headship is None:
             return
         try:
             if self.overtaken is None:
                 self._snapshots.take(self.revision, ending=True)
-                self._heartbeat.close()
+                self._signs.close()
                 self.headship.give_sign(ended=True)
         except FencedError:
             return  # Whoever was overtaken has nothing to keep.
@@ -194,7 +194,7 @@ class Held(Reader):
                 *(error, self.folder.name),
             )
         finally:
-            self._heartbeat.close()
+            self._signs.close()
 
     @contextmanager
     def unchanging(self) -> Generator[Callable[[], Iterator[bytes]]]:

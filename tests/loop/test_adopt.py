@@ -35,7 +35,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores import heads, heartbeat, journal_pages, journal_snapshots, snapshot_keeper
+from lpfloop.stores import heads, journal_pages, journal_snapshots, signs_of_life, snapshot_keeper
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
@@ -173,7 +173,7 @@ def test_a_head_that_was_adopted_commits_nothing_more_and_says_so(machine, url):
 
 
 def test_a_running_head_that_was_adopted_ends_by_itself(machine, monkeypatch):
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.05)
+    monkeypatch.setattr(signs_of_life, "BEAT_S", 0.05)
     store = RunWriter(Journal.create(run_folder(machine("one"), RUN), FACTS))
     told = threading.Event()
     store.journal.on_adopted = told.set
@@ -189,7 +189,7 @@ def test_a_running_head_that_was_adopted_ends_by_itself(machine, monkeypatch):
 @pytest.fixture
 def beats(s3_server, monkeypatch):
     """Let heads give signs all the time; return what waits for three of them, and their way."""
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
+    monkeypatch.setattr(signs_of_life, "BEAT_S", 0.02)
     with bad_way(s3_server) as way:
         monkeypatch.setenv("AWS_ENDPOINT_URL", way.endpoint)
 
@@ -524,6 +524,6 @@ def _adopted_at_work(
 ) -> None:
     os.environ.update(environment(endpoint))
     if noticed == "in the midst of one":
-        heartbeat.BEAT_S = 0.05
+        signs_of_life.BEAT_S = 0.05
     stop = StopSignal()
     run_loop(Job(config=config, lake=lake, name=RUN), _TakenOver(other, stop, noticed), stop)

@@ -16,7 +16,7 @@ RETRY_S = 10.0
 logger = logging.getLogger("lpfloop.store")
 
 
-class Heartbeat:
+class SignsOfLife:
     """The thread of one head, from now until `close`.
 
     `on_adopted` is told, in the thread, that another machine has taken the run over; the signs end
@@ -30,7 +30,7 @@ class Heartbeat:
         self._on_adopted = on_adopted
         self._away = False
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="signs of life", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from lpfloop.critics.math_pool import MathPool
 from lpfloop.critics.verify import Verdict, Verifier, VerifierCritic
 from lpfloop.stores.records import Message, Prompt
 
-MOST_EFFORT = 600
+MOST_EFFORT = 380
 
 
 def boxed(text: str) -> str:

@@ -9,7 +9,7 @@ from lpfloop.critics.judge import Question, user_message
 from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.stores.records import Prompt
 
-MOST_EFFORT = 1000
+MOST_EFFORT = 700
 
 GOOD, BAD = '{"Factuality": 1}', '{"Factuality": -1}'
 PROMPT = Prompt(

@@ -21,7 +21,7 @@ from lpfloop.critics.judge import MAX_REPLY, Question, Reading, Status
 from lpfloop.critics.rating_dictionary import AspectRatings, RatedAspects
 from lpfloop.stores.records import SCORED
 
-MOST_EFFORT = 200
+MOST_EFFORT = 150
 
 NAMES = (
     "Logical Correctness",

@@ -188,8 +188,8 @@ def test_a_users_thread_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_environment(3)["VLLM_CPU_KVCACHE_SPACE"] == "3"
 
 
-def test_two_batches_of_one_key_are_a_mistake(tmp_path: Path) -> None:
-    engine = open_worker(tmp_path)
+def test_two_batches_of_one_key_are_a_mistake(scripts: Path) -> None:
+    engine = open_worker(scripts, "answers:slowly")  # the first is in flight when the second comes
     with pytest.raises(ValueError, match="have the key 0"):
         list(engine.generate([batch("0"), batch("0")]))
     engine.close()

@@ -153,7 +153,9 @@ def test_a_step_is_one_unit_with_its_answers_their_critiques_and_rewards(
         assert words in shown.output
 
 
-def test_a_reward_is_the_weighted_sum_of_its_parts(tmp_path: Path, prompts: Path) -> None:
+def test_a_reward_names_its_sum_and_every_judge_of_it_is_asked(
+    tmp_path: Path, prompts: Path
+) -> None:
     weights = "recipe.rewards={verifier: 2, critic: 0.5, reward: 1}"
     own = "critic.verifier=scripts:verifier"
     folder = turned(tmp_path, config(prompts, weights, own, "critic.equal_answers=once"))
@@ -163,7 +165,9 @@ def test_a_reward_is_the_weighted_sum_of_its_parts(tmp_path: Path, prompts: Path
         critiques = reader.scan("critiques", iteration=1).collect()
     assert set(rewards["reward_model"]) == {"2 verifier + 0.5 critic + reward"}
     critics = critiques.filter(pl.col("candidate_id").is_in(rewards["candidate_id"].to_list()))
-    assert critics.group_by("candidate_id").len()["len"].unique().to_list() == [2]
+    judges = critics.group_by("candidate_id").agg(pl.col("critic").sort())["critic"].to_list()
+    assert len(judges) == rewards["candidate_id"].n_unique() == ANSWERS
+    assert all(len(asked) == 2 and VERIFIER in asked for asked in judges)
     assert rewards["score"].drop_nulls().len() > 0
 
 

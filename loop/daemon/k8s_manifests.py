@@ -153,11 +153,11 @@ def _worker_job(run: LaunchedRun, allocation: Allocation, pods: PodSettings) -> 
     """Return the job of the workers; one that is told to go has not finished."""
     join = f"{_named(run, 'head')}:{pods.port}"
     words = (*PROGRAM, "worker", "--join", join, "--one-run")
+    # What is told before the worker is started, or as it is, is heard as well.
     script = (
+        f"trap 'kill -TERM $! 2>/dev/null; wait $!; exit {TERMINATED}' TERM\n"
         f"{shlex.join(words)} &\n"
-        "worker=$!\n"
-        f'trap \'kill -TERM "$worker"; wait "$worker"; exit {TERMINATED}\' TERM\n'
-        'wait "$worker"\n'
+        "wait $!\n"
     )
     container = _container("worker", script, allocation, run, pods)
     pod = _pod(container, pods, {"emptyDir": {}})

@@ -1,95 +1,79 @@
 """Ctrl-C and SIGTERM: the first drains and commits, the second stops at once."""
 
-import os
 import signal
 import subprocess
-import sys
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from operated import CONFIG as CONFIG_THAT_WAITS
-from operated import EVALUATED, FREE, SAMPLED, Operated
+from operated import CONFIG, EVALUATED, FREE, SAMPLED, Operated
 from waiting import wait_until
 
 from lpfloop.loop.cli.app import Exit
-from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.daemon import control
+from lpfloop.loop.daemon.control import Look, ask
 
 pytestmark = pytest.mark.crash
 
-SUPPORT = Path(__file__).parent.parent / "support"
-CONFIG = """
-extends: tiny
-policy: {engine: {kind: scripted, script: "scripts:slow_policy"}}
-critic: {engine: {kind: scripted, script: "scripts:critic"}}
-reward: {model: none}
-prompts: {per_iteration: 60, evaluated: 3, deciding: 3, chunk: 5}
-training: {min_pairs: 100000}
-recipe: {name: rlrf, n: 4, m: 1}
-"""
+PATIENT = CONFIG + "drain_s: 600\n"
 
 
 @pytest.fixture
-def start(tmp_path):
-    config = tmp_path / "slow.yaml"
-    config.write_text(CONFIG)
-    options = ["--config", str(config), "--run", "slow", "--lake", str(tmp_path / "lake")]
-
-    def begin():
-        return subprocess.Popen(
-            [sys.executable, "-m", "lpfloop", "run", *options],
-            env={**os.environ, "PYTHONPATH": str(SUPPORT)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return begin
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operated]:
+    """A run whose third sample has its answer when more is allowed, and waits for it on a stop."""
+    monkeypatch.setattr(control, "ANSWER_S", 60.0)
+    run = Operated(tmp_path, PATIENT)
+    run.allow(EVALUATED + 2)
+    yield run
+    run.end()
 
 
-def sampled(lake):
-    """How many units of the sampling stage are committed."""
-    if not (lake / "runs" / "slow" / "journal.sqlite").exists():
-        return 0
-    run = open_run(lake, "slow")
-    done = [stage.done for stage in run.journal.stages() if stage.stage == "sample"]
-    run.close()
-    return sum(done)
+def sampling(run: Operated) -> subprocess.Popen[str]:
+    """Start a run, and wait until it works on the third sample."""
+    process = run.start("run", *run.options)
+    wait_until(lambda: run.asked() == EVALUATED + 3 and run.done() == 2)
+    return process
+
+
+def tell(process: subprocess.Popen[str], run: Operated, number: signal.Signals) -> None:
+    """Send a signal, and wait until the run knows that it is to stop."""
+    process.send_signal(number)
+    wait_until(lambda: ask(run.run, Look()).stopping)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_drains_commits_and_exits_as_resumable(start, tmp_path, number):
-    process = start()
-    wait_until(lambda: sampled(tmp_path / "lake"))
-    process.send_signal(number)
+def test_a_signal_drains_commits_and_exits_as_resumable(held, number):
+    process = sampling(held)
+    tell(process, held, number)
+    held.allow(FREE)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == Exit.STOPPED
     assert "lpfloop resume" in stderr
     assert "Traceback" not in stderr
-    before = sampled(tmp_path / "lake")
-    assert 0 < before < 12
-    again = start()
-    _, stderr = again.communicate(timeout=120)
-    assert again.returncode == Exit.NOTHING_TO_TRAIN_ON, stderr
-    assert f"{before} units re-used" in stderr
-    assert sampled(tmp_path / "lake") == 12
+    # What was in flight is committed; nothing else began.
+    assert (held.done(), held.asked()) == (3, EVALUATED + 3)
+    code, _, stderr = held.call("run", *held.options)
+    assert code == Exit.NOTHING_TO_TRAIN_ON, stderr
+    assert "3 units re-used" in stderr
+    assert held.done() == SAMPLED
 
 
-def test_a_second_signal_stops_at_once(start, tmp_path):
-    process = start()
-    wait_until(lambda: sampled(tmp_path / "lake"))
-    process.send_signal(signal.SIGINT)
+def test_a_second_signal_stops_at_once(held):
+    process = sampling(held)
+    tell(process, held, signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
+    assert held.done() == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_does_not_end_in_time_is_given_up(tmp_path, number):
-    run = Operated(tmp_path, CONFIG_THAT_WAITS + "drain_s: 0.1\n")
+    run = Operated(tmp_path, CONFIG + "drain_s: 0.1\n")
     run.allow(EVALUATED + 2)
-    process = run.start("run", *run.options)
-    wait_until(lambda: run.asked() == EVALUATED + 3 and run.done() == 2)
+    process = sampling(run)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == Exit.STOPPED
@@ -133,7 +117,7 @@ def silent():
 
 
 def test_an_endpoint_that_never_answers_is_not_waited_for(tmp_path, silent):
-    lines = [line for line in CONFIG_THAT_WAITS.splitlines() if not line.startswith("critic:")]
+    lines = [line for line in CONFIG.splitlines() if not line.startswith("critic:")]
     critic = f'critic: {{model: "http://127.0.0.1:{silent.server_port}/v1"}}'
     run = Operated(tmp_path, "\n".join([*lines, critic, "drain_s: 0.1"]))
     process = run.start("run", *run.options)

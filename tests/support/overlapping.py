@@ -7,6 +7,9 @@ import scripts
 
 from lpfloop.policies.engines.engine import EngineError, Request, Sampling
 
+LONG_S = 600
+"""Nobody waits so long, unless a test has failed."""
+
 begun = threading.Event()
 released = threading.Event()
 calls: list[str] = []
@@ -26,10 +29,21 @@ def slow_policy(request: Request, sampling: Sampling) -> str:
     return scripts.policy(request, sampling)
 
 
-def slow_critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for, after a while."""
-    time.sleep(0.01)
-    return scripts.clear_critic(request, sampling)
+def held_policy(request: Request, sampling: Sampling) -> str:
+    """Answer sixteen times, and then when it is released."""
+    return _held(16, request, sampling)
+
+
+def long_held_policy(request: Request, sampling: Sampling) -> str:
+    """Answer four hundred times, and then when it is released."""
+    return _held(400, request, sampling)
+
+
+def _held(free: int, request: Request, sampling: Sampling) -> str:
+    calls.append("policy")
+    if calls.count("policy") > free:
+        released.wait(LONG_S)
+    return scripts.policy(request, sampling)
 
 
 def failing_critic(request: Request, sampling: Sampling) -> str:
@@ -49,5 +63,6 @@ def verifier(prompt: object, text: str) -> int:
 def stuck_policy(request: Request, sampling: Sampling) -> str:
     """Answer when it is released."""
     begun.set()
-    released.wait(60)
+    released.wait(LONG_S)
+    calls.append("policy")
     return scripts.policy(request, sampling)

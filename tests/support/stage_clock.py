@@ -26,6 +26,8 @@ class StageClock:
         self._mutex = threading.Lock()
         self._wakes: dict[threading.Thread, float] = {}
         self._idle: dict[threading.Thread, int] = {}
+        # Those that a run before has left behind.
+        self._others = {t for t in threading.enumerate() if t.name.startswith("stage ")}
         self._changes = self._handed = self._settled = 0
 
     def sleep(self, seconds: float) -> None:
@@ -78,7 +80,7 @@ class StageClock:
     def _stands_still(self) -> bool:
         working = {t for t in threading.enumerate() if t.name.startswith(("MainThread", "stage "))}
         idle = {thread for thread, seen in self._idle.items() if seen == self._changes}
-        return working <= idle | self._wakes.keys() and self._handed == self._settled
+        return working - self._others <= idle | self._wakes.keys() and self._handed == self._settled
 
 
 class _WatchedCondition(threading.Condition):

@@ -2,10 +2,12 @@
 
 import itertools
 import os
+import selectors
 import subprocess
 import sys
-import time
 from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -198,28 +200,52 @@ def test_math_references_verify_by_solution_and_by_answer(verifier, shared_rows)
     assert sum(right(verifier, wrong)) <= 1
 
 
+class Patience(selectors.DefaultSelector):
+    """Waits for workers by a clock that stands still while any has something to do but to hang."""
+
+    now = 0.0
+    hanging = Path()
+
+    def select(self, timeout):
+        while not (events := super().select(0.01)):
+            workers = [key.data for key in self.get_map().values()]
+            if all(worker.ready and self.hangs(worker) for worker in workers):
+                type(self).now += timeout
+                break
+        return events
+
+    def hangs(self, worker):
+        return worker.job is None or (self.hanging / str(worker.process.pid)).exists()
+
+
 def test_a_comparison_that_hangs_costs_its_own_worker_only(monkeypatch, tmp_path):
     worker = tmp_path / "worker.py"
     worker.write_text(
-        "import json, sys, time\n"
+        "import json, os, sys, time\n"
+        "from pathlib import Path\n"
         "print('\"ready\"', flush=True)\n"
         "for line in sys.stdin:\n"
         "    text = json.loads(line)['answer']['text']\n"
-        "    if text == 'hang': time.sleep(600)\n"
+        "    if text == 'hang':\n"
+        "        Path(__file__).with_name(str(os.getpid())).touch()\n"
+        "        time.sleep(600)\n"
         "    if text == 'die': sys.exit(1)\n"
         "    print('\"equal\"', flush=True)\n",
         "utf-8",
     )
     monkeypatch.setattr(math_pool, "WORKER", worker)
+    monkeypatch.setattr(Patience, "now", 0.0)
+    monkeypatch.setattr(Patience, "hanging", tmp_path)
+    monkeypatch.setattr(math_pool, "time", SimpleNamespace(monotonic=lambda: Patience.now))
+    monkeypatch.setattr(math_pool.selectors, "DefaultSelector", Patience)
     words = ["a", "hang", "b", "die", "c", "hang", "d"]
-    started = time.monotonic()
-    with MathPool(workers=2, limit_s=0.05) as pool:
+    with MathPool(workers=2, limit_s=1) as pool:
         gold = final_answer("#### x")
         outcomes = pool.compare([(gold, final_answer(f"#### {word}")) for word in words])
         assert pool.started
     expected = ["equal", "timeout", "equal", "failed", "equal", "timeout", "equal"]
     assert outcomes == expected
-    assert time.monotonic() - started < 30
+    assert Patience.now == math_pool.PATIENCE
     assert not pool.started
 
 
@@ -300,7 +326,7 @@ import psutil
 from lpfloop.critics import math_pool
 from lpfloop.critics.math_answers import final_answer
 half, gold = final_answer("#### 1/2"), final_answer("#### 0.5")
-pool = math_pool.MathPool(workers=2, limit_s=2)
+pool = math_pool.MathPool(workers=2, limit_s=3)
 pool.compare([(gold, half)] * 2)
 print(*(child.pid for child in psutil.Process().children()), flush=True)
 pool.compare([(gold, final_answer("\\\\boxed{9999999!}"))])
@@ -311,11 +337,22 @@ def test_workers_end_after_a_parent_that_was_killed():
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         used = {worker.pid: worker.cpu_times().user for worker in workers}
-        wait_until(lambda: any(w.cpu_times().user > used[w.pid] + 0.2 for w in workers))
+
+        def held():
+            """Hold up the worker that has begun the comparison."""
+            at_work = [w for w in workers if w.cpu_times().user > used[w.pid] + 0.05]
+            for worker in at_work:
+                worker.suspend()
+            return at_work
+
+        wait_until(held)
         parent.kill()
         parent.wait()
         assert len(workers) == 2
-        assert not all(ended(worker.pid) for worker in workers)
+        left = [worker for worker in workers if not ended(worker.pid)]
+        assert left
+        for worker in left:
+            worker.resume()
         wait_until(lambda: all(ended(worker.pid) for worker in workers))
 
 

@@ -324,6 +324,7 @@ HOSTILE = [
     "-",
 ]
 LARGE = 10**6
+ATTEMPTS = 5
 MOST_TIMES = 20
 """A backtracking expression would take thousands of times what a look at each character takes."""
 
@@ -339,6 +340,12 @@ def look_at_each_character() -> list[str]:
     return [letter.lower() for letter in "x" * LARGE]
 
 
+def is_quick(decide: Callable[[], object]) -> bool:
+    """Whether a decision takes no longer than some looks, measured beside it, in any attempt."""
+    looks = (MOST_TIMES * took(look_at_each_character) for _ in range(ATTEMPTS))
+    return any(took(decide) < limit for limit in looks)
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_megabyte_is_decided_about_as_soon_as_it_is_read(kind):
     check = next(check for check, _, _ in EXAMPLES if check.kind == kind)
@@ -346,16 +353,14 @@ def test_a_megabyte_is_decided_about_as_soon_as_it_is_read(kind):
     parts = {"language": ["a@"], "change_case": ["A", "a@", "'S "]}.get(kind.split(":")[0], HOSTILE)
     for part in parts:
         answer = f"x{part * (LARGE // len(part))}y"
-        limit = MOST_TIMES * took(look_at_each_character)
-        assert took(lambda answer=answer: fulfils(answer, check)) < limit, part
+        assert is_quick(lambda answer=answer: fulfils(answer, check)), part
 
 
 @pytest.mark.parametrize("size", [LARGE, LARGE // 5])
 def test_a_loose_decision_takes_no_longer(size):
     check = demand("length_constraints:number_sentences", num_sentences=LARGE, relation="at least")
     answer = "mr. *\n" * (size // 6)
-    limit = MOST_TIMES * took(look_at_each_character)
-    assert took(lambda: fulfils_loosely(answer, check)) < limit
+    assert is_quick(lambda: fulfils_loosely(answer, check))
     assert not fulfils_loosely(answer[:600], check)
 
 

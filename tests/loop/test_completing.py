@@ -344,7 +344,7 @@ def test_models_of_one_endpoint_are_asked_at_one_time(tmp_path):
     both = Barrier(2)
 
     def answer(messages):
-        both.wait(timeout=20)
+        both.wait(timeout=120)
         return messages[0]["content"]
 
     with answering(answer, names=("one", "other")) as url:

@@ -290,7 +290,8 @@ def test_a_daemon_that_hangs_is_told_from_one_that_is_gone(tmp_path, monkeypatch
     assert not isinstance(told.value, NoDaemonError)
 
 
-def test_many_callers_are_all_answered(loop):
+def test_many_callers_are_all_answered(loop, monkeypatch):
+    monkeypatch.setattr(control, "ANSWER_S", 60.0)
     commands: list[Command] = [Pause(), Resume(), Set(path="drain_s", value=2.0), Look()] * 8
     failures = []
 

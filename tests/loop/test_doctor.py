@@ -157,7 +157,7 @@ def test_an_endpoint_is_asked_with_the_key(tmp_path, endpoint) -> None:
 
 def test_many_endpoints_are_asked_at_once(tmp_path) -> None:
     """Each answers only when the others were asked, too."""
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=120)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

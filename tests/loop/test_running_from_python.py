@@ -17,6 +17,7 @@ from waiting import wait_until
 import lpfloop
 from lpfloop.configs.load import load_config
 from lpfloop.errors import ConfigError, FaultError, NothingToTrainOn
+from lpfloop.loop.daemon import control
 from lpfloop.loop.daemon.child_run import as_order, job_of
 from lpfloop.loop.daemon.control import Look, alive, ask
 from lpfloop.loop.daemon.job import Job
@@ -116,7 +117,8 @@ except KeyboardInterrupt as stopped:
 
 
 @pytest.fixture
-def gated(tmp_path):
+def gated(tmp_path, monkeypatch):
+    monkeypatch.setattr(control, "ANSWER_S", 60.0)
     run = Operated(tmp_path, CONFIG)
     run.environment["PYTHONPATH"] = PATH
     run.allow(EVALUATED + 1)

@@ -107,8 +107,8 @@ def answer(server: _socket.socket) -> int:
     return NUMBER.unpack(data)[0]
 
 
-def stand_for(child: int, server: _socket.socket) -> None:
-    """Pass signals on until the child ends, and end as it did."""
+def stand_for(child: int, server: _socket.socket, mask: set[int]) -> None:
+    """Pass signals on until the child ends, and end as it did; `mask` was blocked before."""
 
     def forward(number: int, _frame: object) -> None:
         os.kill(child, number)
@@ -116,6 +116,7 @@ def stand_for(child: int, server: _socket.socket) -> None:
     for number in FORWARDED:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, forward)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     code = os.waitstatus_to_exitcode(answer(server))
     if code < 0:
         if -code != _signal.SIGKILL:
@@ -131,7 +132,9 @@ def main(folder: str, arguments: list[str]) -> None:
     if kind is None:
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
     server = connected(folder, kind)
-    stand_for(ask(server, arguments, files), server)
+    # Until they can be passed on to the child, which may be at work by then, signals wait.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, FORWARDED)
+    stand_for(ask(server, arguments, files), server, mask)
 
 
 if __name__ == "__main__":

@@ -178,16 +178,25 @@ def heed_environment() -> None:
 
 
 def received(connection: socket.socket) -> tuple[Asked, list[int]]:
-    """Return what is asked for, and the files that came along."""
+    """Return what is asked for, and the files that came along.
+
+    Raises:
+        EOFError: if who asks is gone.
+    """
     room = socket.CMSG_LEN(MOST_FILES * NUMBER.size)
     head, rights, _, _ = connection.recvmsg(NUMBER.size, room)
     files = array.array("i")
     for _, _, data in rights:
         files.frombytes(data)
-    (left,) = NUMBER.unpack(head)
+    left = NUMBER.unpack(head)[0] if head else 1
     body = b""
     while len(body) < left:
-        body += connection.recv(left - len(body))
+        more = connection.recv(left - len(body))
+        if not more:
+            for file in files:
+                os.close(file)
+            raise EOFError
+        body += more
     return Asked(*marshal.loads(body)), list(files)  # noqa: S302 -- from a program of this user's
 
 
@@ -237,7 +246,11 @@ class Server:
     def fork(self) -> Asked | None:
         """Fork a child for a new connection; in the child, return what it is to become."""
         connection, _ = self.listening.accept()
-        asked, files = received(connection)
+        try:
+            asked, files = received(connection)
+        except (EOFError, ConnectionError):
+            connection.close()
+            return None
         pid = os.fork()
         if pid:
             for file in files:

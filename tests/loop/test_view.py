@@ -21,7 +21,7 @@ TEXTS = [
     "It was born in Essen, and lived there.",
 ]
 PAGES = ("", "/prompts", "/candidates", "/critiques", "/pairs", "/diff")
-LATE_S = 30
+LATE_S = 120
 LOOK = """() => [
     document.body.textContent,
     [
@@ -97,10 +97,12 @@ def test_a_row_is_found_by_filtering_and_stays_after_a_reload(page):
     page.fill("input[name=text]", "genoa")
     page.select_option("select[name=kind]", "sample")
     page.click("button:text('Filter')")
+    page.wait_for_url("**text=genoa**")
     rows = page.locator("tbody tr")
     assert rows.count() == 1
     assert "Genoa" in rows.first.inner_text()
     rows.first.locator("a").click()
+    page.wait_for_url("**/prompts/**#*")
     assert "Genoa" in page.locator("article:target").inner_text()
     twice = page.locator("article", has=page.locator(".times")).first
     assert {"The sum is 12.", "cand-00000000"} <= {*twice.locator("pre, code").all_inner_texts()}
@@ -174,6 +176,7 @@ def test_a_page_follows_the_run_that_is_being_written(browser, tmp_path):
         with viewing(run.lake) as viewer, opened(browser, own=viewer.own) as (page, complaints):
             page.goto(viewer.entry)
             page.get_by_role("link", name="slow", exact=True).click()
+            page.wait_for_url("**/runs/slow")
             page.evaluate("() => window.same = true")
             units = page.locator("tr:has(th:text-is('sample')) td").nth(1)
             wait_for(units, "1/6")

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LATE_MS = 120_000
+"""What is waited for comes within a second or two, unless the machine is busy."""
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -38,7 +40,9 @@ def browsing() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(QUIET))
+        browser = playwright.chromium.launch(
+            executable_path=program, args=list(QUIET), timeout=LATE_MS
+        )
         try:
             yield browser
         finally:
@@ -92,6 +96,7 @@ def opened(
             complaints.requests.append(request.url)
 
     context = browser.new_context(**(options or {}))
+    context.set_default_timeout(LATE_MS)
     try:
         page = context.new_page()
         page.on("console", say)

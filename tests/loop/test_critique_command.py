@@ -9,16 +9,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from paid import CONCURRENCY, KINDS, PaidJudge, paid_judge
+from paid import CONCURRENCY, IN_FLIGHT, KINDS, PaidJudge, paid_judge, tell
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.run.pump import SLICE
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_folder, run_names
 
 SCRIPTED = ("critic.engine.kind=scripted", "critic.engine.script=scripts:critic")
-LIMIT_S = 120
+LIMIT_S = 300
 ROWS = [
     {"id": "right", "prompt": "2 + 2?", "response": "It is 4.", "reference": "4", "task": "math"},
     {"id": 7, "question": "2 + 3?", "answer": "So #### 5", "output": "It is 4."},
@@ -240,19 +239,19 @@ def test_a_killed_one_goes_on_over_http_and_pays_only_for_what_was_in_flight(tmp
     path = write(tmp_path, rows)
     with paid_judge(KINDS["critiques"][0]) as judge:
         process = start(tmp_path / "lake", path, judge)
-        judge.end_client_at(150, lambda: process.send_signal(signal.SIGKILL))
+        run = run_folder(tmp_path / "lake", "a")
+        judge.end_client_at(150, lambda: tell(run, signal.SIGKILL, judge))
         process.communicate(timeout=LIMIT_S)
         assert process.returncode == -signal.SIGKILL
         stdout, stderr = start(tmp_path / "lake", path, judge).communicate(timeout=LIMIT_S)
         found = [json.loads(line) for line in stdout.splitlines()]
         assert [row["id"] for row in found] == [row["id"] for row in rows], stderr
         retried = sum(row["attempts"] - 1 for row in found)
-        in_flight = 2 * CONCURRENCY + SLICE
-        assert len(rows) + retried <= judge.served <= len(rows) + retried + in_flight
-        served, digest = judge.served, run_digest(run_folder(tmp_path / "lake", "a"))
+        assert len(rows) + retried <= judge.served <= len(rows) + retried + IN_FLIGHT
+        served, digest = judge.served, run_digest(run)
         again, _ = start(tmp_path / "lake", path, judge).communicate(timeout=LIMIT_S)
         assert (again, judge.served) == (stdout, served)
-        assert run_digest(run_folder(tmp_path / "lake", "a")) == digest
+        assert run_digest(run) == digest
 
 
 @pytest.mark.model

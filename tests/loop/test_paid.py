@@ -3,14 +3,10 @@
 from pathlib import Path
 
 import pytest
-from paid import CONCURRENCY, KINDS, SIGNALS, PaidRun, paid_judge
-
-from lpfloop.loop.run.pump import SLICE
+from paid import IN_FLIGHT, KINDS, SIGNALS, PaidRun, paid_judge, spent
 
 pytestmark = pytest.mark.crash
 
-IN_FLIGHT = 2 * CONCURRENCY + SLICE
-"""Requests that an engine holds at most: what it has at hand, and the slice that goes beyond."""
 MORE = 1.02
 """What may be served in all, as a multiple of what is owed, besides what was in flight."""
 CASES = [
@@ -30,7 +26,7 @@ def _straight(folder: Path, kind: str) -> int:
         run = PaidRun(folder, kind, judge)
         run.go()
         assert "nothing was trained" in run.stderr
-        assert run.spent().judge_calls == judge.served > 150
+        assert spent(run.run).judge_calls == judge.served > 150
         return judge.served
 
 
@@ -41,7 +37,7 @@ def test_what_was_paid_is_kept_and_told_truly(tmp_path, owed, kind, name, share)
         run.go(signal_number=SIGNALS[name], at=int(share * owed[kind]))
         served = judge.served
         assert share * owed[kind] - 1 <= served <= share * owed[kind] + 2 * IN_FLIGHT
-        told = run.spent().judge_calls
+        told = spent(run.run).judge_calls
         if name == "SIGTERM":
             assert told == served
         else:
@@ -57,7 +53,7 @@ def test_a_budget_loses_to_a_kill_only_what_was_in_flight(tmp_path, owed):
         limit = int(MORE * owed["critiques"]) + 3 * IN_FLIGHT
         run = PaidRun(tmp_path, "critiques", judge, limits=f"budget: {{judge_calls: {limit}}}")
         run.go(signal_number=SIGNALS["SIGKILL"], at=owed["critiques"] // 2)
-        assert 0 <= run.spent().judge_calls - judge.served <= IN_FLIGHT
+        assert 0 <= spent(run.run).judge_calls - judge.served <= IN_FLIGHT
         run.go()
         assert "nothing was trained" in run.stderr
-        assert judge.served <= run.spent().judge_calls <= limit
+        assert judge.served <= spent(run.run).judge_calls <= limit

@@ -17,8 +17,11 @@ from typing import Any
 import graders
 import judges
 import scripts
+from waiting import ended, wait_until
 
 from lpfloop.critics.quality.prompt_review import ASPECTS
+from lpfloop.loop.daemon.control import ControlError, Look, NoDaemonError, ask
+from lpfloop.loop.run.pump import SLICE
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Cost, Reader
 from lpfloop.stores.records import Message
@@ -30,6 +33,8 @@ UNREADABLE = 50
 COMPLETION = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
 GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=600)
 CONCURRENCY = 8
+IN_FLIGHT = 2 * CONCURRENCY + SLICE
+"""Requests that an engine holds at most: what it has at hand, and the slice that goes beyond."""
 BASE = """
 extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
@@ -110,31 +115,39 @@ class PaidJudge:
         self._answer = answer
         self._asked = Counter[str]()
         self._mutex = threading.Lock()
-        self._fatal: tuple[int, Callable[[], None]] | None = None
+        self._deaths = 0
+        self._fatal: tuple[int, Callable[[], bool]] | None = None
 
-    def end_client_at(self, served: int, end: Callable[[], None]) -> None:
-        """Call `end` as soon as so many replies were served."""
+    def end_client_at(self, served: int, end: Callable[[], bool]) -> None:
+        """Call `end` as soon as so many replies were served; nobody is served meanwhile.
+
+        It says whether the client is dead: what that has asked is not answered any more.
+        """
         self._fatal = (served, end)
 
-    def reply(self, messages: list[dict[str, str]]) -> str:
+    def serve(self, messages: list[dict[str, str]], say: Callable[[str], None]) -> bool:
+        """Say the reply to a conversation, and count it; return whether anybody is there."""
+        deaths = self._deaths
+        with self._mutex:
+            if deaths != self._deaths:
+                return False
+            say(self._reply(messages))
+            self.served += 1
+            if self._fatal is not None and self.served >= self._fatal[0]:
+                end, self._fatal = self._fatal[1], None
+                self._deaths += end()
+        return True
+
+    def _reply(self, messages: list[dict[str, str]]) -> str:
         """Return the reply to a conversation; the first one may be unreadable."""
         text = json.dumps(messages)
-        with self._mutex:
-            attempt = self._asked[text]
-            self._asked[text] += 1
+        attempt = self._asked[text]
+        self._asked[text] += 1
         number = int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
         if attempt == 0 and number % UNREADABLE == 0:
             return "That is hard to say."
         shown = tuple(Message(role=m["role"], content=m["content"]) for m in messages)
         return self._answer(Request(request_id="", messages=shown, seed=number + attempt), GREEDY)
-
-    def count(self) -> None:
-        """Count a reply that was served."""
-        with self._mutex:
-            self.served += 1
-            if self._fatal is not None and self.served >= self._fatal[0]:
-                end, self._fatal = self._fatal[1], None
-                end()
 
 
 @contextmanager
@@ -151,11 +164,14 @@ def paid_judge(answer: Callable[[Request, Sampling], str]) -> Iterator[PaidJudge
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            message = {"role": "assistant", "content": judge.reply(body["messages"])}
+            if not judge.serve(body["messages"], self._complete):
+                self.close_connection = True
+
+        def _complete(self, text: str) -> None:
+            message = {"role": "assistant", "content": text}
             choice = {"index": 0, "finish_reason": "stop", "message": message}
             rest = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
             self._say({**rest, "choices": [choice], "usage": COMPLETION})
-            judge.count()
 
         def _say(self, value: Any) -> None:
             data = json.dumps(value).encode()
@@ -186,11 +202,43 @@ def paid_judge(answer: Callable[[Request, Sampling], str]) -> Iterator[PaidJudge
         thread.join()
 
 
+def tell(run: Path, number: int, judge: PaidJudge) -> bool:
+    """Send who works on a run a signal, and wait until it is heard; return whether it is dead.
+
+    What was served before is durable by then, but for what is in flight.
+    """
+    wait_until(lambda: judge.served - spent(run).judge_calls <= IN_FLIGHT)
+    reader = Reader(run)
+    pid = reader.events("start")[-1]["pid"]
+    reader.close()
+    os.kill(pid, number)
+    kills = number == signal.SIGKILL
+    wait_until(lambda: ended(pid) if kills else _stops(run))
+    return kills
+
+
+def _stops(run: Path) -> bool:
+    try:
+        return ask(run, Look()).stopping
+    except ControlError as error:
+        return isinstance(error, NoDaemonError)
+
+
+def spent(run: Path) -> Cost:
+    """Return what the journal of a run says was spent."""
+    reader = Reader(run)
+    try:
+        return reader.spent()
+    finally:
+        reader.close()
+
+
 class PaidRun:
     """A run whose judge is paid: started, ended by a signal at a number of replies, resumed."""
 
     def __init__(self, folder: Path, kind: str, judge: PaidJudge, *, limits: str = "") -> None:
         self.lake = folder / "lake"
+        self.run = self.lake / "runs" / "a"
         self.judge = judge
         self._config = folder / "paid.yaml"
         pool = folder / "pool.yaml"
@@ -208,17 +256,9 @@ class PaidRun:
             text=True,
         )
         if signal_number is not None:
-            self.judge.end_client_at(at, lambda: process.send_signal(signal_number))
+            self.judge.end_client_at(at, lambda: tell(self.run, signal_number, self.judge))
         _, self.stderr = process.communicate(timeout=LIMIT_S)
         return process.returncode
-
-    def spent(self) -> Cost:
-        """Return what the journal says was spent."""
-        reader = Reader(self.lake / "runs" / "a")
-        try:
-            return reader.spent()
-        finally:
-            reader.close()
 
 
 def _path() -> str:

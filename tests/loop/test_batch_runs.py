@@ -84,7 +84,7 @@ def started(folder: Path, server: BatchServer, *, batch: bool) -> "subprocess.Po
 
 
 def ended(process: "subprocess.Popen[str]") -> str:
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     return told
 
 

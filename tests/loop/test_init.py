@@ -129,7 +129,7 @@ def test_three_answers_are_enough_and_a_wrong_one_is_asked_again():
     )
     os.close(theirs)
     os.write(ours, b"nowhere\ntiny\nprompts.jsonl\ntiny\n")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=300)
     os.close(ours)
     assert (process.returncode, stdout) == (Exit.DONE, "lpfloop.yaml\n"), stderr
     assert "error: nowhere: no such model folder" in stderr

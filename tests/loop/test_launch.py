@@ -251,9 +251,9 @@ def test_a_worker_that_is_told_to_go_has_not_finished_its_job(tmp_path: Path) ->
             pod["containers"][0]["command"], env=environment, start_new_session=True
         )
         if code:
-            wait_until(up.exists, timeout_s=60)
+            wait_until(up.exists, timeout_s=300)
             started.send_signal(signal.SIGTERM)
-        assert started.wait(60) == code
+        assert started.wait(300) == code
 
 
 SETTINGS = {

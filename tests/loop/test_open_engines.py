@@ -48,7 +48,7 @@ def test_a_policy_that_loads_keeps_no_critic_elsewhere_from_answering(tmp_path, 
     def load(model: str, config: EngineConfig, **_: object) -> Engine:
         if config.kind == "transformers":
             loading.set()
-            loaded.wait(60)
+            loaded.wait(600)
         return ScriptedEngine(EngineConfig(kind="scripted"))
 
     monkeypatch.setattr(run_models, "open_engine", load)

@@ -84,7 +84,7 @@ def test_a_stop_drains_and_waits_until_the_process_is_gone(slow):
     stopping = slow.start("stop", "slow")
     wait_until(lambda: state(slow)["daemon"]["state"] == "stopping")
     slow.allow(FREE)
-    stdout, stderr = stopping.communicate(timeout=60)
+    stdout, stderr = stopping.communicate(timeout=300)
     assert stopping.returncode == 0, stderr
     assert stdout == f"{pid} stopped\n"
     assert ended(pid)
@@ -203,7 +203,7 @@ def test_watch_shows_the_run_until_it_ends(slow):
     assert "watching run slow" in watching.stderr.readline()
     slow.allow(FREE)
     wait_until(lambda: ended(pid))
-    stdout, stderr = watching.communicate(timeout=60)
+    stdout, stderr = watching.communicate(timeout=300)
     assert watching.returncode == 0, stderr
     assert "no process works on run slow: NothingToTrainOn" in stdout
     assert "6/6 units" in stderr
@@ -214,7 +214,7 @@ def test_ctrl_c_leaves_watch_and_not_the_run(slow):
     watching = slow.start("watch", "slow")
     assert "watching run slow" in watching.stderr.readline()
     watching.send_signal(signal.SIGINT)
-    _, stderr = watching.communicate(timeout=60)
+    _, stderr = watching.communicate(timeout=300)
     assert watching.returncode == 0
     assert "run slow goes on" in stderr
     assert not ended(pid)
@@ -243,14 +243,14 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(slow, closed):
     process = slow.start("run", *slow.options, **{closed: writing})
     os.close(writing)
     os.close(reading)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == Exit.NOTHING_TO_TRAIN_ON
     assert slow.done() == SAMPLED
 
 
 def test_a_run_without_standard_streams_keeps_its_journal_clean(slow, real_python):
     command = f"exec {sys.executable} -m lpfloop run {' '.join(slow.options)} <&- >&- 2>&-"
-    done = subprocess.run(["sh", "-c", command], env=slow.environment, check=False, timeout=60)
+    done = subprocess.run(["sh", "-c", command], env=slow.environment, check=False, timeout=300)
     assert done.returncode == Exit.NOTHING_TO_TRAIN_ON
     assert slow.done() == SAMPLED
 

@@ -177,7 +177,7 @@ def ended(process):
     """Return how a process ended, and what it said."""
     said = process.stderr.read().decode()
     process.stderr.close()
-    return process.wait(timeout=60), said
+    return process.wait(timeout=300), said
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

@@ -145,7 +145,7 @@ def test_an_interrupt_stops_the_run_cleanly_and_resume_goes_on(gated, real_pytho
     program.send_signal(signal.SIGINT)
     wait_until(lambda: ask(gated.run, Look()).stopping)
     gated.allow(FREE)
-    said, _ = program.communicate(timeout=60)
+    said, _ = program.communicate(timeout=300)
     assert "run slow is stopped; lpfloop.resume('slow') goes on where it stopped" in said
     done = gated.done()
     assert 1 <= done < 6

@@ -241,7 +241,7 @@ def holding(operated, tmp_path):
 
     def call(*words):
         process = operated.start(*words, text=False)
-        said = process.communicate(timeout=60)
+        said = process.communicate(timeout=300)
         assert process.returncode == 0, said[1]
         rows = pl.read_parquet(said[0]).write_json() if said[0].startswith(b"PAR1") else ""
         assert leaks([("stdout", said[0]), ("stderr", said[1]), ("rows", rows.encode())]) == []

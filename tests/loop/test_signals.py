@@ -48,7 +48,7 @@ def test_a_signal_drains_commits_and_exits_as_resumable(held, number):
     process = sampling(held)
     tell(process, held, number)
     held.allow(FREE)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == Exit.STOPPED
     assert "lpfloop resume" in stderr
     assert "Traceback" not in stderr
@@ -64,7 +64,7 @@ def test_a_second_signal_stops_at_once(held):
     process = sampling(held)
     tell(process, held, signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM
     assert held.done() == 2
 
@@ -75,7 +75,7 @@ def test_what_does_not_end_in_time_is_given_up(tmp_path, number):
     run.allow(EVALUATED + 2)
     process = sampling(run)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == Exit.STOPPED
     assert "lpfloop resume" in stderr
     assert "Traceback" not in stderr
@@ -121,8 +121,8 @@ def test_an_endpoint_that_never_answers_is_not_waited_for(tmp_path, silent):
     critic = f'critic: {{model: "http://127.0.0.1:{silent.server_port}/v1"}}'
     run = Operated(tmp_path, "\n".join([*lines, critic, "drain_s: 0.1"]))
     process = run.start("run", *run.options)
-    assert silent.asked.wait(60)
+    assert silent.asked.wait(300)
     process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == Exit.STOPPED, stderr
     assert "Traceback" not in stderr

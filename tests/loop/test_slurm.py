@@ -36,7 +36,7 @@ def batch(tmp_path, text, *, code=0, state="RUNNING"):
         "STATE": state,
         "SLURM_JOB_ID": "17",
     }
-    done = subprocess.run(["bash", "-c", text], env=environment, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", text], env=environment, check=False, timeout=300)
     asked = (tmp_path / "srun").read_text().splitlines()
     requeued = tmp_path / "scontrol"
     return done.returncode, asked, requeued.read_text().split() if requeued.exists() else None

@@ -204,7 +204,7 @@ def test_a_second_signal_ends_the_process_and_its_descendants_at_once():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     child, grandchild, said = done.stdout.split()
     assert said == "draining"

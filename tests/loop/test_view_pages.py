@@ -244,7 +244,7 @@ def test_the_commands_of_the_guide_serve_until_ctrl_c(tmp_path, command):
 def told(*arguments: object) -> tuple[int, str]:
     """Run `lpfloop view` where it must end at once; return its code and what it says."""
     command = [sys.executable, "-m", "lpfloop", "view", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout == ""
     return done.returncode, done.stderr
 

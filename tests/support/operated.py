@@ -11,7 +11,7 @@ from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Reader
 
 SUPPORT = Path(__file__).parent
-LIMIT_S = 120
+LIMIT_S = 300
 FREE = 1_000_000
 CONFIG = """
 extends: tiny

@@ -32,7 +32,7 @@ class Terminal:
         os.close(slave)
         self.screen = ""
 
-    def read_until(self, *texts: str, seconds: float = 60) -> None:
+    def read_until(self, *texts: str, seconds: float = 300) -> None:
         """Read until one of the texts appeared after what was read before."""
         begin, end = len(self.screen), time.monotonic() + seconds
         while not any(text in self.screen[begin:] for text in texts):
@@ -45,7 +45,7 @@ class Terminal:
         """Press keys."""
         os.write(self._master, keys.encode())
 
-    def end(self, seconds: float = 60) -> int:
+    def end(self, seconds: float = 300) -> int:
         """Read to the end; return the exit code."""
         end = time.monotonic() + seconds
         while self._read():

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-LIMIT_S = 60
+LIMIT_S = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from crashing import Silent, Telling, write_prompts
 from waiting import wait_until
@@ -12,12 +14,14 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.run.stop import Stopped, StopSignal
-from lpfloop.policies.trainers.trainer_steps import read_steps
+from lpfloop.policies.trainers.trainer_orders import read_orders
+from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row, read_steps
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 
 pytestmark = [pytest.mark.model, pytest.mark.crash]
 
+LONG_S = 600
 SETTINGS = (
     "policy.engine.kind=transformers",
     "policy.sampling.max_tokens=16",
@@ -50,6 +54,30 @@ def made(folder: Path) -> int:
     return steps[0][-1].step if steps and steps[0] else 0
 
 
+def hold(folder: Path, ask: Callable[[], None]) -> int:
+    """Ask for an end of a training that has stopped itself; let it go on once it is to end.
+
+    Return the step that it had reached: however late it is asked, it is not over.
+    """
+    held: list[psutil.Process] = []
+    (work,) = {path.parent for path in folder.glob("work/*/metrics.jsonl")}
+
+    def stopped() -> bool:
+        rows = map(parse_row, new_lines(work / STEPS, 0)[0])
+        pids = [row["pid"] for row in rows if row and row["event"] == "start"]
+        with suppress(psutil.NoSuchProcess):
+            held[:] = map(psutil.Process, pids[-1:])
+            return held[0].status() == psutil.STATUS_STOPPED
+        return False
+
+    wait_until(stopped, timeout_s=LONG_S)
+    reached = made(folder)
+    ask()
+    wait_until(lambda: read_orders(work).end, timeout_s=LONG_S)
+    held[0].resume()
+    return reached
+
+
 def meanwhile(act: Callable[[], None]) -> threading.Thread:
     """Do something while the loop runs in this thread."""
     thread = threading.Thread(target=act, daemon=True)
@@ -58,34 +86,38 @@ def meanwhile(act: Callable[[], None]) -> threading.Thread:
 
 
 def test_a_pause_and_a_stop_end_it_at_a_checkpoint_and_change_no_bit(
-    tmp_path: Path, config: RunConfig
+    tmp_path: Path, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ):
     run_loop(Job(config=config, lake=tmp_path / "straight", name="a"), Silent(), StopSignal())
     whole = run_folder(tmp_path / "straight", "a")
 
     folder, stop, reporter = run_folder(tmp_path / "lake", "a"), StopSignal(), Telling()
 
+    reached: list[int] = []
+
     def operate() -> None:
-        wait_until(lambda: made(folder) >= 3)
-        stop.pause()
-        wait_until(lambda: len(reporter.notes) == 1)
-        reached = made(folder)
+        wait_until(lambda: made(folder) >= 1, timeout_s=LONG_S)
+        reached.append(hold(folder, stop.pause))
+        wait_until(lambda: len(reporter.notes) == 1, timeout_s=LONG_S)
         stop.unpause()
-        wait_until(lambda: made(folder) >= reached + 3)
-        stop.request()
+        reached.append(hold(folder, stop.request))
 
     operator = meanwhile(operate)
-    job = Job(config=config, lake=tmp_path / "lake", name="a")
+    often = config.training.model_copy(update={"checkpoint_minutes": 0.0})
+    saving = config.model_copy(update={"training": often})
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#3:stop")
     with pytest.raises(Stopped):
-        run_loop(job, reporter, stop)
+        run_loop(Job(config=saving, lake=tmp_path / "lake", name="a"), reporter, stop)
     operator.join()
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
+    assert reached[1] >= reached[0] + 3
     first, second = reporter.notes
     last = made(folder)
     assert f"interrupted after step {last} of" in second
     assert second.endswith(f"it goes on from its checkpoint after step {last}")
     assert first != second
 
-    run_loop(job, reporter, StopSignal())
+    run_loop(Job(config=config, lake=tmp_path / "lake", name="a"), reporter, StopSignal())
     assert run_digest(folder) == run_digest(whole)
     log = (folder / "logs" / "train.log").read_text()
     assert log.count("starting afresh") == 1

@@ -4,7 +4,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from waiting import ended, wait_until
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import (
     Batch,
-    BatchResult,
     Completion,
     EngineError,
     Request,
@@ -32,6 +32,8 @@ from lpfloop.stores.records import Message
 pytestmark = pytest.mark.crash
 
 STALL_S = 2.0
+PATIENT_S = 120.0
+"""A deadline that only what never answers can miss, also on a busy machine."""
 FAULTS = {
     "die": "killed by SIGKILL",
     "crash": "killed by SIGSEGV",
@@ -54,7 +56,7 @@ def opened(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
     def open_engine(**settings: object) -> WorkerEngine:
         config = EngineConfig.model_validate(
-            {"kind": "scripted", "script": "faulty:behave", "stall_s": STALL_S, **settings}
+            {"kind": "scripted", "script": "faulty:behave", "stall_s": PATIENT_S, **settings}
         )
         engines.append(
             WorkerEngine(
@@ -84,17 +86,36 @@ def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def stall_s(fault: str) -> float:
-    """Return a deadline that only what never answers can miss, also on a busy machine."""
-    return STALL_S if fault in ("hang", "stop") else 60.0
+    """Return how long a worker may say nothing that has such a fault."""
+    return STALL_S if fault in ("hang", "stop") else PATIENT_S
+
+
+@contextmanager
+def impatient(
+    engine: WorkerEngine, marker: Path, caplog: pytest.LogCaptureFixture
+) -> Generator[None]:
+    """Let a worker that hangs have little time, and its successor as much as it needs."""
+
+    def watch() -> None:
+        wait_until(marker.exists)
+        engine.configure(EngineConfig(stall_s=STALL_S))
+        wait_until(lambda: bool(restarts(caplog)))
+        engine.configure(EngineConfig(stall_s=PATIENT_S))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    yield
+    watching.join()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_worker_that_fails_once_is_not_noticed_in_the_results(
     opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
-    engine = opened(stall_s=stall_s(fault))
-    order = f"{fault} once {tmp_path / 'marker'}"
-    found = drawn(engine, ordered("a", "w"), ordered("bb", "x", order, "y"), ordered("ccc", "z"))
+    engine, marker = opened(), tmp_path / "marker"
+    batches = ordered("a", "w"), ordered("bb", "x", f"{fault} once {marker}", "y")
+    with impatient(engine, marker, caplog) if fault in ("hang", "stop") else nullcontext():
+        found = drawn(engine, *batches, ordered("ccc", "z"))
     assert {c.request_id: c.text for c in found.values()} == {
         "a/0": "w 100",
         "bb/0": "x 200",
@@ -255,7 +276,7 @@ def test_a_model_that_can_not_be_loaded_is_not_tried_again(
 
 def test_a_worker_that_reads_nothing_counts_as_hung(real_python: None, opened: Opener) -> None:
     """More is sent than pipes hold: a stopped reader must not stop the writer for ever."""
-    engine = opened()
+    engine = opened(stall_s=STALL_S)
     engine.ready()
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGSTOP)
@@ -264,16 +285,14 @@ def test_a_worker_that_reads_nothing_counts_as_hung(real_python: None, opened: O
     assert result.completions[0].text == "word 100"
 
 
-def test_a_new_deadline_holds_from_now_on(opened: Opener, tmp_path: Path) -> None:
-    engine = opened(stall_s=3600)
-    order = f"hang once {tmp_path / 'marker'}"
-    found: list[BatchResult] = []
-    work = threading.Thread(target=lambda: found.extend(engine.generate([ordered("a", order)])))
-    work.start()
-    wait_until((tmp_path / "marker").exists)
-    engine.configure(EngineConfig(stall_s=0.5))
-    work.join(60)
-    assert [c.text for r in found for c in r.completions] == ["hang 100"]
+def test_a_new_deadline_holds_from_now_on(
+    opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, marker = opened(stall_s=3600), tmp_path / "marker"
+    with impatient(engine, marker, caplog):
+        found = drawn(engine, ordered("a", f"hang once {marker}"))
+    assert [c.text for c in found.values()] == ["hang 100"]
+    assert len(restarts(caplog)) == 1
 
 
 def test_a_dead_workers_processes_end_with_it(
@@ -291,7 +310,7 @@ def test_a_dead_workers_processes_end_with_it(
 def test_a_hung_workers_processes_end_with_it(
     real_python: None, opened: Opener, tmp_path: Path
 ) -> None:
-    engine = opened()
+    engine = opened(stall_s=STALL_S)
     engine.ready()
     first = engine.pid
     drawn(engine, ordered("a", f"hang once {tmp_path / 'marker'}"))
@@ -339,7 +358,7 @@ def test_a_paused_source_holds_back_no_result(opened: Opener) -> None:
 def test_a_source_that_becomes_ready_later_is_noticed(opened: Opener, tmp_path: Path) -> None:
     """While the first batch hangs, the second is asked for, and taken, again and again."""
     source = Slow([ordered("a", f"hang once {tmp_path / 'marker'}"), ordered("b", "y")], 10)
-    results = opened().generate(source)
+    results = opened(stall_s=STALL_S).generate(source)
     assert {r.key for r in results} == {"a", "b"}
     assert not source.left
 
@@ -395,7 +414,7 @@ def test_a_scorer_is_started_again(tiny_reward: Path, tmp_path: Path) -> None:
 def test_a_vllm_worker_killed_in_mid_generation_draws_the_same(
     tiny_policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One request is done first; the many of the other batches are then being drawn."""
+    """The last batch is asked for when the many of the others are being drawn."""
     question = (Message(role="user", content="Tom has 3 apples and buys 4 more. How many?"),)
     batches = [
         Batch(
@@ -413,13 +432,16 @@ def test_a_vllm_worker_killed_in_mid_generation_draws_the_same(
         "vllm", str(tiny_policy), config, start=child_workers(log=tmp_path / "log")
     )
     unkilled = {r.key: r for r in engine.generate(batches)}
-    killed: dict[str, BatchResult] = {}
-    for result in engine.generate(batches):
-        assert result.key not in killed
-        killed[result.key] = result
-        if len(killed) == 1:
-            assert engine.pid is not None
-            os.kill(engine.pid, signal.SIGKILL)
+
+    def source() -> Iterator[Batch]:
+        yield from batches[:-1]
+        assert engine.pid is not None
+        os.kill(engine.pid, signal.SIGKILL)
+        yield batches[-1]
+
+    results = list(engine.generate(source()))
+    killed = {result.key: result for result in results}
+    assert len(results) == len(killed)
     engine.close()
     assert len(restarts(caplog)) == 1
     assert killed == unkilled

@@ -6,7 +6,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
 from lpfloop.policies.workers import (
     inquest,
+    join_listener,
+    join_protocol,
     machine_queue,
     sent_stream,
     supervised,
@@ -38,7 +39,10 @@ from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.crash
 
-PULSE = Heartbeat(beat_s=0.5, silence_s=4.0)
+PULSE = Heartbeat(beat_s=0.5, silence_s=120.0)
+"""A busy machine is no silence."""
+SHORT = Heartbeat(beat_s=0.5, silence_s=4.0)
+"""Where silence is to be noticed."""
 Listening = Callable[..., JoinListener]
 Opened = Callable[..., EnginePool]
 
@@ -65,7 +69,7 @@ def felling(request, sampling):
 
 @pytest.fixture
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
-    """Listen for workers, with a short silence until one counts as lost."""
+    """Listen for workers, which are lost by silence only where a test gives a short pulse."""
     monkeypatch.setattr(supervised, "LONGEST_BACKOFF_S", 0.01)
     open_: list[JoinListener] = []
 
@@ -143,7 +147,13 @@ def test_machines_that_join_and_this_one_share_the_work(
     pool = opened(listener, LOCAL, TCP, TCP)
     wait_until(lambda: count(listener) == 2)
     assert texts(pool, batches(150)) == wanted(150)
-    wait_until(lambda: listener.joined.idle == 0)  # The quick one may have done all by then.
+
+    def all_are_taken() -> bool:
+        # The quick one may do all before the others are even asked for.
+        assert texts(pool, batches(2)) == wanted(2)
+        return listener.joined.idle == 0
+
+    wait_until(all_are_taken)
 
 
 def test_a_pool_takes_each_machine_that_joins_and_goes_on_without_one_that_leaves(
@@ -164,7 +174,7 @@ def test_a_pool_takes_each_machine_that_joins_and_goes_on_without_one_that_leave
     found += [next(results).key for _ in range(50)]
     results.close()  # type: ignore[attr-defined]
     assert len(set(found)) == len(found)
-    assert count(listener) == 1
+    wait_until(lambda: count(listener) == 1)
 
 
 def test_a_worker_killed_with_its_machine_loses_nothing(
@@ -317,7 +327,7 @@ def test_a_machine_behind_a_broken_line_is_lost_and_joins_again(
     caplog: pytest.LogCaptureFixture,
     ways: tuple[str, ...],
 ) -> None:
-    listener = listening()
+    listener = listening(pulse=SHORT)
     line = SlowLine(listener.address)
     worker = machines.start(line.address)
     pool = opened(listener, TCP, LOCAL)
@@ -396,7 +406,8 @@ def test_a_wrong_token_is_refused_on_both_sides(
         machines.start(listener.address, LPFLOOP_JOIN_TOKEN="another token, long enough")
     )
     assert (code, "the token is another one than the head's" in said) == (2, True)
-    assert "cannot join as a worker: the token is another" in caplog.text
+    # The head refuses before it says so itself.
+    wait_until(lambda: "cannot join as a worker: the token is another" in caplog.text)
     assert count(listener) == 0
     code, said = told(machines.start(listener.address, LPFLOOP_JOIN_TOKEN="short"))
     assert (code, "16 characters at least" in said) == (2, True)
@@ -408,11 +419,10 @@ def test_another_version_is_refused_on_both_sides(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from lpfloop.policies.workers import join_protocol
-
     monkeypatch.setattr(join_protocol, "PROTOCOL", 99)
     code, said = told(machines.start(listening().address))
     assert code == 2
+    wait_until(lambda: "cannot join as a worker" in caplog.text)
     for text in (said, caplog.text):
         assert "(protocol 99), the worker lpfloop" in text
         assert "install the same version in both places" in text
@@ -436,6 +446,7 @@ def test_a_worker_runs_nothing_that_its_head_did_not_send(
     line = SlowLine(listener.address)
     worker = machines.start(line.address)
     wait_until(lambda: count(listener) == 1)
+    before = listener.joined.machines
     marker = tmp_path / "marker"
     (tmp_path / "intruder.py").write_text(INTRUDER.format(marker=marker))
     opening = {
@@ -450,8 +461,8 @@ def test_a_worker_runs_nothing_that_its_head_did_not_send(
     line.tell_worker(b"".join(parcel.encoded() for parcel in forged))
     wait_until(lambda: "is gone" in caplog.text or marker.exists())
     assert not marker.exists()
-    # It joins again, and serves on.
-    wait_until(lambda: count(listener) == 1)
+    # It joins again, by another connection, and serves on.
+    wait_until(lambda: count(listener) == 1 and listener.joined.machines != before)
     line.close()
     worker.send_signal(signal.SIGTERM)
     code, said = told(worker)
@@ -460,11 +471,14 @@ def test_a_worker_runs_nothing_that_its_head_did_not_send(
 
 
 def test_few_strangers_are_listened_to_at_a_time(
-    listening: Listening, caplog: pytest.LogCaptureFixture
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host, _, port = listening().address.rpartition(":")
+    for module in (join_listener, join_protocol):  # nobody's time is over before the last one comes
+        monkeypatch.setattr(module, "HELLO_S", 600.0)
+    listener = listening()
+    host, _, port = listener.address.rpartition(":")
     mute = [socket.create_connection((host, int(port))) for _ in range(STRANGERS)]
-    time.sleep(0.5)
+    wait_until(lambda: listener._strangers == STRANGERS)
     with socket.create_connection((host, int(port))) as one_too_many:
         one_too_many.settimeout(30)
         assert one_too_many.recv(1) == b""
@@ -570,11 +584,14 @@ def test_a_worker_of_one_run_that_missed_its_end_does_not_wait_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_agent, "ABANDONED_S", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    offer = Offer(host="127.0.0.1", port=port, token=TOKEN, name="m", logs=tmp_path, one_run=True)
     said: list[str] = []
-    WorkerAgent(offer, said.append).serve()
+    with socket.socket() as held:  # nobody listens there, nor can anybody else
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        offer = Offer(
+            host="127.0.0.1", port=port, token=TOKEN, name="m", logs=tmp_path, one_run=True
+        )
+        WorkerAgent(offer, said.append).serve()
     assert said[-1] == "no run was there for 1 s"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from batches import batches
 from scripted_http import Reply, Stage, answer, as_json
+from staged_engine import StagedEngine
 
 from lpfloop.configs.schema import ConfigError, EngineConfig
 from lpfloop.policies.endpoint import fleet as endpoint_fleet
@@ -25,7 +26,6 @@ from lpfloop.policies.endpoint.fleet_canary import (
     read_portrait,
 )
 from lpfloop.policies.endpoint.gate import FIRST_SLOTS
-from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
 from lpfloop.policies.engines.engine import Completion, EngineError
 
 ANSWER_S = 0.5
@@ -149,7 +149,7 @@ def draw(
         canary_s=canary_s,
         model_name=model_name,
     )
-    engine = OpenAIEngine("unused", config, folder=folder, loop=stage.loop)
+    engine = StagedEngine("unused", config, folder=folder, loop=stage.loop)
     drawn: list[Completion] = []
     error = None
     try:
@@ -295,7 +295,7 @@ def test_a_new_fingerprint_holds_answers_back_until_the_canary_agrees():
 def test_a_member_shows_its_weights_again_after_nothing_was_asked_of_it_for_a_while():
     stage = Weights([0.0, 0.0])
     config = EngineConfig(base_urls=stage.urls, concurrency=SLOTS)
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     first = list(engine.generate(batches(32)))
     asyncio.run_coroutine_threadsafe(asyncio.sleep(2 * IDLE_S), stage.loop).result()
     stage.weights[1] = 0.4

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from scripted_http import Asked, Reply, Script, Stage, answer, as_json, failure
+from staged_engine import StagedEngine
 from waiting import wait_until
 
 from lpfloop.configs.schema import EngineConfig
@@ -80,7 +81,7 @@ def play(
         timeout_s=DEADLINE_S,
         patience_s=patience_s,
     )
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     results: list[BatchResult] = []
     error = None
     try:
@@ -368,7 +369,7 @@ def test_the_breaker_opens_and_one_request_tries() -> None:
 
     stage.append(Stage(1, script))
     config = EngineConfig(base_urls=stage[0].urls, canary_s=None, concurrency=16, timeout_s=1e9)
-    engine = OpenAIEngine("unused", config, loop=stage[0].loop)
+    engine = StagedEngine("unused", config, loop=stage[0].loop)
     feed: Feed[Batch] = Feed()
     feed.put(batch("first"))
     results = engine.generate(feed)
@@ -410,7 +411,7 @@ def test_at_most_so_many_are_under_way_also_when_the_number_changes() -> None:
 
     stage.append(Counted(1, lambda *_: None))
     config = EngineConfig(base_urls=stage[0].urls, canary_s=None, concurrency=3)
-    engine = OpenAIEngine("unused", config, loop=stage[0].loop)
+    engine = StagedEngine("unused", config, loop=stage[0].loop)
     names = [f"n{i}" for i in range(60)]
     [result] = engine.generate([batch(*names)])
     engine.close()
@@ -423,7 +424,7 @@ def test_at_most_so_many_are_under_way_also_when_the_number_changes() -> None:
 def test_a_later_deadline_and_patience_count_from_the_next_request_on() -> None:
     stage = Stage(1, lambda place, name, _: Reply(manner="hang") if name == "slow" else None)
     config = EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=100, patience_s=50)
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     engine.configure(EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=7, patience_s=8))
     with pytest.raises(EngineError, match="within 8 s"):
         list(engine.generate([batch("slow")]))
@@ -457,7 +458,7 @@ def test_few_requests_that_are_all_refused_are_refused() -> None:
 
 def test_refusals_are_given_back_to_a_caller_who_waits_for_them() -> None:
     stage = Stage(1, always(failure(400)))
-    engine = OpenAIEngine(
+    engine = StagedEngine(
         "unused", EngineConfig(base_urls=stage.urls, canary_s=None), loop=stage.loop
     )
     feed: Feed[Batch] = Feed()
@@ -548,7 +549,7 @@ def test_an_error_leaves_nothing_under_way() -> None:
     reply = failure(429, Retry_After="3600")
     stage = Stage(1, lambda _, name, __: reply if name == "n0" else on_hang(name))
     config = EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=1e9, patience_s=60)
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     with pytest.raises(EngineError, match="patience_s"):
         list(engine.generate([batch("n0", "n1", "n2"), batch("n3")]))
     wait_until(lambda: not engine._tasks)
@@ -609,7 +610,7 @@ def drawn_with_garbage(share: float, concurrency: int, seed: int) -> tuple[float
 
     stage = Slow(1, script)
     config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=concurrency)
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     [result] = engine.generate([batch(*(f"n{i}" for i in range(32)))])
     engine.close()
     seconds = stage.loop.time()

@@ -1,7 +1,6 @@
 """Requests and tokens a minute: never more than is allowed, shared, and nearly all of it used."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ from endpoints import answering
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_http import Asked, Reply, Stage, failure
+from staged_engine import StagedEngine
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
@@ -92,7 +92,7 @@ def test_who_waits_is_next_and_who_stays_away_loses_the_turn():
 def draw(stage: Stage, count: int, config: EngineConfig) -> tuple[list[str], float]:
     """Let an engine draw; return its texts, and how long it took."""
     began = stage.loop.time()
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     texts = [c.text for result in engine.generate(batches(count)) for c in result.completions]
     seconds = stage.loop.time() - began
     engine.close()
@@ -164,29 +164,38 @@ def test_a_retry_after_is_heeded_besides():
     assert most_in(MINUTE_S, moments(posts)) <= 30
 
 
-def test_engines_of_one_endpoint_and_key_share_its_pace_and_a_closed_one_limits_nobody():
+def test_engines_of_one_endpoint_and_key_share_its_pace_and_a_closed_one_limits_nobody(
+    monkeypatch,
+):
     """Both ask at once, in real time: six seconds have a tenth of the 60 requests."""
+    told: list[tuple[float, PaceBooking | float]] = []
+    book = RequestPace.book
+
+    def noted(pace: RequestPace, who: object, tokens: int, now: float) -> PaceBooking | float:
+        found = book(pace, who, tokens, now)
+        told.append((now, found))
+        return found
+
+    monkeypatch.setattr(RequestPace, "book", noted)
     with answering(lambda _: "Yes.") as url:
         config = EngineConfig(base_urls=(url,), requests_per_minute=60)
         engines = [OpenAIEngine("unused", config) for _ in range(2)]
-        answered = list[float]()
-
-        def ask(engine: OpenAIEngine) -> None:
-            for result in engine.generate(batches(4)):
-                answered.extend([time.monotonic()] * len(result.completions))
-
-        began = time.monotonic()
-        threads = [threading.Thread(target=ask, args=(engine,)) for engine in engines]
+        threads = [
+            threading.Thread(target=list, args=(engine.generate(batches(4)),)) for engine in engines
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(answered) == 8
-        assert 6.0 <= max(answered) - began < 12.0
+        went = sorted(now for now, found in told if isinstance(found, PaceBooking))
+        assert len(went) == 8
+        assert most_in(6.0, [(now, 1) for now in went]) <= 6
+        waits = [found for _, found in told if isinstance(found, float)]
+        assert 0 < max(waits) <= 6.0
         for engine in engines:
             engine.close()
+        told.clear()
         unlimited = OpenAIEngine("unused", config.model_copy(update={"requests_per_minute": None}))
-        began = time.monotonic()
-        list(unlimited.generate(batches(40)))
-        assert time.monotonic() - began < 6.0
+        assert len(list(unlimited.generate(batches(40)))) == len(batches(40))
+        assert all(isinstance(found, PaceBooking) for _, found in told)
         unlimited.close()

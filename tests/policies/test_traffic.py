@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from batches import SLICE, batches
 from scripted_http import Asked, Reply, Script, Stage, failure
+from staged_engine import StagedEngine
 from virtual import VirtualLoop
 from waiting import wait_until
 
@@ -65,7 +66,7 @@ def draw(stage: Stage, count: int, *, concurrency: int = SLOTS) -> Drawn:
     config = EngineConfig(
         base_urls=stage.urls, canary_s=None, concurrency=concurrency, timeout_s=1e6
     )
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     drawn = [c for result in engine.generate(batches(count)) for c in result.completions]
     drawn.sort(key=lambda c: int(c.request_id.removeprefix("n")))
     seconds = stage.loop.time()
@@ -94,7 +95,7 @@ def test_the_last_requests_go_where_they_are_soonest_answered() -> None:
     """Once it is known how slow an endpoint is, it gets no request that others answer before."""
     stage = Paced([FAST_S, SLOW_S])
     config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=SLOTS)
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     list(engine.generate(batches(160)))
     before, began = len(stage.posts), stage.loop.time()
     [result] = engine.generate(batches(SLICE))
@@ -200,13 +201,14 @@ def test_no_more_is_asked_while_what_was_answered_is_not_kept() -> None:
     """A caller that is slow to keep its first batch: a kill loses two rounds and that batch."""
     stage = Paced([FAST_S])
     config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=SLOTS)
-    engine = OpenAIEngine("unused", config, loop=stage.loop)
+    engine = StagedEngine("unused", config, loop=stage.loop)
     given = engine.generate(batches(160))
     next(given)
     at_hand = 2 * SLOTS + SLICE
-    wait_until(lambda: len(stage.posts) == at_hand)
-    time.sleep(0.3)
-    assert len(stage.posts) == at_hand
+    with engine.away():
+        wait_until(lambda: len(stage.posts) == at_hand)
+        time.sleep(0.3)
+        assert len(stage.posts) == at_hand
     assert sum(len(result.completions) for result in given) == 160 - SLICE
     engine.close()
     stage.close()

@@ -1,24 +1,72 @@
 """An event loop whose clock stands still while anything happens, and jumps when nothing does.
 
 Sockets are real. While a client of the loop waits for a server, only real events count; time goes
-on when every client that waits is known to wait for the clock (see `stall`), or none waits. So it
-depends on nothing but the program: neither on the machine's speed nor on its load.
+on when every client that waits is known to wait for the clock (see `stall`), or none waits, and no
+caller in another thread is about to say something (see `LoopCaller`). So it depends on nothing but
+the program: neither on the machine's speed nor on its load.
 """
 
 import asyncio
+import queue
 import selectors
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 HUNG_S = 60
 """Real seconds without any event after which a test has hung."""
 
+LOOK_S = 0.001
+"""How often it is looked whether a caller still works."""
+
+
+class LoopCaller:
+    """A thread that feeds the loop, and the queue by which the loop answers it.
+
+    It is a `queue.SimpleQueue` for it. While it works, which is whenever it does not wait for that
+    queue, the loop's clock stands.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._items = deque[Any]()
+        self._waits = False
+
+    @property
+    def works(self) -> bool:
+        """Whether it has something to do."""
+        with self._changed:
+            return bool(self._items) or not self._waits
+
+    def put(self, item: Any) -> None:
+        """Give it something to do."""
+        with self._changed:
+            self._items.append(item)
+            self._changed.notify()
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait for something to do."""
+        with self._changed:
+            self._waits = True
+            self._changed.wait_for(lambda: self._items, timeout)
+            self._waits = False
+            return self.get_nowait()
+
+    def get_nowait(self) -> Any:
+        """Take something to do, if there is any."""
+        with self._changed:
+            if not self._items:
+                raise queue.Empty
+            return self._items.popleft()
+
 
 class _Selector(selectors.DefaultSelector):
-    def __init__(self, waits: Callable[[], bool]) -> None:
+    def __init__(self, waits: Callable[[], bool], works: Callable[[], bool]) -> None:
         super().__init__()
         self.now = 0.0
         self._waits = waits
+        self._works = works
 
     def select(self, timeout: float | None = None) -> list[Any]:
         events = super().select(0)
@@ -26,6 +74,8 @@ class _Selector(selectors.DefaultSelector):
             return events
         if timeout is None:
             return super().select(None)
+        if self._works():
+            return super().select(LOOK_S)
         if self._waits():
             events = super().select(HUNG_S)
             assert events, "a client waits for a server that does nothing"
@@ -38,7 +88,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop on virtual time, for clients and scripted servers of one test."""
 
     def __init__(self) -> None:
-        self._selector_of_time = _Selector(self._waiting)
+        self._selector_of_time = _Selector(self._waiting, self._working)
+        self.callers = set[LoopCaller]()
         self._connecting = 0
         self._clients: list[asyncio.Transport] = []
         self._stalled: set[int] = set()
@@ -69,6 +120,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             await (asyncio.Event().wait() if seconds is None else asyncio.sleep(seconds))
         finally:
             self._stalled.discard(client_port)
+
+    def _working(self) -> bool:
+        return any(caller.works for caller in [*self.callers])
 
     def _waiting(self) -> bool:
         self._clients = [client for client in self._clients if not client.is_closing()]

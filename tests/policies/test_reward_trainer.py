@@ -162,9 +162,14 @@ def test_a_tokenizer_that_pads_with_the_end_token_changes_nothing(
 
 
 def test_a_killed_training_goes_on_and_ends_bit_equal(
-    world: Path, tmp_path: Path, trained: tuple[TrainJob, TrainResult]
+    world: Path,
+    tmp_path: Path,
+    trained: tuple[TrainJob, TrainResult],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     job = reward_job(world, tmp_path / "work")
+    # However late this process looks, the training is not over.
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#12:stop")
 
     def kill(progress: TrainerProgress) -> None:
         if progress.step >= 9:
@@ -173,6 +178,7 @@ def test_a_killed_training_goes_on_and_ends_bit_equal(
 
     with pytest.raises(TrainingError, match="killed by SIGKILL"):
         train(job, log=tmp_path / "log", on_progress=kill, checkpoint_minutes=0)
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
     resumed = train(job, log=tmp_path / "log")
     first, again = starts(job.output)
     assert first == 0

@@ -106,9 +106,14 @@ def test_a_finished_job_is_not_run_again(
 
 @pytest.mark.model
 def test_a_killed_job_resumes_from_a_whole_checkpoint_only_and_ends_bit_equal(
-    tmp_path: Path, world: Path, uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]]
+    tmp_path: Path,
+    world: Path,
+    uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     job = dpo_job(world, tmp_path / "work")
+    # However late this process looks, the training is not over.
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#12:stop")
 
     def kill(progress: TrainerProgress) -> None:
         if progress.step >= 9:
@@ -127,6 +132,7 @@ def test_a_killed_job_resumes_from_a_whole_checkpoint_only_and_ends_bit_equal(
     (newest / "optimizer.pt").unlink()
     older = newest_whole(job.output / "checkpoints", identity)
     assert older is not None
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
     resumed = train(job, log=tmp_path / "train.log")
     assert starts(job.output) == [0, int(older.name.removeprefix("checkpoint-"))]
     reference = uninterrupted[1]

@@ -32,6 +32,7 @@ from lpfloop.stores.reading_ahead import read_ahead
 
 COUNTS = [3 + chunk % 4 for chunk in range(16)]
 LONG = COUNTS * 4
+WAIT_S = 2.0
 MANY = 10
 """As many requests at a time no reader makes that asks for one thing after the other."""
 QUERIES = (
@@ -50,21 +51,25 @@ QUERIES = (
 
 
 class Crowd:
-    """Tells how many requests are under way at a time: each waits a little for more to come."""
+    """Tells how many requests for rows are under way at a time: each waits for more to come.
+
+    It waits for longer than a busy machine takes to send so many, but not for ever: Polars begins
+    with fewer.
+    """
 
     def __init__(self) -> None:
         self.most = 0
         self._here = 0
         self._changed = threading.Condition()
 
-    def __call__(self, method: str, _path: str) -> None:
-        if method not in ("GET", "HEAD"):
+    def __call__(self, method: str, path: str) -> None:
+        if method not in ("GET", "HEAD") or not path.endswith(".parquet"):
             return
         with self._changed:
             self._here += 1
             self.most = max(self.most, self._here)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most >= MANY, timeout=0.3)
+            self._changed.wait_for(lambda: self.most >= MANY, timeout=WAIT_S)
             self._here -= 1
 
 

@@ -28,6 +28,8 @@ TABLE = to_table(type(PAIR), [PAIR])
 OTHER = to_table(type(CANDIDATE), [CANDIDATE])
 WEIGHTS = b"\0\1\2"
 FILES = {"config.json": b"{}", "inner/weights": WEIGHTS}
+HELD_S = 180
+"""How long a child may take until it sends something."""
 
 
 @pytest.fixture
@@ -374,9 +376,9 @@ def test_a_removal_that_is_killed_leaves_nothing_that_looks_whole(url, run, tmp_
 
 
 def test_an_upload_killed_in_the_middle_of_its_bytes_is_invisible(bad, url, run):
-    bad.first(1, "hold")
+    bad.faults = lambda method, _: "hold" if method == "PUT" else None
     uploading = child(SEAL, run)
-    assert bad.held.wait(30)
+    assert bad.held.wait(HELD_S)
     uploading.kill()
     uploading.wait()
     assert objects_of(run).sizes(run) == {}
@@ -386,7 +388,7 @@ def test_an_upload_in_pieces_killed_between_them_is_invisible(bad, url, run, tmp
     path = model(run, os.urandom(1 << 20) * 24)
     bad.faults = lambda _, place: "hold" if "partNumber=2" in place else None
     uploading = child(PUBLISH, run)
-    assert bad.held.wait(30)
+    assert bad.held.wait(HELD_S)
     uploading.kill()
     uploading.wait()
     bad.faults = lambda *_: None

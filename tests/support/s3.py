@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 import pytest
 
 KEYS = {"AWS_ACCESS_KEY_ID": "made-up-id", "AWS_SECRET_ACCESS_KEY": "made-up-secret-key"}
-START_S = 30
+START_S = 180
 SLOW_S = 1.0
 
 
@@ -38,7 +38,7 @@ def serving_s3() -> Generator[str]:
         start_new_session=True,
     )
     try:
-        _wait_for(port)
+        _wait_for(server, port)
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(server.pid, signal.SIGKILL)
@@ -79,6 +79,7 @@ class BadWay:
     sent: int = 0
     seen: list[tuple[str, str]] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
 
     def first(self, number: int, fault: str, method: str = "PUT") -> None:
         """Let the first requests of a method fail."""
@@ -107,7 +108,7 @@ def bad_way(server: str) -> Iterator[BadWay]:
     try:
         yield way
     finally:
-        way.held.set()
+        way.over.set()
         proxy.shutdown()
         proxy.server_close()
 
@@ -151,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(int(self.headers.get("x-amz-decoded-content-length") or 0) // 2)
         if fault == "hold":
             self.bad.held.set()
-            time.sleep(SLOW_S)
+            self.bad.over.wait()
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
@@ -194,13 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
 HOP = ("content-length", "connection", "transfer-encoding")
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(server: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + START_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            if time.monotonic() > deadline:
+            if server.poll() is not None or time.monotonic() > deadline:
                 pytest.fail("moto's server did not start")
             time.sleep(0.05)
         else:

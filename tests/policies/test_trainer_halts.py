@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from trainings import DIE, dpo_job, make_world, plain_job, same, scripted, starts
 from waiting import ended, wait_until
@@ -19,6 +22,7 @@ from lpfloop.policies.trainers.train_model import (
     train,
 )
 from lpfloop.policies.trainers.trainer_orders import Orders, Pace, read_orders, write_orders
+from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row
 
 
 class Clock:
@@ -98,10 +102,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.model
 @pytest.mark.crash
 def test_asked_to_end_again_and_again_it_ends_bit_equal_and_loses_no_step(
-    world: Path, tmp_path: Path
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     job, log = dpo_job(world, tmp_path / "work"), tmp_path / "train.log"
     job = replace(job, settings=job.settings.model_copy(update={"epochs": 2}))
+    # However late this process looks, the training is not over; after the orders no save is due.
+    monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#2:stop")
     seen: list[int] = []
 
     def see(progress: TrainerProgress) -> None:
@@ -110,8 +116,17 @@ def test_asked_to_end_again_and_again_it_ends_bit_equal_and_loses_no_step(
     prepared: list[dict[Path, int]] = []
     for _ in range(2):
         least = seen[-1] + 2 if seen else 2
+        going_on = threading.Thread(target=let_go_on, args=(job,))
+        going_on.start()
         with pytest.raises(TrainingError, match=r"^training was interrupted after step") as end:
-            train(job, log=log, on_progress=see, is_to_end=partial(reached, seen, least))
+            train(
+                job,
+                log=log,
+                on_progress=see,
+                is_to_end=partial(reached, seen, least),
+                checkpoint_minutes=0,
+            )
+        going_on.join()
         assert end.value.kind == "halted"
         last = seen[-1]
         assert str(end.value) == (
@@ -124,6 +139,7 @@ def test_asked_to_end_again_and_again_it_ends_bit_equal_and_loses_no_step(
     assert prepared[0]
     assert prepared[0] == prepared[1]
     flip_a_bit(max(prepared[0], key=lambda path: path.stat().st_size))
+    monkeypatch.delenv("LPFLOOP_FAILPOINT")
     resumed = train(job, log=log, on_progress=see)
     # Nothing was made twice.
     assert seen == list(range(1, 49))
@@ -132,6 +148,23 @@ def test_asked_to_end_again_and_again_it_ends_bit_equal_and_loses_no_step(
     assert same(resumed, straight)
     assert resumed.history == straight.history
     assert [step["step"] for step in resumed.history] == list(range(1, 49))
+
+
+def let_go_on(job: TrainJob) -> None:
+    """Let a training that has stopped itself go on once it is to end."""
+
+    stopped: list[psutil.Process] = []
+
+    def is_to_end() -> bool:
+        rows = map(parse_row, new_lines(job.folder(STEPS), 0)[0])
+        pids: list[int] = [row["pid"] for row in rows if row and row["event"] == "start"]
+        with suppress(psutil.NoSuchProcess):
+            last = [psutil.Process(pid) for pid in pids[-1:]]
+            stopped[:] = [each for each in last if each.status() == psutil.STATUS_STOPPED]
+        return bool(stopped) and read_orders(job.output).end
+
+    wait_until(is_to_end, timeout_s=600)
+    stopped[0].resume()
 
 
 def flip_a_bit(path: Path) -> None:

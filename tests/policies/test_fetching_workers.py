@@ -32,7 +32,7 @@ from lpfloop.stores.objects import objects_of
 
 pytestmark = pytest.mark.crash
 
-PULSE = Heartbeat(beat_s=0.5, silence_s=30.0)
+PULSE = Heartbeat(beat_s=0.5, silence_s=120.0)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def answers(listener: JoinListener, folder: Path) -> int:
 def wait_for_fetching(pid: int, cache: Path, *, opened: int = 1) -> None:
     """Wait until a process has so many descriptors of its cache's lock."""
     lock, process = str(cache / HASHING), psutil.Process(pid)
-    wait_until(lambda: [file.path for file in process.open_files()].count(lock) == opened)
+    wait_until(lambda: [file.path for file in process.open_files()].count(lock) >= opened)
 
 
 def test_a_machine_that_fetches_is_free_for_others_and_rejoins_and_ends(
@@ -91,16 +91,17 @@ def test_a_machine_that_fetches_is_free_for_others_and_rejoins_and_ends(
             worker = machines.start(address, **{CACHE: str(cache)})
             engine = engine_at(listener, tiny_policy)
             wait_for_fetching(worker.pid, cache)
-            wait_until(lambda: listener.joined.idle == 0)
+            wait_until(lambda: bool(listener.joined.machines) and listener.joined.idle == 0)
             engine.close()
             wait_until(lambda: listener.joined.idle == 1)
             assert answers(listener, tmp_path) == 2
             lost = engine_at(listener, tiny_policy)
-            wait_until(lambda: listener.joined.idle == 0)
+            # What is fetched for nobody any more goes on.
+            wait_for_fetching(worker.pid, cache, opened=2)
         with listening(address) as listener:
             assert answers(listener, tmp_path) == 2
             ending = engine_at(listener, tiny_policy)
-            wait_until(lambda: listener.joined.idle == 0)
+            wait_for_fetching(worker.pid, cache, opened=3)
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(ENDS_S) == 0
             ending.close()

@@ -498,7 +498,7 @@ def test_closing_does_not_wait(kind: str) -> None:
     caller.start()
     wait_until(lambda: len(stage.posts) >= (2 if kind == "full" else 1))
     engine.close()
-    caller.join(timeout=30)
+    caller.join(timeout=300)
     assert ended == ["the engine was closed"]
     with pytest.raises(EngineError, match="closed"):
         list(engine.generate([batch("late")]))

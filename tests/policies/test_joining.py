@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from faulty import ordered
-from joined import LOCAL, MANY, TCP, TOKEN, Machines, SlowLine, scripted_pool
+from joined import ENDS_S, LOCAL, MANY, TCP, TOKEN, Machines, SlowLine, scripted_pool
 from waiting import ended, wait_until
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
@@ -229,8 +229,10 @@ def test_a_machine_on_which_a_replica_gives_up_is_not_asked_again(
     listening: Listening,
     machines: Machines,
     opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(machine_queue, "HOPELESS_S", 600.0)  # however late the other one joins
     listener = listening()
     machines.start(listener.address, PYTHON_BROKEN="1")
     pool = opened(listener, MANY, script="slow:broken")
@@ -392,9 +394,9 @@ def test_a_pool_grows_and_shrinks_while_it_is_asked(listening: Listening, opened
     results.close()  # type: ignore[attr-defined]
 
 
-def told(process: subprocess.Popen[str], timeout_s: float = 60) -> tuple[int, str]:
+def told(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Return how a worker ended, and what it said."""
-    _, said = process.communicate(timeout=timeout_s)
+    _, said = process.communicate(timeout=ENDS_S)
     return process.returncode, said
 
 

@@ -90,7 +90,7 @@ def test_of_several_processes_the_first_decides_for_all(tmp_path: Path):
         )
         for rank in range(2)
     ]
-    told = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    told = [process.communicate(timeout=600)[0].splitlines() for process in processes]
     assert told == [["go on", "save", "end"]] * 2
 
 

@@ -23,7 +23,7 @@ TOKEN = b"a token of a test, long enough"
 TCP = Berth(place="tcp")
 MANY = Berth(place="tcp", many=True)
 LOCAL = Berth(place="local")
-ENDS_S = 60
+ENDS_S = 300
 
 
 class SlowLine:

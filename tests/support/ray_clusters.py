@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-START_S = 180.0
+START_S = 600.0
 CPUS = 6
 """What the node says that it has; a scripted worker needs next to nothing of one."""
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 import psutil
 
 POLL_S = 0.02
+WAIT_S = 300.0
+"""More than a very busy machine takes to start a process that imports torch."""
 
 
-def wait_until(happened: Callable[[], bool], *, timeout_s: float = 60) -> None:
+def wait_until(happened: Callable[[], bool], *, timeout_s: float = WAIT_S) -> None:
     """Return as soon as `happened`, or fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not happened():

@@ -34,7 +34,7 @@ def test_two_processes_share_items_and_have_the_same_sums_and_gradients(tmp_path
         subprocess.Popen([*argv, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE)
         for rank in range(2)
     ]
-    said = [json.loads(process.communicate(timeout=120)[0]) for process in started]
+    said = [json.loads(process.communicate(timeout=600)[0]) for process in started]
     own = [said[0].pop(0), said[1].pop(0)]
     assert own == [[[1, True], [3, True], [5, True]], [[2, True], [4, True], [1, False]]]
     assert said[0] == said[1] == [{"drawn": 7}, [3.0, 0.0], [1.0, 4.0], [2.0, 0.0]]

@@ -56,7 +56,8 @@ def memory_folder(work: Path, size: int) -> Generator[Path | None]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with _locked(root):
+            shutil.rmtree(folder, ignore_errors=True)
         os.close(own)
 
 
@@ -69,7 +70,8 @@ def discard_memory(work: Path) -> None:
     """Remove the folder in memory of the training in `work`, which is about to end."""
     root = _root()
     if root is not None:
-        shutil.rmtree(folder_of(root, work), ignore_errors=True)
+        with _locked(root):
+            shutil.rmtree(folder_of(root, work), ignore_errors=True)
 
 
 def discard_abandoned() -> None:

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+import tempfile
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,22 +22,31 @@ from lpfloop.policies.trainers.memory_folders import (
 
 pytestmark = pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="there is no /dev/shm")
 
-ROOT = SHARED_MEMORY / f"lpfloop-{os.getuid()}"
+NAME = f"lpfloop-{os.getuid()}"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lpfloop.policies.trainers.memory_folders import memory_folder
-with memory_folder(Path(sys.argv[1]), 1000) as folder:
+from lpfloop.policies.trainers import memory_folders
+memory_folders.SHARED_MEMORY = Path(sys.argv[2])
+with memory_folders.memory_folder(Path(sys.argv[1]), 1000) as folder:
     (folder / "model.safetensors").write_bytes(b"weights")
     print(folder, flush=True)
     time.sleep(600)
 """
 
 
+@pytest.fixture(autouse=True)
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Memory of the test's own: in that of all, others remove what a test leaves."""
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
+        monkeypatch.setattr(memory_folders, "SHARED_MEMORY", Path(folder))
+        yield Path(folder)
+
+
 @contextmanager
 def held(work: Path) -> Generator[tuple[subprocess.Popen[str], Path]]:
     """Start a process that holds the folder of `work`; give it and the folder."""
-    argv = [sys.executable, "-c", HOLDER, str(work)]
+    argv = [sys.executable, "-c", HOLDER, str(work), str(memory_folders.SHARED_MEMORY)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         yield holder, Path(holder.stdout.readline().strip())
@@ -80,18 +91,20 @@ def test_a_killed_process_starts_anew_with_an_empty_folder(tmp_path) -> None:
             assert not (again / "model.safetensors").exists()
 
 
-def test_weights_that_do_not_fit_twice_go_over_the_disk_and_that_is_said(tmp_path, caplog) -> None:
+def test_weights_that_do_not_fit_twice_go_over_the_disk_and_that_is_said(
+    tmp_path, memory, caplog
+) -> None:
     caplog.set_level("INFO")
     with memory_folder(tmp_path, 2**60) as folder:
         assert folder is None
     assert "the sampler's weights go over the disk" in caplog.text
-    assert not folder_of(ROOT, tmp_path).exists()
+    assert not folder_of(memory / NAME, tmp_path).exists()
 
 
 def test_a_folder_that_others_may_enter_is_not_used(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(memory_folders, "SHARED_MEMORY", tmp_path)
-    (tmp_path / ROOT.name).mkdir()
-    (tmp_path / ROOT.name).chmod(0o777)
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME).chmod(0o777)
     with memory_folder(tmp_path / "work", 1000) as folder:
         assert folder is None
 
@@ -104,3 +117,16 @@ def test_what_a_container_may_not_use_does_not_count_as_room(tmp_path, monkeypat
         (tmp_path / "memory.max").write_text(f"{limit}\n")
         with memory_folder(tmp_path / "work", 1000) as folder:
             assert (folder is not None) == has_room
+
+
+def test_folders_come_and_go_while_others_look_for_abandoned_ones(tmp_path, memory) -> None:
+    def use(work: Path) -> None:
+        for _ in range(100):
+            with memory_folder(work, 1000) as folder:
+                assert folder is not None
+                for name in map(str, range(20)):
+                    (folder / name).touch()
+
+    with ThreadPoolExecutor(4) as trainers:
+        list(trainers.map(use, [tmp_path / name for name in "abcd"]))
+    assert [path.name for path in (memory / NAME).iterdir()] == [memory_folders.LOCK]

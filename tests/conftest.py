@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from commands import call
 from families import make_family
+from hypothesis import HealthCheck, settings
 from preloaded import INTERPRETER, make_program
 from s3 import environment, new_bucket, serving_s3
 from servers import Endpoint, serving
@@ -40,7 +41,15 @@ def pytest_configure() -> None:
     """Hear the signals that the tests send, also where whoever started them (nohup, &) does not.
 
     Reports after each iteration take seconds, and are written by the tests that are about them.
+    However busy the machine is, an example of a property may take its time.
     """
+    settings.register_profile(
+        "patient",
+        settings.default,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("patient")
     os.environ["LPFLOOP_REPORT__EACH_ITERATION"] = "false"
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -122,7 +122,7 @@ MEANT = {
 
 @pytest.mark.parametrize("key", KEYS, ids=NAMES)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, phases=[Phase.generate])
+@settings(max_examples=15, phases=[Phase.generate])
 def test_what_conforms_to_a_schema_is_read_as_it_says(pool: Any, key: GuardKey, data: Any) -> None:
     for name, question in questions(pool, by_schema(key)).items():
         assert question.schema is not None

@@ -138,7 +138,7 @@ def _percents(text):
     return "%" in text or "percent" in text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(gold=NUMBERS, given_number=NUMBERS, same=st.booleans(), frames=st.tuples(FRAMES, FRAMES))
 def test_the_quick_comparison_never_contradicts_math_verify(gold, given_number, same, frames):
     math_verify = pytest.importorskip("math_verify")

@@ -21,7 +21,7 @@ from crashing import (
     whole,
     write_prompts,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from turns import rows, turn
 from typer.testing import CliRunner
@@ -68,7 +68,6 @@ RATED = st.one_of(st.none(), st.lists(st.sampled_from([-1, 0, 1, 1]), min_size=1
 SAMPLES = st.dictionaries(st.sampled_from("abc"), st.lists(RATED, min_size=1, max_size=4))
 
 
-@settings(deadline=None)
 @given(SAMPLES, st.sampled_from(["all", "mean"]), st.randoms(use_true_random=False))
 def test_critiques_agree_aspect_by_aspect_in_whatever_order(samples, agreement, shuffle):
     critiques = [said(c, n, r) for c, rated in samples.items() for n, r in enumerate(rated, 1)]

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.loop.data.assignments import Overlap, Taken, next_place
@@ -33,7 +33,6 @@ turns = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=60)
 overlaps = st.builds(Overlap, share=st.floats(0, 1), people=st.integers(2, 4))
 
 
-@settings(deadline=None)
 @given(items=st.integers(0, 25), overlap=overlaps, begun=turns)
 def test_everybody_together_meets_the_overlap_and_nobody_gets_an_item_twice(items, overlap, begun):
     table = Table(items, overlap)

@@ -211,7 +211,7 @@ def comparable(
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.tuples(texts, told_rows), max_size=5), min_size=1, max_size=4),
     st.sampled_from(BINARISATIONS),

@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import CANDIDATE, PREFERENCE
@@ -48,7 +48,6 @@ def fewest(verdicts) -> int:
 
 
 @given(VERDICTS)
-@settings(deadline=None)
 def test_the_fewest_verdicts_are_left_out_that_leave_no_circle(verdicts):
     out = contradicting(verdicts)
     rest = [verdict for place, verdict in enumerate(verdicts) if place not in out]

@@ -4,7 +4,7 @@ import json
 from math import isclose
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from told import HELD_OUT, told_run, write_run
 from typer.testing import CliRunner
@@ -130,7 +130,6 @@ def test_mcnemar_is_the_exact_two_sided_binomial_test(better, worse, p):
 VALUES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=30)
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_the_interval_lies_within_what_was_seen_and_does_not_vary(pairs):
     before, after = zip(*pairs, strict=True)

@@ -42,7 +42,7 @@ def jaccard(one, two):
 WORDS = st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(WORDS, WORDS, st.integers(0, 40))
 def test_the_estimate_is_near_the_exact_jaccard(first, second, shared):
     one, two = first, first[:shared] + second
@@ -98,7 +98,7 @@ def test_texts_without_spaces_are_compared_by_their_characters():
     assert found.texts.height == 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.text("aB \n\t.é京\U0001f600", max_size=9)), max_size=8

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -314,7 +314,6 @@ def test_where_people_are_split_no_unread_reply_would_be_wholly_right(tmp_path):
 
 
 @given(st.lists(st.sampled_from([1, 2, 0, None]), min_size=1, max_size=12))
-@settings(deadline=None)
 def test_no_verdict_that_was_lost_could_leave_the_bounds(votes):
     people = np.array([[2, 1, 0]] * len(votes))
     labels = {1: [1, 0, 0], 2: [0, 1, 0], 0: [0, 0, 1], None: [0, 0, 0]}

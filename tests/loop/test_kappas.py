@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.loop.evaluation.judgments import JudgedOutput, Judgment, OutputPair, collect
@@ -93,7 +93,6 @@ def test_a_split_majority_agrees_in_part():
 LABELS = st.integers(0, 2)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(LABELS, LABELS), min_size=2, max_size=12))
 def test_cohens_kappa_is_agreement_beyond_that_of_shuffled_verdicts(pairs):
     left, right = zip(*pairs, strict=True)
@@ -106,7 +105,6 @@ def test_cohens_kappa_is_agreement_beyond_that_of_shuffled_verdicts(pairs):
         assert found == pytest.approx((observed - expected) / (1 - expected), abs=1e-9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(LABELS, max_size=5), min_size=1, max_size=6))
 def test_fleiss_kappa_is_agreement_of_two_verdicts_on_a_pair_beyond_that_of_any_two(votes):
     counts = np.array([[given.count(label) for label in range(3)] for given in votes])

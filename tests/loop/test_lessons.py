@@ -144,7 +144,6 @@ def test_a_critique_is_asked_for_as_the_loop_asks(lessons):
     assert not bare.struct.field("content").str.contains("[Reference]", literal=True).any()
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=30),
     weight=st.floats(0, 3, allow_nan=False),
@@ -161,7 +160,7 @@ def test_each_kind_has_its_share_whatever_the_units(sizes, weight, seed):
         assert abs(sum(mine) - weight * size) <= 1
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(weight=st.sampled_from([0.02, 0.25, 0.5, 1.3]), seed=st.integers(0, 2**32))
 def test_small_units_lose_nothing_of_a_small_weight(weight, seed):
     """Rounded down, a fiftieth of units of 10 rows would be none at all."""

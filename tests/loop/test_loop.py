@@ -166,7 +166,7 @@ def test_running_again_repeats_nothing(tmp_path):
     assert committed(tmp_path) == before
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(stops=st.lists(st.integers(1, 12), max_size=5))
 def test_a_run_stopped_anywhere_and_resumed_has_the_same_lake(tmp_path_factory, stops):
     straight = tmp_path_factory.mktemp("straight")

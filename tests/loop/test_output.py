@@ -108,7 +108,7 @@ def test_many_batches_are_one_whole_in_order(capfdbinary, rows):
     assert len(json.loads(written(capfdbinary, frame, as_json=True))) == rows
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(), min_size=1, max_size=5))
 def test_any_text_comes_back(texts):
     frame = pl.DataFrame({"text": texts, "nested": [[{"content": text}] for text in texts]})

@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,7 @@ PROMPT = Prompt(
     checks=(),
     source="test",
 )
-PAIR_RULES = ["success_vs_failure", "top_reward", "reward_extremes"]
+PAIR_RULES = ["success_vs_failure", "top_reward", "reward_extremes", "rating_extremes"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,12 @@ class Judged:
     @property
     def text(self):
         return " ".join(self.candidate.text.split())
+
+    def worth(self, rule):
+        """What a rule ranks by: the reward, or the mean of the ratings."""
+        if rule != "rating_extremes":
+            return self.score
+        return fmean(self.ratings) if self.ratings else None
 
 
 def judged(name, ratings, reward, text=None, finish="stop"):
@@ -136,21 +143,25 @@ def in_plain_words(rows, rule, top_k, seed):
     usable = [r for r in rows if r.candidate.finish_reason == "stop" and r.text]
     ranked = sorted(
         usable,
-        key=lambda r: (-math.inf if r.score is None else r.score, [-ord(c) for c in name(r)]),
+        key=lambda r: (
+            -math.inf if r.worth(rule) is None else r.worth(rule),
+            [-ord(c) for c in name(r)],
+        ),
         reverse=True,
     )
-    if rule in ("top_reward", "reward_extremes"):
-        rewarded = [r for r in ranked if r.score is not None]
-        positives, negatives = rewarded[:top_k], rewarded[top_k:]
-        if rule == "reward_extremes":
-            negatives = [r for r in negatives if r.score < positives[-1].score]
+    extremes = rule in ("reward_extremes", "rating_extremes")
+    if rule == "top_reward" or extremes:
+        valued = [r for r in ranked if r.worth(rule) is not None]
+        positives, negatives = valued[:top_k], valued[top_k:]
+        if extremes:
+            negatives = [r for r in negatives if r.worth(rule) < positives[-1].worth(rule)]
     else:
         rated = [r for r in ranked if r.critique is not None and r.critique.status == "scored"]
         positives = [r for r in rated if all(rating == 1 for rating in r.ratings)][:top_k]
         negatives = [r for r in rated if any(rating < 1 for rating in r.ratings)]
     draw = random.Random(derive_seed(seed, "pair", 1, rule, "p"))
     random_order = draw.sample(negatives, len(negatives))
-    left = negatives[::-1] if rule == "reward_extremes" else random_order
+    left = negatives[::-1] if extremes else random_order
     made = list[tuple[Judged, Judged]]()
     for chosen in positives:
         for rejected in left:
@@ -181,7 +192,6 @@ CANDIDATES = st.lists(
 ).map(lambda rows: [judged(f"{n:02}", *row) for n, row in enumerate(rows)])
 
 
-@settings(deadline=None)
 @given(
     rows=CANDIDATES,
     rule=st.sampled_from(PAIR_RULES),
@@ -203,10 +213,11 @@ def test_pairs_obey_the_rules(rows, rule, top_k, seed, shuffle):
             assert rejected.critique is not None
             assert {0, -1} & set(rejected.ratings)
         else:
-            assert chosen.score is not None
-            assert rejected.score is not None
-            assert chosen.score >= rejected.score
-            assert rule == "top_reward" or chosen.score > rejected.score
+            better, worse = chosen.worth(rule), rejected.worth(rule)
+            assert better is not None
+            assert worse is not None
+            assert better >= worse
+            assert rule == "top_reward" or better > worse
     assert len({(a.text, b.text) for a, b in sides}) == len(pairs)
     assert len({p.chosen_id for p in pairs}) == len(pairs) <= top_k
     assert len({p.rejected_id for p in pairs}) == len(pairs)
@@ -217,7 +228,6 @@ def test_pairs_obey_the_rules(rows, rule, top_k, seed, shuffle):
     assert paired(shuffled, rule, top_k, seed) == (pairs, made)
 
 
-@settings(deadline=None)
 @given(
     rows=CANDIDATES,
     rule=st.sampled_from(RULES),
@@ -230,7 +240,7 @@ def test_pairs_are_those_of_the_rule_in_plain_words(rows, rule, top_k, seed):
     assert [(p.chosen_id, p.rejected_id) for p in pairs] == expected
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(sets=st.lists(CANDIDATES, min_size=2, max_size=4), rule=st.sampled_from(RULES))
 def test_prompts_in_one_frame_do_not_see_each_other(sets, rule):
     prompts = [replace(PROMPT, prompt_id=f"p{n}") for n in range(len(sets))]
@@ -241,7 +251,6 @@ def test_prompts_in_one_frame_do_not_see_each_other(sets, rule):
     assert yields == [made for _, made in alone]
 
 
-@settings(deadline=None)
 @given(
     rows=CANDIDATES,
     rule=st.sampled_from(PAIR_RULES),
@@ -252,7 +261,7 @@ def test_prompts_in_one_frame_do_not_see_each_other(sets, rule):
 def test_distinct_positives_are_those_of_the_best_of_each_text(rows, rule, top_k, seed, shuffle):
     """As if what repeats the text of one of the top k were not there."""
     able = [row for row in rows if row.candidate.usable and can_be_chosen(row, rule)]
-    able.sort(key=lambda row: (row.score is None, -(row.score or 0), name(row)))
+    able.sort(key=lambda r: (r.worth(rule) is None, -(r.worth(rule) or 0), name(r)))
     best = dict[str, Judged]()
     for row in able:
         best.setdefault(row.text, row)
@@ -267,7 +276,7 @@ def test_distinct_positives_are_those_of_the_best_of_each_text(rows, rule, top_k
 
 def can_be_chosen(row, rule):
     if rule != "success_vs_failure":
-        return row.score is not None
+        return row.worth(rule) is not None
     read = row.critique is not None and row.critique.status == "scored"
     return read and all(rating == 1 for rating in row.ratings)
 
@@ -339,7 +348,6 @@ def test_of_several_people_the_mean_of_what_each_said_last_counts():
     assert failure == [True, False, True, False, True, False]
 
 
-@settings(deadline=None)
 @given(rows=CANDIDATES, rule=st.sampled_from(["success", "top_reward"]), top_k=st.integers(1, 5))
 def test_demonstrations_are_the_best_distinct_positives(rows, rule, top_k):
     made, outcome = demonstrated(rows, rule, top_k)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import CANDIDATE, PREFERENCE, PROMPT
@@ -68,7 +68,6 @@ def test_what_nobody_decided_gives_no_pair(votes, outcome):
     assert (said.outcome, said.made) == (outcome, 0)
 
 
-@settings(deadline=None)
 @given(
     votes=st.lists(st.tuples(st.sampled_from(["p", "q"]), VOTES), max_size=6),
     mixed=st.randoms(use_true_random=False),

@@ -61,7 +61,7 @@ def test_the_shares_are_about_those_asked_for() -> None:
     assert found["dev"] == pytest.approx(400, abs=60)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 99), dev=st.sampled_from([0.05, 0.1, 0.3]))
 def test_dev_takes_nothing_from_the_held_out_prompts(seed: int, dev: float) -> None:
     alone = sides(split_prompts(many(), {"held-out": 0.1}, seed))
@@ -71,7 +71,7 @@ def test_dev_takes_nothing_from_the_held_out_prompts(seed: int, dev: float) -> N
     }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(added=clusters, seed=st.integers(0, 9))
 def test_other_rows_never_move_a_prompt(added: list[str | None], seed: int) -> None:
     some = [*many(), *(prompt(f"c{n}", f"story {n % 50}") for n in range(100))]
@@ -81,7 +81,7 @@ def test_other_rows_never_move_a_prompt(added: list[str | None], seed: int) -> N
     assert before == {text: after[text] for text in before}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(of=clusters, shares=shares, seed=st.integers(0, 9))
 def test_a_cluster_and_a_text_are_whole_on_one_side(
     of: list[str | None], shares: Shares, seed: int
@@ -96,7 +96,7 @@ def test_a_cluster_and_a_text_are_whole_on_one_side(
     assert all(len(splits) == 1 for splits in found.values())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(of=clusters, shares=shares, seed=st.integers(0, 9))
 def test_however_small_a_file_is_each_split_has_prompts(
     of: list[str | None], shares: Shares, seed: int

@@ -4,7 +4,7 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.loop.tiny.human import (
@@ -27,7 +27,6 @@ def careful(prompt) -> str:
     return opened(prompt.exercise, prompt.exercise.careful(random.Random(0)), random.Random(0))
 
 
-@settings(deadline=None)  # the first answer takes the time to draw the world
 @given(st.sampled_from(PLAIN), st.integers(0, 99))
 def test_correctness_comes_first(prompt, seed):
     rng = random.Random(seed)

@@ -68,7 +68,7 @@ def test_without_a_verdict_there_is_no_win_rate():
         win_rate([None, None], ["a", "b"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(first=st.floats(1, 2), rest=st.lists(PREFERENCES, max_size=30))
 def test_the_win_rate_is_the_mean_of_preference_less_one(first, rest):
     preferences = [first, *rest]
@@ -240,7 +240,7 @@ def test_where_nothing_can_be_told_of_length_there_is_a_reason_and_no_figure(rea
 )
 @example(wins=[0.0, 0.0, 0.0, 0.0, 5e-324], lengths=[0] * 30)
 @example(wins=[0.0, 0.0, 0.0, 1.0, 5e-324], lengths=[*range(30)])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_figure_is_never_absurd(wins, lengths):
     found = length_controlled(compared(wins, lengths[: len(wins)]))
     if isinstance(found, LengthControlled):

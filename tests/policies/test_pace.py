@@ -34,7 +34,7 @@ def most_in(seconds: float, events: Sequence[tuple[float, float]]) -> float:
     return most
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     requests=st.integers(1, 40),
     tokens=st.integers(50, 2000),

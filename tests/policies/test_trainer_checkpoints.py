@@ -213,7 +213,7 @@ HISTORIES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(history=HISTORIES)
 def test_retention_keeps_the_newest_whole_ones_and_what_is_not_its_own(
     tmp_path_factory: pytest.TempPathFactory, history: list[Item]

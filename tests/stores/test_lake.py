@@ -115,7 +115,7 @@ def test_planning_again_changes_nothing_and_another_plan_is_refused(writer):
         plan(writer, "sample", ["k0", "k2"])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(planned=st.integers(1, 6), shares=st.lists(st.integers(0, 3), max_size=3))
 def test_however_often_a_run_is_interrupted_each_unit_is_paid_once(
     tmp_path_factory, planned, shares

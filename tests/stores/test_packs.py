@@ -82,7 +82,7 @@ def test_a_packed_unit_becomes_its_part_again_byte_for_byte(writer, folder):
         assert path.stat().st_size == part.size
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     counts=st.lists(st.integers(0, 5), min_size=1, max_size=12),
     fewest=st.integers(2, 4),

@@ -366,7 +366,7 @@ def agreement(answers: list[tuple[Biography, str]], *, with_reference: bool) -> 
 def test_a_shortened_build_gives_models_that_load(tmp_path: Path) -> None:
     from lpfloop.loop.tiny.build import build
 
-    report = build(tmp_path, seed=3, scale=0.01)
+    report = build(tmp_path, seed=3, scale=0.001)
     assert report.bytes <= LARGEST
     assert 500_000 < report.policy_parameters < 1_500_000
     assert (tmp_path / "MODEL_CARD.md").exists()

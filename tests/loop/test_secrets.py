@@ -12,7 +12,7 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 from operated import CONFIG, EVALUATED, FREE, Operated
-from paid import BASE, ENGINE, GREEDY, KINDS, POOL
+from paid import BASE, ENGINE, GREEDY, KINDS, paid_config
 from waiting import ended, wait_until
 
 from lpfloop.loop.cli.app import Exit
@@ -174,12 +174,9 @@ def answer_of(kind):
 
 def configured(folder, kind, url):
     """Return the configuration of a small run whose models of one kind are at a URL."""
-    pool = folder / "pool.yaml"
-    pool.write_text(POOL)
     if kind == "candidates":
         return BASE.replace(BASE.splitlines()[2], "") + POLICY.replace("URL", url)
-    text = KINDS[kind][1].replace("ENGINE", ENGINE.replace("{", "{{").replace("}", "}}"))
-    return BASE + text.format(url=url, pool=pool)
+    return paid_config(folder, kind, url)
 
 
 @pytest.mark.parametrize(

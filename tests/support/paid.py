@@ -57,6 +57,8 @@ def critique(request: Request, sampling: Sampling) -> str:
     )
 
 
+SUMS = 500
+"""Prompts that are all reviewed, as those that are read from a file are."""
 POOL = "annotators: [{name: one, model: strong, template: tiny, form: token, max_tokens: 5}]\n"
 ENGINE = f"engine: {{kind: openai, concurrency: {CONCURRENCY}, model_name: m}}"
 KINDS: dict[str, tuple[Callable[[Request, Sampling], str], str]] = {
@@ -95,6 +97,8 @@ recipe: {{name: ultrafeedback-dpo, n: 4}}
         """
 critic: {{kind: verifier}}
 prompts:
+  source: "{sums}"
+  parts: null
   per_iteration: 40
   evaluated: 4
   dev_share: 0
@@ -233,6 +237,20 @@ def spent(run: Path) -> Cost:
         reader.close()
 
 
+def paid_config(folder: Path, kind: str, url: str) -> str:
+    """Return the configuration of a run that pays the judge at `url`; write what it reads."""
+    pool, sums = folder / "pool.yaml", folder / "sums.jsonl"
+    pool.write_text(POOL)
+    sums.write_text("".join(f"{json.dumps(row)}\n" for row in map(_sum, range(SUMS))))
+    text = KINDS[kind][1].replace("ENGINE", ENGINE.replace("{", "{{").replace("}", "}}"))
+    return BASE + text.format(url=url, pool=pool, sums=sums)
+
+
+def _sum(number: int) -> dict[str, str]:
+    reference = str(number + 1)
+    return {"task": "math", "prompt": f"What is {number} + 1?", "reference": reference}
+
+
 class PaidRun:
     """A run whose judge is paid: started, ended by a signal at a number of replies, resumed."""
 
@@ -241,10 +259,7 @@ class PaidRun:
         self.run = self.lake / "runs" / "a"
         self.judge = judge
         self._config = folder / "paid.yaml"
-        pool = folder / "pool.yaml"
-        pool.write_text(POOL)
-        text = KINDS[kind][1].replace("ENGINE", ENGINE.replace("{", "{{").replace("}", "}}"))
-        self._config.write_text(BASE + text.format(url=judge.url, pool=pool) + limits)
+        self._config.write_text(paid_config(folder, kind, judge.url) + limits)
 
     def go(self, *, signal_number: int | None = None, at: int = 0) -> int:
         """Run to the end, or to a signal once so many replies were served; return the exit code."""

@@ -1,6 +1,6 @@
 """UltraFeedback's grades beside distilabel's, on one endpoint and the same rows.
 
-    python -m venv DIR && DIR/bin/pip install 'distilabel[openai]'
+    python -m venv DIR && DIR/bin/pip install 'distilabel[openai]' requests
     python benchmarks/distilabel_side.py --distilabel-python DIR/bin/python
 
 Both have a judge grade the same 4 answers to each of the same prompts, together, in the four

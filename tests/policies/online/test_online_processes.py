@@ -115,7 +115,7 @@ def test_if_one_process_is_killed_all_end_and_the_training_goes_on_from_its_chec
     with pytest.raises(TrainingError):
         train(job, log=tmp_path / "log", checkpoint_minutes=0, on_progress=kill)
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
-    assert time.monotonic() - killed[0] < 300  # not when the other's patience is over
+    assert time.monotonic() - killed[0] < 60  # not when the other's patience is over
     assert not list(trainers(job))
     left = folder_of(SHARED_MEMORY / f"lpfloop-{os.getuid()}", job.output)
     assert not left.exists(), "the killed trainer's weights are still in memory"

@@ -6,6 +6,8 @@ import signal
 import stat
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from operated import CONFIG, EVALUATED, FREE, SAMPLED, Operated
@@ -32,6 +34,17 @@ def hold_at(run, samples):
     wait_until(lambda: run.asked() == EVALUATED + samples + 1)
     wait_until(lambda: run.done() == samples)
     return pid
+
+
+def modes_below(folder):
+    """The permission bits of `folder` and of all below it, while a daemon writes there."""
+    modes = {}
+    for place, folders, files in os.walk(folder):
+        for path in [Path(place), *(Path(place, name) for name in (*folders, *files))]:
+            # A part that is written has a name of its own until it is whole.
+            with suppress(FileNotFoundError):
+                modes[path] = stat.S_IMODE(path.lstat().st_mode)
+    return modes
 
 
 def state(run):
@@ -232,7 +245,7 @@ def test_operating_a_run_that_nobody_works_on_says_so(slow, command):
 
 def test_only_the_owner_can_read_a_run(slow):
     hold_at(slow, 1)
-    modes = {p: stat.S_IMODE(p.lstat().st_mode) for p in [slow.run, *slow.run.rglob("*")]}
+    modes = modes_below(slow.run)
     assert (slow.run / "control.sock") in modes
     assert {p: oct(mode) for p, mode in modes.items() if mode & 0o077} == {}
 

@@ -111,7 +111,11 @@ def stand_for(child: int, server: _socket.socket, mask: set[int]) -> None:
     """Pass signals on until the child ends, and end as it did; `mask` was blocked before."""
 
     def forward(number: int, _frame: object) -> None:
-        os.kill(child, number)
+        try:  # noqa: SIM105 -- contextlib takes its time
+            os.kill(child, number)
+        except ProcessLookupError:
+            # It has ended and is collected; how, this process is about to be told.
+            pass
 
     for number in FORWARDED:
         if _signal.getsignal(number) != _signal.SIG_IGN:

@@ -55,9 +55,11 @@ class Terminal:
 
     def _read(self) -> bool:
         """Read what there is; return whether there may be more."""
+        # Looked at first: what it wrote before it ended is there by then.
+        runs = self.process.poll() is None
         ready, _, _ = select.select([self._master], [], [], 0.2)
         if not ready:
-            return self.process.poll() is None
+            return runs
         try:
             found = os.read(self._master, 65536)
         except OSError:  # Linux says so where the other side is closed

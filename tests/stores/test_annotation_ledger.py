@@ -22,6 +22,8 @@ from lpfloop.stores.annotation_ledger import (
 ITEMS = [f"item-{number}" for number in range(12)]
 TWICE = Overlap(share=1, people=2)
 SPAWN = multiprocessing.get_context("spawn")
+ENDS_S = 300
+"""More than a very busy machine takes to start a process and let it judge."""
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def judge_and_die(folder: Path) -> None:
 def test_what_was_judged_survives_a_kill_and_so_does_what_was_assigned(folder):
     process = SPAWN.Process(target=judge_and_die, args=(folder,))
     process.start()
-    process.join(60)
+    process.join(ENDS_S)
     assert process.exitcode == -signal.SIGKILL
     assert [entry.item for entry in entries(folder)] == ITEMS[:3]
     with closing(begun(folder)) as ledger:
@@ -79,7 +81,7 @@ def test_people_in_several_processes_share_a_queue(folder):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(ENDS_S)
         assert process.exitcode == 0
     given = entries(folder)
     assert Counter(entry.item for entry in given) == dict.fromkeys(ITEMS, 2)

@@ -18,7 +18,8 @@ from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.worker import worker_environment
 
 KEY = "made-up-key"
-START_S = 120
+START_S = 600
+"""More than a very busy machine takes to start it, which imports vLLM in two processes."""
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,6 @@
 import json
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, cast
-
-import httpx2
-import openai
 
 from ...configs.schema import EngineConfig
 from ..engines.engine import Completion, EngineError
@@ -18,6 +14,7 @@ from .dialect import Dialect
 from .endpoint import ServedModel
 from .faults import ATTEMPT_ERRORS, RefusedError, TemporaryError, fault_of
 from .openai_engine import keyless
+from .transport import Reply, status_error
 from .vllm_fields import vllm_fields
 
 
@@ -54,7 +51,8 @@ class LineForm:
             return TemporaryError("the batch ended without an answer to it", suspect=False)
         try:
             if reply.status != HTTPStatus.OK:
-                raise self._error(reply.status, reply.body)
+                said = json.dumps(reply.body).encode()
+                raise status_error(self.url, Reply(reply.status, {}, said))
             drawn = self._question(line).answered(reply.body, dialect, self.key)
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self.url, error, self.key)
@@ -68,14 +66,6 @@ class LineForm:
 
     def _question(self, line: BatchLine) -> ChatRequest:
         return ChatRequest(line.request, line.sampling, count=self.count)
-
-    def _error(self, status: int, body: Any) -> openai.APIStatusError:
-        """Return the error that a direct request would have had."""
-        fields = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-        said: Any = fields.get("error", cast("object", body))
-        request = httpx2.Request("POST", self.url)
-        response = httpx2.Response(status, json=body, request=request)
-        return openai.APIStatusError(str(said), response=response, body=said)
 
 
 def failed_line(line: BatchLine, why: str) -> Completion:

@@ -15,8 +15,9 @@ from http import HTTPStatus
 from typing import cast
 from urllib.parse import quote
 
-import httpx2
+import aiohttp
 import openai
+from aiohttp.http_exceptions import ContentEncodingError
 
 from ..engines.engine import EngineError
 from .transport import AnswerTooLargeError
@@ -60,6 +61,7 @@ PROXY_STATUSES = frozenset(
 
 ATTEMPT_ERRORS = (
     openai.OpenAIError,
+    aiohttp.ClientError,
     AnswerTooLargeError,
     OSError,
     LookupError,
@@ -133,14 +135,16 @@ def fault_of(
         return _status(url, error, key)
     if isinstance(error, openai.APITimeoutError | TimeoutError):
         return TemporaryError("the endpoint did not answer in time", suspect=True)
-    if isinstance(error, openai.APIConnectionError | OSError):
-        cause = error.__cause__ or error
-        if isinstance(cause, httpx2.DecodingError):
+    if isinstance(error, openai.APIConnectionError | aiohttp.ClientError | OSError):
+        cause = error
+        if isinstance(error, openai.APIConnectionError) and error.__cause__ is not None:
+            cause = error.__cause__
+        if isinstance(cause.__cause__, ContentEncodingError):
             return TemporaryError(GARBLED, suspect=True, garbled=True)
         why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
-            suspect=not isinstance(cause, httpx2.ConnectError),
+            suspect=not isinstance(cause, aiohttp.ClientConnectorError),
             gone=True,
         )
     if isinstance(error, AnswerTooLargeError):

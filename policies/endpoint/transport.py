@@ -2,17 +2,26 @@
 
 Proxies from the environment are not used: a key must reach its endpoint and no other host. Time is
 not limited here: the caller sets one deadline for the whole attempt.
+
+What a stage asks by the thousand goes to the socket by way of `aiohttp` alone: the `openai` client
+takes a multiple of its processor time (`benchmarks/endpoints.py`). It does what is rare: lists of
+models, and files of batches.
 """
 
 import json
 import resource
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
 
+import aiohttp
 import httpx2
 import openai
+from yarl import URL
 
 ANSWER_BYTES = 8 * 2**20
 """The largest reply, decompressed: about 40,000 tokens with log-probabilities.
@@ -28,21 +37,22 @@ objects that fill gigabytes.
 ERROR_BYTES = 2**16
 """How much of an error's body is read."""
 
+HEADER_BYTES = 2**16
+"""The longest header, and the longest line of a reply's head."""
+
 NO_KEY = "none"
 """Sent where no key is configured: some servers want any."""
 
-SENT = frozenset(
-    {
-        *("accept", "accept-encoding", "authorization", "connection", "content-length"),
-        *("content-type", "host", "user-agent"),
-    }
-)
-"""The headers that are sent. The client library has more: of this machine, and from variables of
-the environment that are meant for another host.
+SENT = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "lpfloop"}
+"""The headers of each request, besides the key and what says how long the body is. Those of the
+client library are left out: they tell of this machine, and some come from variables of the
+environment that are meant for another host.
 """
 
-KEPT = frozenset({"date", "retry-after"})
-"""The headers of a reply that are looked at; without the others there is no cookie."""
+KEPT = ("date", "retry-after")
+"""The headers of a reply that are looked at."""
+
+JSON = "application/json"
 
 OTHER_FILES = 512
 """Files besides connections that a process may need to have open."""
@@ -52,11 +62,25 @@ class AnswerTooLargeError(Exception):
     """A reply is larger than any can be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back: its status, those headers that are looked at, and the body, decompressed."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Whether what was asked for came back."""
+        return succeeded(self.status)
+
+
 class Connections:
     """The connections to one endpoint, as many as requests are under way; of one event loop.
 
-    The client library is used without its models: what an endpoint says is checked by the reader.
-    Retries and time limits are the caller's. A reply may have `most` bytes, and so many `parts`.
+    What an endpoint says is checked by the reader. Retries and time limits are the caller's. A
+    reply may have `most` bytes, and so many `parts`.
     """
 
     def __init__(
@@ -70,20 +94,18 @@ class Connections:
         self.url = url
         self.key = key
         self._url = httpx2.URL(url)
-        self._http = httpx2.AsyncClient(
-            transport=BoundedTransport(most, parts),
-            follow_redirects=False,
-            timeout=None,
-            trust_env=False,
-        )
+        self._wire = Wire(key or NO_KEY, most, parts)
         self._client = openai.AsyncOpenAI(
             base_url=self._url,
             api_key=key or NO_KEY,
-            # Goes before one that the library finds in the environment.
-            default_headers={"Authorization": f"Bearer {key or NO_KEY}"},
             max_retries=0,
             timeout=None,
-            http_client=self._http,
+            http_client=httpx2.AsyncClient(
+                transport=_ByWire(self._wire),
+                follow_redirects=False,
+                timeout=None,
+                trust_env=False,
+            ),
         )
 
     async def get(self, path: str, **asked: object) -> object:
@@ -124,59 +146,116 @@ class Connections:
         Raises:
             openai.APIStatusError: when the status is no success.
             AnswerTooLargeError: for a success beyond the limits.
-            openai.APIConnectionError, OSError: when no reply comes, or none that can be unpacked.
+            openai.APIConnectionError, aiohttp.ClientError, OSError: when no reply comes, or none
+                that can be unpacked.
             ValueError, RecursionError: when it is no JSON.
         """
         address = _below(self._url, path)
-        reply = await self._client.post(address, body=body, cast_to=httpx2.Response)
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        reply = await self._wire.send("POST", address, content.encode(), JSON)
+        if not reply.is_success:
+            raise status_error(address, reply)
         return json.loads(reply.content)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._wire.aclose()
 
 
-class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Reads every reply whole, or as much of it as is allowed after decompression.
+class Wire:
+    """Sends requests with `key`; reads each reply whole, or as much of it as is allowed."""
 
-    Each connection is a pool of its own, which holds that one: a pool of many looks at all of them
-    whenever one is taken or given back.
-    """
-
-    def __init__(self, most: int, parts: float) -> None:
+    def __init__(self, key: str, most: int, parts: float) -> None:
+        self._headers = {**SENT, "Authorization": f"Bearer {key}"}
         self._most, self._parts = most, parts
-        self._free: list[httpx2.AsyncHTTPTransport] = []
-        self._all: list[httpx2.AsyncHTTPTransport] = []
+        self._session: aiohttp.ClientSession | None = None
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; return its reply with the body read.
+    async def send(self, method: str, address: str, content: bytes, content_type: str) -> Reply:
+        """Send a request, with a body of this type unless `content` is empty; return the reply.
 
         Raises:
             AnswerTooLargeError: for a success beyond the limits. Of an error only the beginning is
                 kept.
+            aiohttp.ClientError, OSError: when no reply comes, or none that can be unpacked.
         """
-        connection = self._free.pop() if self._free else self._new()
-        try:
-            reply = await connection.handle_async_request(_bare(request))
-            reply.request = request
-            try:
-                body = await _body(reply, self._most, self._parts)
-            finally:
-                await reply.aclose()
-        finally:
-            self._free.append(connection)
-        headers = _named(reply.headers, KEPT)
-        return httpx2.Response(reply.status_code, headers=headers, content=body)
-
-    def _new(self) -> httpx2.AsyncHTTPTransport:
-        connection = httpx2.AsyncHTTPTransport(verify=_trusted())
-        self._all.append(connection)
-        return connection
+        async with self._opened().request(
+            method,
+            URL(address, encoded=True),
+            data=content or None,
+            headers={"Content-Type": content_type} if content else {},
+            allow_redirects=False,
+        ) as reply:
+            body = await self._body(reply)
+        headers = {name: reply.headers[name] for name in KEPT if name in reply.headers}
+        return Reply(reply.status, headers, body)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for connection in self._all:
-            await connection.aclose()
+        if self._session is not None:
+            await self._session.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """Return the session; it belongs to the event loop that first asks for it."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=_trusted()),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=False,
+                max_line_size=HEADER_BYTES,
+                max_field_size=HEADER_BYTES,
+            )
+        return self._session
+
+    async def _body(self, reply: aiohttp.ClientResponse) -> bytes:
+        """Read a reply whole; of an error only the beginning."""
+        is_success = succeeded(reply.status)
+        limit = self._most if is_success else ERROR_BYTES
+        body = bytearray()
+        async for part in reply.content.iter_any():
+            body += part
+            if len(body) > limit:
+                if is_success:
+                    raise AnswerTooLargeError
+                break
+        if is_success and body.count(b"{") + body.count(b"[") > self._parts:
+            raise AnswerTooLargeError
+        return bytes(body[:limit])
+
+
+class _ByWire(httpx2.AsyncBaseTransport):
+    """Lets the client library send by a wire, which has the key and the headers."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        content, kind = await request.aread(), request.headers.get("content-type", JSON)
+        reply = await self._wire.send(request.method, str(request.url), content, kind)
+        return httpx2.Response(reply.status, headers=reply.headers, content=reply.content)
+
+
+def succeeded(status: int) -> bool:
+    """Whether a status says so; servers have some that no standard names."""
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def status_error(address: str, reply: Reply) -> openai.APIStatusError:
+    """Return the error that the client library would raise for a reply that is no success."""
+    response = httpx2.Response(
+        reply.status,
+        headers=reply.headers,
+        content=reply.content,
+        request=httpx2.Request("POST", address),
+    )
+    said: Any = response.text.strip()
+    with suppress(ValueError, RecursionError):  # a page, or nothing
+        said = json.loads(reply.content)
+    if isinstance(said, dict):
+        fields = cast("dict[str, object]", said)
+        said = fields.get("error", fields)
+    return openai.APIStatusError(f"HTTP {reply.status}", response=response, body=said)
 
 
 def allow_connections(count: int) -> None:
@@ -186,36 +265,6 @@ def allow_connections(count: int) -> None:
     if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-async def _body(reply: httpx2.Response, most: int, parts: float) -> bytes:
-    """Read a reply whole; of an error only the beginning."""
-    body = bytearray()
-    limit = most if reply.is_success else ERROR_BYTES
-    async for part in reply.aiter_bytes():
-        body += part
-        if len(body) > limit:
-            if reply.is_success:
-                raise AnswerTooLargeError
-            break
-    if reply.is_success and body.count(b"{") + body.count(b"[") > parts:
-        raise AnswerTooLargeError
-    return bytes(body[:limit])
-
-
-def _bare(request: httpx2.Request) -> httpx2.Request:
-    """Return a request with the headers that are sent."""
-    return httpx2.Request(
-        request.method,
-        request.url,
-        headers=_named(request.headers, SENT),
-        stream=request.stream,
-        extensions=request.extensions,
-    )
-
-
-def _named(headers: httpx2.Headers, names: Collection[str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers.items() if name in names]
 
 
 @lru_cache

@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from aiohttp.client_proto import ResponseHandler
+
 HUNG_S = 60
 """Real seconds without any event after which a test has hung."""
 
@@ -126,7 +128,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _waiting(self) -> bool:
         self._clients = [client for client in self._clients if not client.is_closing()]
-        ports = {
-            client.get_extra_info("sockname")[1] for client in self._clients if client.is_reading()
-        }
+        ports = {c.get_extra_info("sockname")[1] for c in self._clients if _waits(c)}
         return bool(self._connecting or ports - self._stalled)
+
+
+def _waits(client: asyncio.Transport) -> bool:
+    """Whether a client waits for a reply, or for the rest of one."""
+    talk = client.get_protocol()
+    assert isinstance(talk, ResponseHandler)
+    return talk._waiter is not None or talk.should_close

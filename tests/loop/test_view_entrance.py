@@ -16,6 +16,8 @@ from lpfloop.loop.view.entrance import Entrance
 from lpfloop.loop.view.server import configured, listening
 
 TOKEN = "a-token"
+LATE_S = 120
+"""An answer comes within a second, unless the machine is busy."""
 
 
 @contextmanager
@@ -50,14 +52,14 @@ def port_of(place: str) -> str:
 @contextmanager
 def let_in(place: str) -> Iterator[httpx2.Client]:
     """Give a client that has come in by the token."""
-    with httpx2.Client(base_url=place, trust_env=False) as client:
+    with httpx2.Client(base_url=place, trust_env=False, timeout=LATE_S) as client:
         assert client.get(f"/?token={TOKEN}").status_code == 303
         yield client
 
 
 def ask(place: str, method: str = "GET", path: str = "/", **headers: str) -> httpx2.Response:
     """Ask with exactly these headers."""
-    with httpx2.Client(trust_env=False) as client:
+    with httpx2.Client(trust_env=False, timeout=LATE_S) as client:
         return client.request(method, f"{place}{path}", headers=headers)
 
 

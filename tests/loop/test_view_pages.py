@@ -23,6 +23,8 @@ from synthetic import configuration
 
 TEXTS = [f"answer number {number:03}" for number in range(120)]
 RUN = "/runs/seen"
+LATE_S = 120
+"""A page comes within a second or two, unless the machine is busy."""
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +237,7 @@ SHOWN = re.findall(r"^```sh view\n(.*?)^```", PAGE.read_text(), re.MULTILINE | r
 def test_the_commands_of_the_guide_serve_until_ctrl_c(tmp_path, command):
     write_run(tmp_path, "tiny-rlrf", TEXTS[:2], configuration())
     with viewing(tmp_path, *shlex.split(command)[2:]) as viewer:
-        page = httpx2.get(viewer.entry, follow_redirects=True, trust_env=False)
+        page = httpx2.get(viewer.entry, follow_redirects=True, trust_env=False, timeout=LATE_S)
         assert page.status_code == 200
         assert "tiny-rlrf" in page.text
         assert ("7575" in viewer.own) == ("7575" in command)

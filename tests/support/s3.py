@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pyarrow.fs as pafs
 import pytest
+from ports import held_port
 
 KEYS = {"AWS_ACCESS_KEY_ID": "made-up-id", "AWS_SECRET_ACCESS_KEY": "made-up-secret-key"}
 START_S = 180
@@ -28,21 +29,19 @@ SLOW_S = 1.0
 def serving_s3() -> Generator[str]:
     """Start moto's server on loopback; give its address, and end it."""
     pytest.importorskip("moto.server", reason="needs moto[s3], flask and flask-cors")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        _wait_for(server, port)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    with held_port() as port:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            _wait_for(server, port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 def new_bucket(endpoint: str) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ports import held_port
 
 from lpfloop.policies.endpoint.endpoint import probe
 from lpfloop.policies.engines.engine import EngineError
@@ -32,13 +32,10 @@ class Endpoint:
 @contextmanager
 def serving(model: Path, log: Path) -> Generator[Endpoint]:
     """Start the server of `model` under the name `policy`; end it with all its processes."""
-    with socket.socket() as probe_socket:
-        probe_socket.bind(("127.0.0.1", 0))
-        port = probe_socket.getsockname()[1]
     flags = ["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
-    address = ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
     names = ["--model", str(model), "--served-model-name", "policy"]
-    with log.open("wb") as output:
+    with held_port() as port, log.open("wb") as output:
+        address = ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
         server = subprocess.Popen(
             [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *names, *address, *flags],
             env=worker_environment(1),
@@ -46,11 +43,11 @@ def serving(model: Path, log: Path) -> Generator[Endpoint]:
             stderr=output,
             start_new_session=True,
         )
-    try:
-        yield Endpoint(f"http://127.0.0.1:{port}/v1", log)
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+        try:
+            yield Endpoint(f"http://127.0.0.1:{port}/v1", log)
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
 def wait_until_served(endpoint: Endpoint) -> None:

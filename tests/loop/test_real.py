@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 import polars as pl
 import pytest
-from commands import call, start
+from commands import LIMIT_S, call, start
 from waiting import wait_until
 
 from lpfloop.loop.lake.query.runs import open_run, status
@@ -93,7 +93,7 @@ def test_a_killed_run_is_resumed_to_the_same_lake(real_lake, tmp_path):
     """SIGKILL in the middle of sampling, and again of refining, then `resume`."""
     for stage in ("sample", "refine"):
         process = start(tmp_path, "run", "--iterations", "1")
-        wait_until(partial(committed, tmp_path, stage), timeout_s=300)
+        wait_until(partial(committed, tmp_path, stage), timeout_s=LIMIT_S)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     code, _, stderr = call(tmp_path, "resume", "tiny-rlrf")

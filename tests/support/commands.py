@@ -14,7 +14,8 @@ SMALL = {
     "LPFLOOP_TRAINING__DPO__LEARNING_RATE": "2e-4",
 }
 """A fifth of the prompts, and larger steps, since there are few: enough to see M_1 improve."""
-LIMIT_S = 600
+LIMIT_S = 1800
+"""More than two iterations on real models take on a very busy machine."""
 
 
 def start(

@@ -18,7 +18,8 @@ from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.worker import worker_environment
 
 KEY = "made-up-key"
-START_S = 120
+START_S = 900
+"""Half a minute is enough, unless the machine is busy."""
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,10 @@ MODE = 0o600
 DESCRIPTORS = Path("/proc/self/fd")
 """Folders that are open, by number; Linux alone shows them so that paths can go through."""
 LINE_BYTES = 65_536
-ANSWER_S = 5.0
-"""How long one side waits for the other's line; a command only writes a row or two."""
+ANSWER_S = 20.0
+"""How long a caller waits: a command only writes a row or two, but the machine may be busy."""
+SILENT_S = 5.0
+"""How long a caller that says nothing keeps the others waiting."""
 
 EXACT = ConfigDict(extra="forbid", strict=True)
 """A command with a word too much was meant for another version."""
@@ -209,7 +211,7 @@ class ControlServer:
 
     def _converse(self, connection: socket.socket) -> None:
         """Do what one caller asks for; one who asks nothing in time is let go."""
-        connection.settimeout(ANSWER_S)
+        connection.settimeout(SILENT_S)
         line = _read_line(connection)
         if not line:
             return

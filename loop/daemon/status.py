@@ -143,8 +143,12 @@ def _snapshot(folder: Path) -> dict[str, Json] | None:
     last = last_snapshot(folder)
     if last is None:
         return {"lag_s": None}
-    files = [path for path in folder.glob(f"{JOURNAL}*") if not path.name.endswith("-shm")]
-    changed = max((path.stat().st_mtime for path in files), default=0.0)
+    changed = 0.0
+    for path in folder.glob(f"{JOURNAL}*"):
+        # The log goes with the last process that has the journal open.
+        with suppress(FileNotFoundError):
+            if not path.name.endswith("-shm"):
+                changed = max(changed, path.stat().st_mtime)
     behind = not last.whole and changed > last.at
     return {**asdict(last), "lag_s": time.time() - last.at if behind else 0.0}
 

@@ -6,7 +6,9 @@ nothing; any other method must also come from one of this server's own pages.
 """
 
 import secrets
+from asyncio import CancelledError
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -61,7 +63,9 @@ class Entrance:
             await send(message)
 
         answer = self._refusal(Request(scope)) or self.app
-        await answer(scope, receive, guarded)
+        # A server that ends cancels what it will not wait for any longer: that is no fault.
+        with suppress(CancelledError):
+            await answer(scope, receive, guarded)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that must not pass, or that only brings the token."""

@@ -270,7 +270,7 @@ def test_noise_on_the_socket_changes_nothing(loop, name):
 
 
 def test_a_caller_that_says_nothing_is_let_go(loop, monkeypatch):
-    monkeypatch.setattr(control, "ANSWER_S", 0.05)
+    monkeypatch.setattr(control, "SILENT_S", 0.05)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(loop.folder / "control.sock"))
         silent.settimeout(30)
@@ -292,6 +292,7 @@ def test_a_daemon_that_hangs_is_told_from_one_that_is_gone(tmp_path, monkeypatch
 
 def test_many_callers_are_all_answered(loop, monkeypatch):
     monkeypatch.setattr(control, "ANSWER_S", 60.0)
+    monkeypatch.setattr(control, "SILENT_S", 60.0)
     commands: list[Command] = [Pause(), Resume(), Set(path="drain_s", value=2.0), Look()] * 8
     failures = []
 

@@ -27,6 +27,8 @@ ATTACKS = (
     "{{ 7*7 }} ${alert(5)} \u202e\x1b[2J",
 )
 ITEM = f"/runs/{RUN}/judge/item"
+LATE_S = 120
+"""An answer comes within a second, unless the machine is busy."""
 
 
 @contextmanager
@@ -63,6 +65,7 @@ def said(lake: Path) -> list[dict[str, object]]:
 def begin(page, place: str, name: str, *, pairs: bool = False) -> None:
     """Come in, and begin to judge, by keyboard alone."""
     page.goto(f"{place}/runs/{RUN}/judge?token={TOKEN}")
+    at_hand(page, "input[name=as]")
     page.keyboard.type(name)
     page.keyboard.press("Tab")
     if pairs:
@@ -75,6 +78,7 @@ def begin(page, place: str, name: str, *, pairs: bool = False) -> None:
     page.wait_for_selector("#judge")
     hearing(page)
     if page.locator("text=Begin").count():  # who holds an item already sees it at once
+        at_hand(page, "button[value=next]")
         page.keyboard.press("Enter")
     page.wait_for_selector("h2:has-text('Answer')")
     hearing(page)
@@ -83,6 +87,11 @@ def begin(page, place: str, name: str, *, pairs: bool = False) -> None:
 def hearing(page) -> None:
     """Wait until the page's scripts, which come after its text, hear keys."""
     page.wait_for_function("document.readyState === 'complete'")
+
+
+def at_hand(page, selector: str) -> None:
+    """Wait until keys go where a page begins: the browser sees to it when it first draws it."""
+    page.wait_for_function("first => document.activeElement?.matches(first)", arg=selector)
 
 
 def judge(page, keys: str) -> None:
@@ -170,7 +179,8 @@ def test_what_a_model_wrote_is_shown_and_runs_nothing(place, chromium):
 
 @pytest.fixture
 def client(place: str) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=place, trust_env=False, headers={"origin": place}) as client:
+    own = {"origin": place}
+    with httpx2.Client(base_url=place, trust_env=False, headers=own, timeout=LATE_S) as client:
         client.get(f"/?token={TOKEN}")
         yield client
 

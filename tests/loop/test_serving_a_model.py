@@ -10,6 +10,7 @@ import time
 import openai
 import psutil
 import pytest
+from ports import held_port
 from published import published_run
 from typer.testing import CliRunner
 
@@ -28,9 +29,8 @@ def lake(tmp_path, tiny_policy):
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    with held_port() as port:
+        yield port
 
 
 def refused(lake, *options, env=None):

@@ -1,5 +1,6 @@
 """Who may ask the viewer anything, over real HTTP on the loopback address."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from lpfloop.loop.view.entrance import Entrance
 from lpfloop.loop.view.server import configured, listening
 
 TOKEN = "a-token"
+LATE_S = 120
+"""An answer comes within a second, unless the machine is busy."""
 
 
 @contextmanager
@@ -50,14 +53,14 @@ def port_of(place: str) -> str:
 @contextmanager
 def let_in(place: str) -> Iterator[httpx2.Client]:
     """Give a client that has come in by the token."""
-    with httpx2.Client(base_url=place, trust_env=False) as client:
+    with httpx2.Client(base_url=place, trust_env=False, timeout=LATE_S) as client:
         assert client.get(f"/?token={TOKEN}").status_code == 303
         yield client
 
 
 def ask(place: str, method: str = "GET", path: str = "/", **headers: str) -> httpx2.Response:
     """Ask with exactly these headers."""
-    with httpx2.Client(trust_env=False) as client:
+    with httpx2.Client(trust_env=False, timeout=LATE_S) as client:
         return client.request(method, f"{place}{path}", headers=headers)
 
 
@@ -139,6 +142,22 @@ def test_every_answer_says_what_a_browser_may_do(place, path):
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-opener-policy"] == "same-origin"
     assert headers["cache-control"] == "no-store"
+
+
+def test_a_page_that_the_end_of_the_server_leaves_undrawn_is_no_fault(capfd):
+    asked = threading.Event()
+
+    async def answer(_):
+        asked.set()
+        await asyncio.sleep(1000)
+
+    with served(Starlette(routes=[Route("/", answer)])) as place:
+        port = int(port_of(place))
+        with socket.create_connection(("127.0.0.1", port)) as wire:
+            cookie = f"Host: 127.0.0.1:{port}\r\nCookie: lpfloop-{port}={TOKEN}\r\n"
+            wire.sendall(f"GET / HTTP/1.1\r\n{cookie}\r\n".encode())
+            assert asked.wait(LATE_S)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_only_the_loopback_address_listens():

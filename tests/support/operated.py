@@ -11,7 +11,8 @@ from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Reader
 
 SUPPORT = Path(__file__).parent
-LIMIT_S = 300
+LIMIT_S = 900
+"""A command takes seconds, one that draws reports some twenty; on a busy machine it is minutes."""
 FREE = 1_000_000
 CONFIG = """
 extends: tiny

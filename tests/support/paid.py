@@ -27,7 +27,8 @@ from lpfloop.stores.journal_reader import Cost, Reader
 from lpfloop.stores.records import Message
 
 SUPPORT = Path(__file__).parent
-LIMIT_S = 240
+LIMIT_S = 900
+"""A run takes seconds; on a busy machine, who ends it may wait for minutes until it is so far."""
 UNREADABLE = 50
 """One question in so many is at first answered in a way that cannot be read."""
 COMPLETION = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}

@@ -1,4 +1,4 @@
-"""Ports for servers that are started by their number, and take a while to bind it."""
+"""Ports for servers that must be told theirs before they are started."""
 
 import socket
 from collections.abc import Generator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def held_port() -> Generator[int]:
-    """Give a port that the system gives to nobody else within the block.
+    """Give a free port of loopback, which the system gives to nobody else meanwhile.
 
-    A server that asks for it by its number, and that reuses addresses, gets it all the same.
+    A server that may use an address again, as servers do, gets it all the same.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

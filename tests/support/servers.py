@@ -18,8 +18,8 @@ from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.worker import worker_environment
 
 KEY = "made-up-key"
-START_S = 600
-"""More than a very busy machine takes to start it, which imports vLLM in two processes."""
+START_S = 900
+"""Half a minute is enough, unless the machine is busy."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,17 @@ class Endpoint:
 @contextmanager
 def serving(model: Path, log: Path) -> Generator[Endpoint]:
     """Start the server of `model` under the name `policy`; end it with all its processes."""
-    with held_port() as port:
-        flags = ["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
+    flags = ["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
+    names = ["--model", str(model), "--served-model-name", "policy"]
+    with held_port() as port, log.open("wb") as output:
         address = ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
-        names = ["--model", str(model), "--served-model-name", "policy"]
-        program = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-        with log.open("wb") as output:
-            server = subprocess.Popen(
-                [*program, *names, *address, *flags],
-                env=worker_environment(1),
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        server = subprocess.Popen(
+            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *names, *address, *flags],
+            env=worker_environment(1),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
         try:
             yield Endpoint(f"http://127.0.0.1:{port}/v1", log)
         finally:

@@ -159,5 +159,10 @@ def _letter(c: str) -> str:
 
 def holds(texts: Iterable[str], entries: Collection[str]) -> bool:
     """Whether one of the texts has all of these entries, such as `preferred: 2`, in any dress."""
-    wanted = [re.compile(rf"{re.escape(plain(entry))}(?!\.?[0-9])") for entry in entries]
-    return any(all(entry.search(plain(text)) for entry in wanted) for text in texts)
+    wanted = [plain(entry) for entry in entries]
+    return any(all(_has(plain(text), entry) for entry in wanted) for text in texts)
+
+
+def _has(text: str, entry: str) -> bool:
+    """Whether a text has an entry that no digit goes on; that it is not there is seen quickly."""
+    return entry in text and re.search(rf"{re.escape(entry)}(?!\.?[0-9])", text) is not None

@@ -4,7 +4,7 @@ A reply that cannot be read is never a number: the judge is asked again, in the 
 new derived seed and at another temperature, until the replies that may be asked for are used up.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -53,11 +53,15 @@ class Replies(Generic[Judgement]):
     had: int = 0
     rows: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
 
-    def kept(self, ids: Sequence[str]) -> list[Judgement] | None:
+    def kept(self, ids: Iterable[str]) -> list[Judgement] | None:
         """Return the rows of these ids if all of them were read, so that they are not asked for."""
-        rows = [row for identity in ids if (row := self.rows.get(identity)) is not None]
-        read = len(rows) == len(ids) and all(row.status in WAS_READ for row in rows)
-        return rows if read else None
+        rows: list[Judgement] = []
+        for identity in ids:
+            row = self.rows.get(identity)
+            if row is None or row.status not in WAS_READ:
+                return None
+            rows.append(row)
+        return rows
 
 
 RepliesOf = Callable[[Unit], Replies[Judgement]]

@@ -180,10 +180,10 @@ class Grading:
     def _id(self, candidate: Candidate, group: Group) -> str:
         return row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
 
-    def _ids(self, asked: GroupInquiry) -> list[str]:
-        """Return the ids of all grades that are made of a reply."""
+    def _ids(self, asked: GroupInquiry) -> Iterator[str]:
+        """Give the ids of all grades that are made of a reply."""
         group = asked.subject
-        return [self._id(c, group) for shown in group for c, _ in asked.sharing(shown)]
+        return (self._id(c, group) for shown in group for c, _ in asked.sharing(shown))
 
     def _untold(self, candidate: Candidate) -> str | None:
         """Return why a candidate is not shown to the grader; None if it is."""

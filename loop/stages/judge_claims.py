@@ -122,7 +122,7 @@ class JudgingClaims:
             rows=lambda unit, asked: [
                 row
                 for one in asked
-                for row in replies(unit).kept(list(map(self._id, one.subject))) or self._rows(one)
+                for row in replies(unit).kept(map(self._id, one.subject)) or self._rows(one)
             ],
         )
 
@@ -163,7 +163,7 @@ class JudgingClaims:
         if group[0].beyond:
             readings = [Reading(BEYOND, StatementSupport())] * len(group)
             return StatementInquiry(subject=group, pose=self._pose, readings=readings)
-        if replies.kept(list(map(self._id, group))):
+        if replies.kept(map(self._id, group)):
             return StatementInquiry(subject=group, pose=self._pose)
         return StatementInquiry(
             subject=group, pose=self._pose, most=replies.most, attempts=replies.had

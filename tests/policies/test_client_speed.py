@@ -70,7 +70,7 @@ async def ask_all(url: str) -> None:
     await client.close()
 
 
-def test_a_request_costs_no_more_processor_time_than_by_a_bare_client() -> None:
+def test_a_request_costs_half_the_processor_time_of_a_bare_client_at_most() -> None:
     ratios: list[float] = []
     with serving(0.0) as url:
         for _ in range(ROUNDS):
@@ -79,7 +79,7 @@ def test_a_request_costs_no_more_processor_time_than_by_a_bare_client() -> None:
             between = time.process_time()
             rate([url], REQUESTS, IN_FLIGHT)
             ratios.append((time.process_time() - between) / (between - began))
-    assert sorted(ratios)[ROUNDS // 2] <= 1.0, ratios
+    assert sorted(ratios)[ROUNDS // 2] <= 0.5, ratios
 
 
 def test_two_servers_reach_nine_tenths_of_what_they_reach_alone() -> None:

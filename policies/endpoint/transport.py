@@ -8,6 +8,7 @@ takes a multiple of its processor time (`benchmarks/endpoints.py`). It does what
 models, and files of batches.
 """
 
+import asyncio
 import json
 import resource
 import ssl
@@ -178,6 +179,8 @@ class Wire:
                 kept.
             aiohttp.ClientError, OSError: when no reply comes, or none that can be unpacked.
         """
+        # A loop that stood still hears now which connections the server has closed meanwhile.
+        await asyncio.sleep(0)
         async with self._opened().request(
             method,
             URL(address, encoded=True),

@@ -85,24 +85,24 @@ def begin(page, place: str, name: str, *, pairs: bool = False) -> None:
 
 
 def hearing(page) -> None:
-    """Wait until the page's scripts, which come after its text, hear keys."""
-    page.wait_for_function("document.readyState === 'complete'")
+    """Wait until the page's scripts, which come after its text, hear keys.
+
+    No expression is waited for: the policy of our pages lets none be evaluated a second time.
+    """
+    page.wait_for_load_state("load")
 
 
 def at_hand(page, selector: str) -> None:
     """Wait until keys go where a page begins: the browser sees to it when it first draws it."""
-    page.wait_for_function("first => document.activeElement?.matches(first)", arg=selector)
+    page.wait_for_selector(f"{selector}:focus")
 
 
 def judge(page, keys: str) -> None:
     """Press keys that judge one item, and wait for the next page, and until it hears keys."""
-    item = page.locator("input[name=item]")
-    before = item.input_value()
+    before = page.input_value("input[name=item]")
     for key in keys:
         page.keyboard.press(key)
-    page.wait_for_function(
-        "before => document.querySelector('input[name=item]')?.value !== before", arg=before
-    )
+    page.wait_for_selector(f"input[name=item][value={json.dumps(before)}]", state="detached")
     hearing(page)
 
 
@@ -127,15 +127,12 @@ def test_two_people_judge_by_keyboard_alone_and_see_how_far_they_agree(tmp_path,
         assert "2 people, 2 shared labels: agree 50%" in page.inner_text("#now")
         # Ada's page tells it without being asked again.
         page.goto(f"{place}{ITEM}?as=ada&judged=ratings&rule=disagreement&overlap=1&people=2")
-        begin_of = page.inner_text("#now")
+        assert "75%" not in page.inner_text("#now")
         with opened(chromium, own=place) as (other, more):
             begin(other, place, "bo")
             judge(other, "13")
             assert more.listed() == []
-        page.wait_for_function(
-            "old => document.getElementById('now').innerText !== old", arg=begin_of
-        )
-        assert "4 shared labels: agree 75%" in page.inner_text("#now")
+        page.wait_for_selector("#now:has-text('4 shared labels: agree 75%')")
         assert complaints.listed() == []
 
 

@@ -144,11 +144,10 @@ def _snapshot(folder: Path) -> dict[str, Json] | None:
     if last is None:
         return {"lag_s": None}
     changed = 0.0
-    for path in folder.glob(f"{JOURNAL}*"):
+    for name in (JOURNAL, f"{JOURNAL}-wal"):
         # The log goes with the last process that has the journal open.
         with suppress(FileNotFoundError):
-            if not path.name.endswith("-shm"):
-                changed = max(changed, path.stat().st_mtime)
+            changed = max(changed, (folder / name).stat().st_mtime)
     behind = not last.whole and changed > last.at
     return {**asdict(last), "lag_s": time.time() - last.at if behind else 0.0}
 

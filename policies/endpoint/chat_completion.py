@@ -61,8 +61,8 @@ class ChatRequest:
         """Post it once, with `extra` fields.
 
         Raises:
-            OpenAIError, AnswerTooLargeError, OSError, ValueError, TypeError, LookupError,
-            AttributeError, RecursionError: when no chat completion comes back.
+            OpenAIError, ClientError, AnswerTooLargeError, OSError, ValueError, TypeError,
+            LookupError, AttributeError, RecursionError: when no chat completion comes back.
         """
         reply = await connections.post("chat/completions", self.body(served, dialect, extra))
         return self.answered(reply, dialect, connections.key)

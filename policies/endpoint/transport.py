@@ -3,8 +3,8 @@
 Proxies from the environment are not used: a key must reach its endpoint and no other host. Time is
 not limited here: the caller sets one deadline for the whole attempt.
 
-What a stage asks by the thousand goes to the socket by way of `aiohttp` alone: the `openai` client
-takes a multiple of its processor time (`benchmarks/endpoints.py`). It does what is rare: lists of
+What a stage asks by the thousand goes through `aiohttp` alone: the `openai` client takes several
+times its processor time (`benchmarks/endpoints.py`). That client does what is rare: lists of
 models, and files of batches.
 """
 
@@ -112,14 +112,14 @@ class Connections:
     async def get(self, path: str, **asked: object) -> object:
         """Return what the endpoint has at `path` below its address, for what is `asked`.
 
-        Raises: as `post`.
+        Raises: as `post`, but `openai.APIConnectionError` when no reply comes.
         """
         return json.loads(await self.download(path, **asked))
 
     async def download(self, path: str, **asked: object) -> bytes:
         """Return the bytes that the endpoint has at `path`.
 
-        Raises: as `post`, but for the last line.
+        Raises: as `get`, but for what is no JSON.
         """
         address = _below(self._url, path)
         reply = await self._client.get(
@@ -130,7 +130,7 @@ class Connections:
     async def upload(self, path: str, data: bytes, **fields: str) -> object:
         """Return what the endpoint replies to a file of JSON lines, sent with `fields` as a form.
 
-        Raises: as `post`.
+        Raises: as `get`.
         """
         reply = await self._client.post(
             _below(self._url, path),
@@ -147,8 +147,7 @@ class Connections:
         Raises:
             openai.APIStatusError: when the status is no success.
             AnswerTooLargeError: for a success beyond the limits.
-            openai.APIConnectionError, aiohttp.ClientError, OSError: when no reply comes, or none
-                that can be unpacked.
+            aiohttp.ClientError, OSError: when no reply comes, or none that can be unpacked.
             ValueError, RecursionError: when it is no JSON.
         """
         address = _below(self._url, path)
@@ -245,7 +244,7 @@ def succeeded(status: int) -> bool:
 
 
 def status_error(address: str, reply: Reply) -> openai.APIStatusError:
-    """Return the error that the client library would raise for a reply that is no success."""
+    """Return the error for a reply that is no success, with what the client library keeps of it."""
     response = httpx2.Response(
         reply.status,
         headers=reply.headers,

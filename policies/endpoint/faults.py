@@ -141,10 +141,13 @@ def fault_of(
             cause = error.__cause__
         if isinstance(cause.__cause__, ContentEncodingError):
             return TemporaryError(GARBLED, suspect=True, garbled=True)
-        why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+        # What aiohttp makes of a connection that fails speaks of its own settings, too.
+        refused = isinstance(cause, aiohttp.ClientConnectorError)
+        said = (cause.__cause__ or cause) if refused else cause
+        why = f"{type(said).__name__}: {said}" if str(said) else type(said).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
-            suspect=not isinstance(cause, aiohttp.ClientConnectorError),
+            suspect=not refused,
             gone=True,
         )
     if isinstance(error, AnswerTooLargeError):

@@ -5,7 +5,12 @@ import socket
 import threading
 from contextlib import closing
 
+import pytest
+from ports import held_port
+
+from lpfloop.policies.endpoint.endpoint import probe
 from lpfloop.policies.endpoint.transport import Connections
+from lpfloop.policies.engines.engine import EngineError
 
 ASKED = 5
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -42,3 +47,12 @@ def test_a_connection_that_was_closed_while_the_loop_stood_still_is_not_used_aga
                 closed.acquire()
         finally:
             loop.run_until_complete(connections.aclose())
+
+
+def test_an_endpoint_where_nobody_listens_is_told_in_the_systems_words() -> None:
+    with held_port() as port, pytest.raises(EngineError) as caught:
+        probe(f"http://127.0.0.1:{port}/v1", None)
+    assert str(caught.value) == (
+        f"http://127.0.0.1:{port}/v1: the endpoint cannot be reached "
+        f"(ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', {port}))"
+    )

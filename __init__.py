@@ -4,8 +4,21 @@ This module is the public Python interface. It imports nothing heavy: neither to
 and Polars only when a run is opened.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+# Polars, LanceDB and Ray read these when they are imported or first used. They are set here, before
+# any of their threads runs: `setenv` beside a `getenv` of another thread can end the process.
+for _name, _value in {
+    # A bucket answers many requests at a time, while Polars opens as many objects as it has cores.
+    "POLARS_NUM_READERS_PRE_INIT": "64",
+    "POLARS_MAX_CONCURRENT_SCANS": "64",
+    # LanceDB's log lines about its own maintenance are not for users.
+    "LANCEDB_LOG": "error",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}.items():
+    os.environ.setdefault(_name, _value)
 
 if TYPE_CHECKING:
     import polars as pl

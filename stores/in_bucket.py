@@ -7,7 +7,6 @@ trainer or an engine opens as files.
 
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +25,6 @@ from .pack_hashes import Some
 from .reading_ahead import AT_ONCE, read_ahead
 from .sealed import MANIFEST, DamagedError, PartFile
 from .verified import SealedFile
-
-OPENED_AT_ONCE = 64
 
 T = TypeVar("T")
 
@@ -183,7 +180,6 @@ class InBucket:
 
         That is not hashed, as it would be to fetch all: the store checks what it keeps and sends.
         """
-        _open_many_at_once()
         places = [self.at(path) for path in paths]
         return verified.trust(places, storage_options=polars_options(), **options)
 
@@ -242,12 +238,6 @@ class InBucket:
         finally:
             if draft.exists():
                 durable.remove(draft)
-
-
-def _open_many_at_once() -> None:
-    """Let Polars open more objects at a time than it has processors to decode them with."""
-    for name in ("POLARS_NUM_READERS_PRE_INIT", "POLARS_MAX_CONCURRENT_SCANS"):
-        os.environ.setdefault(name, str(OPENED_AT_ONCE))
 
 
 def _each(action: Callable[[T], Any], things: Iterable[T]) -> list[Any]:

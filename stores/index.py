@@ -11,7 +11,6 @@ LAKE/index: index.json (format, vectors), pending.json, run.lock, tables/ (Lance
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -191,8 +190,6 @@ def _need_lancedb() -> None:
 
 def _connected(folder: Path) -> Any:
     _need_lancedb()
-    # Keep LanceDB's log lines about its own maintenance out of the command's output.
-    os.environ.setdefault("LANCEDB_LOG", "error")
     import lancedb
 
     return lancedb.connect(folder / TABLES)

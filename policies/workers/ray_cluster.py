@@ -150,8 +150,6 @@ def join_cluster() -> None:
     if find_spec("ray") is None:
         raise ConfigError(f"place: ray: Ray is not installed: {pip_install('ray')}")
     with _joining:
-        # Said before Ray is imported, which reads it.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         import ray
         from ray.exceptions import RayError
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The child of `training.train`, run by `accelerate launch`: one job, to a verified model.
+"""The child of `training.train`, or one of several under `accelerate launch`: one job, to a model.
 
 It reads `job.json`, resumes from the newest whole checkpoint, appends every step to
 `metrics.jsonl`, and writes `result.json` last, after it has read the saved weights again and found
@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import datasets.config
 import torch
 import transformers
 from datasets import disable_progress_bars
@@ -41,9 +42,10 @@ from .engines.canary import CANARY, write_canary
 from .engines.chat_template import load_tokenizer
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
+from .trainers.accelerate_launch import WAIT
 from .trainers.distillation_trainer import make_distillation_trainer
 from .trainers.memory_folders import discard_memory
-from .trainers.prepared_rows import discard_prepared, seal_prepared
+from .trainers.prepared_rows import CACHE, discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.step_policies import finished_policy, published_steps, step_job
@@ -299,14 +301,29 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
     discard_prepared(job)
 
 
+def awaited_job() -> str:
+    """Return the path of the job that the parent sends as one line; "" if it ended before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return ""
+        line += byte
+    return line.decode().rstrip("\n")
+
+
 def main(path: str) -> int:
-    """Run the job of a `job.json` in its work folder; return the exit code."""
+    """Run the job of a `job.json` in its work folder, or the one awaited; return the exit code."""
+    path = awaited_job() if path == WAIT else path
+    if not path:
+        return 0
     work = Path(path).parent
     threading.Thread(target=end_with_parent, args=(work,), daemon=True).start()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
     job = read_job(Path(path))
+    datasets.config.HF_DATASETS_CACHE = job.folder(CACHE)
     identity = job_identity(Path(path).read_bytes())
     try:
         with alone(job, patience_s=PREDECESSOR_S) if is_main() else nullcontext():

@@ -44,6 +44,7 @@ from ..run.unread_replies import UnreadRepliesError
 from ..stages.keep_prompts import keep_prompts, keep_receipts
 from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts
+from ..stages.publish import warm_trainer
 from ..stages.select_prompts import Suitable, suitable
 from ..stages.smoke_test import smoke_test
 from ..stages.supervised_set import require_supervised
@@ -217,6 +218,8 @@ def turn(
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
+            if trains(run.config) and not is_endpoint(run.models.initial.location):
+                warm_trainer(run)
             checkpoint = examine_steps(it, _trained(it, given), exams)
             check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:

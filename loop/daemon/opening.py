@@ -1,7 +1,7 @@
 """Opening a run to write to it: what it is made of is checked, and its parts are put together."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,7 +232,7 @@ def opened(
                 configure=run.configure,
                 joined=lambda: None if listener is None else told_joined(listener, joining),
             )
-            with ControlServer(folder, operator), run.flow:
+            with ControlServer(folder, operator), closing(run.warm), run.flow:
                 on_open(folder)
                 if listener is not None:
                     reporter.note(f"workers join by `{joining}`")

@@ -16,6 +16,7 @@ from ...critics.scoring.answer_forms import AnswerForm, Forms
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
 from ...policies.trainers.train_model import Trainer
+from ...policies.trainers.warm_trainer import WarmTrainer
 from ...stores.committer import if_there_is_room
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Unit
@@ -75,7 +76,7 @@ class Run:
     `parts` are the names of the parts of the prompts that the recipe uses, `labels` what it learns
     from in place of its annotators' comparisons. `retry` are the stages, by iteration and label,
     whose unread judgements are asked for again. `trainer` stands in for the one that trains in a
-    child process.
+    child process; `warm` starts that process before its job is known.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Run:
     labels: Labels | None = None
     fork: Fork | None = None
     trainer: Trainer | None = None
+    warm: WarmTrainer = field(default_factory=WarmTrainer, init=False)
     budget: Budget = field(init=False)
     prices: Prices = field(init=False)
     flow: Flow = field(init=False)
@@ -135,6 +137,7 @@ class Run:
     def break_off(self) -> None:
         """End what engines do, and what waits for room on the disk if the run is stopped."""
         self.models.close()
+        self.warm.close()
         if self.stop.requested:
             self.store.give_up()
 

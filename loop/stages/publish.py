@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policies.engines.canary import CANARY
+from ...policies.trainers.accelerate_launch import single_environment
 from ...policies.trainers.step_files import statistics
 from ...policies.trainers.step_policies import publish_step, step_job
 from ...policies.trainers.train_model import (
@@ -131,6 +132,7 @@ class Publishing:
                 checkpoint_minutes=training.checkpoint_minutes,
                 retries=training.retries,
                 stall_s=training.stall_s,
+                warm=self.run.warm,
             )
 
     def train_and_publish(self, job: TrainJob) -> tuple[str, TrainResult]:
@@ -148,6 +150,19 @@ class Publishing:
 def training_fit(run: Run) -> TrainingFit:
     """Return how a training of the run fits on its devices."""
     return fit_of(run.config.training)
+
+
+def warm_trainer(run: Run) -> None:
+    """Start a trainer process for the iteration's training, if one process here will do it.
+
+    A scripted policy is for tests and rehearsals, which seldom train a model.
+    """
+    training, policy = run.config.training, run.config.policy
+    single = training.processes in (1, "auto") and len(training_gpus(training)) <= 1
+    if run.trainer is not None or policy.engine.kind == "scripted":
+        return
+    if single and training.launcher == "local":
+        run.warm.start(single_environment(training), run.logs / "train.log")
 
 
 def training_processes(run: Run, settings: Settings) -> int:

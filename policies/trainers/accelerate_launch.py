@@ -1,4 +1,8 @@
-"""The command that runs a training's processes on one machine, and their environment."""
+"""The command that runs a training's processes on one machine, and their environment.
+
+`accelerate launch` starts several processes, or FSDP. A single process is started directly: for
+it, the launcher would only import accelerate once more.
+"""
 
 import json
 import os
@@ -9,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...configs.training import TrainingConfig
 from ...stores.durable import write_file
-from .prepared_rows import CACHE
+from ..devices import showing
 from .trainer_job import ONLINE, TrainJob
-from .training_places import shown_gpus
+from .training_places import shown_gpus, training_gpus
 
 FSDP2: Mapping[str, Any] = {
     "fsdp_version": 2,
@@ -29,6 +34,9 @@ Activations are computed again by the model itself, where `training.recompute` s
 
 SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 WORKER = "lpfloop.policies.train_worker"
+WAIT = "-"
+"""In place of a job's path: the worker reads it from its standard input."""
+THREADS = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +47,26 @@ class MeetingPoint:
     port: int
 
 
+def needs_launcher(job: TrainJob) -> bool:
+    """Return whether a training on this machine needs `accelerate launch`."""
+    sharded = job.fit.sharding != "none" and job.method not in ONLINE
+    return job.processes > 1 or sharded or job.accelerate_config is not None
+
+
+def single_argv(job: TrainJob) -> list[str]:
+    """Return the command of a training in one process, without a launcher."""
+    return [sys.executable, "-P", "-m", WORKER, str(job.folder("job.json"))]
+
+
+def threads_here(processes: int = 1) -> int:
+    """Return the number of threads that each of so many processes on this machine computes with."""
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
 def accelerate_argv(
     job: TrainJob, *, node: int = 0, meeting: MeetingPoint | None = None
 ) -> list[str]:
     """Return `accelerate launch` of one node, independent of the user's default configuration."""
-    here = job.processes_per_node
-    threads = max(1, len(os.sched_getaffinity(0)) // here)
     point = (
         (
             *("--num_machines", str(job.fit.nodes), "--machine_rank", str(node)),
@@ -56,7 +78,8 @@ def accelerate_argv(
     return [
         *(sys.executable, "-P", "-m", "accelerate.commands.launch"),
         *("--config_file", str(accelerate_file(job)), *point),
-        *("--num_processes", str(job.processes), "--num_cpu_threads_per_process", str(threads)),
+        *("--num_processes", str(job.processes)),
+        *("--num_cpu_threads_per_process", str(threads_here(job.processes_per_node))),
         *("--module", WORKER, str(job.folder("job.json"))),
     ]
 
@@ -101,8 +124,20 @@ def child_environment(job: TrainJob) -> dict[str, str]:
         TrainingError: of kind `refused`, when its GPUs are not there.
     """
     return (
-        bare_environment() | dict(shown_gpus(job)) | {"HF_DATASETS_CACHE": str(job.folder(CACHE))}
+        bare_environment()
+        | dict(shown_gpus(job))
+        | {THREADS: str(threads_here(job.processes_per_node))}
     )
+
+
+def single_environment(training: TrainingConfig) -> dict[str, str]:
+    """Return the environment of a training in one process on this machine, before its job is known.
+
+    Raises:
+        ConfigError: naming the setting that this machine cannot follow.
+    """
+    gpus = showing(training_gpus(training)[:1])
+    return bare_environment() | dict(gpus) | {THREADS: str(threads_here())}
 
 
 def bare_environment() -> dict[str, str]:

@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-from .accelerate_launch import accelerate_argv, child_environment, write_settings
+from .accelerate_launch import (
+    accelerate_argv,
+    child_environment,
+    needs_launcher,
+    single_argv,
+    write_settings,
+)
 from .node_plan import NodePlan
 from .ray_launcher import RayLauncher
 from .srun_launcher import SrunLauncher
@@ -56,7 +62,7 @@ class NodeLauncher(Launcher, Protocol):
 
 
 class LocalLauncher:
-    """`accelerate launch` on this machine."""
+    """The processes of a training on this machine."""
 
     patience_s = 0.0
 
@@ -66,6 +72,8 @@ class LocalLauncher:
 
     def argv(self, job: TrainJob) -> list[str]:
         """Return the command for a job, whose work folder it prepares."""
+        if not needs_launcher(job):
+            return single_argv(job)
         write_settings(job)
         return accelerate_argv(job)
 

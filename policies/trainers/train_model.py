@@ -29,6 +29,7 @@ from .trainer_job import TrainJob, read_json, write_job
 from .trainer_orders import MINUTES, Orders, write_orders
 from .trainer_process import Watch, alone, discard_memory_of, run_worker
 from .trainer_steps import TrainerProgress
+from .warm_trainer import WarmTrainer
 
 __all__ = ["TrainJob", "TrainResult", "TrainerProgress", "TrainingError", "train"]
 
@@ -66,6 +67,7 @@ class Trainer(Protocol):
         checkpoint_minutes: float = ...,
         retries: int = ...,
         stall_s: float = ...,
+        warm: WarmTrainer | None = ...,
     ) -> TrainResult:
         """Return the finished model."""
         ...
@@ -81,6 +83,7 @@ def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
     checkpoint_minutes: float = MINUTES,
     retries: int = 0,
     stall_s: float = STALL_S,
+    warm: WarmTrainer | None = None,
 ) -> TrainResult:
     """Run `job` to its end, continuing from its last whole checkpoint if it was interrupted.
 
@@ -90,7 +93,8 @@ def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
     exception from either ends the child. Once `is_to_end`, the child finishes its step, makes a
     checkpoint and ends. `on_answers` is called with each step of an online method whose answers
     others than the trainer reward: it judges those that `reward_exchange.read_answers` returns, for
-    as long as that takes, and leaves what it found by `write_judged`.
+    as long as that takes, and leaves what it found by `write_judged`. `warm` may hold a process
+    that waits for a job, and then runs this one.
 
     Raises:
         TrainingError: if there is no finished model; the message names the cause and the log. Of
@@ -104,6 +108,7 @@ def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
         on_progress=on_progress,
         on_answers=on_answers,
         is_to_end=is_to_end,
+        warm=warm,
     )
     failed = 0
     while True:

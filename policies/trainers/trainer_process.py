@@ -11,12 +11,14 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
+from .accelerate_launch import single_argv
 from .launchers import LAUNCHERS
 from .memory_folders import discard_abandoned
 from .trainer_faults import TrainingError, halted, hung
 from .trainer_job import TrainJob
 from .trainer_orders import Orders, write_orders
 from .trainer_steps import STEPS, TrainerProgress, new_lines, parse_row, progress_of
+from .warm_trainer import WarmTrainer
 
 POLL_S = 0.2
 LONGEST_LOOK_S = 1.0
@@ -37,7 +39,8 @@ class Watch:
     `on_progress` is called for every step, `is_to_end` several times a second, `on_answers` with
     each step whose answers somebody else is to judge, which may take as long as it takes; an
     exception from any of them ends the child. After `stall_s` seconds without a sign of life the
-    child is killed. The child makes a checkpoint every `checkpoint_s` seconds.
+    child is killed. The child makes a checkpoint every `checkpoint_s` seconds. `warm` may hold a
+    process that waits for a job.
     """
 
     log: Path
@@ -46,6 +49,7 @@ class Watch:
     is_to_end: Callable[[], bool]
     on_progress: Callable[[TrainerProgress], None] | None = None
     on_answers: Callable[[int], None] | None = None
+    warm: WarmTrainer | None = None
 
 
 @dataclass(slots=True)
@@ -75,7 +79,7 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
     offset = steps.stat().st_size if steps.exists() else 0
     silence = Silence(monotonic())
     began = told = False
-    with launched(job, watch.log) as child:
+    with launched(job, watch) as child:
         while True:
             code = child.poll()
             lines, offset = new_lines(steps, offset)
@@ -107,13 +111,21 @@ def modified(path: Path) -> int:
 
 
 @contextmanager
-def launched(job: TrainJob, log: Path) -> Generator[subprocess.Popen[bytes]]:
+def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
     """Start the child, and end it and all its processes on the way out."""
     launcher = LAUNCHERS[job.fit.launcher]
-    with log.open("ab") as out:
-        argv, environment = launch_argv(job), launcher.environment(job)
-        with running(argv, environment, out, patience_s=launcher.patience_s) as child:
-            yield child
+    argv, environment = launch_argv(job), launcher.environment(job)
+    if watch.warm is not None and argv == single_argv(job):
+        ready = watch.warm.take(job.folder("job.json"), environment, watch.log)
+        if ready is not None:
+            with ended_with_its_session(ready):
+                yield ready
+            return
+    with (
+        watch.log.open("ab") as out,
+        running(argv, environment, out, patience_s=launcher.patience_s) as child,
+    ):
+        yield child
 
 
 @contextmanager
@@ -134,9 +146,18 @@ def running(
         start_new_session=True,
         env=environment,
     )
+    with ended_with_its_session(child, patience_s=patience_s):
+        yield child
+
+
+@contextmanager
+def ended_with_its_session(
+    child: subprocess.Popen[bytes], *, patience_s: float = 0.0
+) -> Generator[None]:
+    """Kill a child's whole session on the way out, once it had `patience_s` seconds to end it."""
     assert child.stdin is not None  # noqa: S101 -- it was asked for
     try:
-        yield child
+        yield
     finally:
         if patience_s and child.poll() is None:
             for end in (child.stdin.close, child.terminate):

@@ -351,7 +351,10 @@ def _opened(
         models = _models(config, folder / "logs", notes)
         journal = Journal.create(folder, {"config": canonical_json(resolved(config))})
         store = RunWriter(journal)
-        verifier = StandInVerifier(own_verifier(config.critic.verifier))
+        verifier = StandInVerifier(
+            own_verifier(config.critic.verifier),
+            sentence_match=config.facts.judge == "sentence_match",
+        )
         try:
             yield RehearsedRun(
                 name="rehearsal",

@@ -317,9 +317,9 @@ RIGHT, WRONG = Verdict((), 1, "right"), Verdict((), -1, "wrong")
 class StandInVerifier(Verifier):
     """A verifier that finds some answers right and others wrong, and compares nothing."""
 
-    def __init__(self, own: OwnFunction | None) -> None:
-        """Stand in for the verifier that has this function of the user's own, if any."""
-        super().__init__(own)
+    def __init__(self, own: OwnFunction | None, *, sentence_match: bool) -> None:
+        """Stand in for the verifier with a user's function, if any; it may verify facts."""
+        super().__init__(own, sentence_match=sentence_match)
 
     def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return a verdict on each (prompt, answer)."""

@@ -7,9 +7,14 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 # Arguments of a command, such as: make test ARGS="-k journal", make demo ARGS="--iterations 3"
 ARGS ?=
+# The folder of tests that `make slow` runs, such as: make slow AREA=tests/models
+AREA ?= tests
 LAKE ?= lake
 # Processes that share the tests.
 JOBS ?= 2
+
+# The limits of a hang for tests that take minutes.
+PATIENT := --timeout 3600 -o faulthandler_timeout=3700
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-the-lock
@@ -27,7 +32,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo lint types lock clean
+.PHONY: help setup test quick slow stress demo lint types lock clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,13 +54,22 @@ $(STAMP): locks/cpu.txt pyproject.toml
 test: lint types  ## check style, types and import directions, and run the tests
 	$(BIN)/python -m pytest --numprocesses $(JOBS) $(ARGS)
 
+quick: setup  ## run the unit tests: no child processes, no models
+	$(BIN)/python -m pytest --numprocesses $(JOBS) tests/unit $(ARGS)
+
+slow: setup  ## run the slow tests: real models, whole files, matrices
+	$(BIN)/python -m pytest --numprocesses $(JOBS) -m slow $(PATIENT) $(AREA) $(ARGS)
+
+stress: setup  ## run the stress tests: random kills, races
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses $(JOBS) -m stress $(PATIENT) $(ARGS)
+
 lint: setup  ## check style, formatting and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
 types: setup  ## check types, strictly
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 
 demo: setup  ## run two iterations of the tiny world and show where to look
 	$(BIN)/lpfloop run --lake $(LAKE) --iterations 2 $(ARGS)

@@ -1,85 +1,148 @@
-"""What the tests of all packages share."""
+"""What the tests of all folders share, and the rules that hold for all of them.
 
-import json
+- tests/unit starts no process and takes at most a second of processor time a test.
+- No other ordinary test takes more than 15 seconds of processor time, its children's included.
+- No test outside tests/models changes the environment of its own process: `getenv` in a thread of
+  Polars, LanceDB or tokio may read an array that `setenv` has just freed, which is a SIGSEGV.
+  Use the fixture `environ`, or give variables to a child process.
+"""
+
 import os
+
+# The credentials of the S3 server that tests start. Arrow reads them from the process's
+# environment, so they are there before any library starts a thread.
+os.environ.update(
+    {
+        "AWS_ACCESS_KEY_ID": "made-up-id",
+        "AWS_SECRET_ACCESS_KEY": "made-up-secret-key",
+        "AWS_REGION": "us-east-1",
+        # Reports after each iteration take seconds; the tests about reports ask for them.
+        "LPFLOOP_REPORT__EACH_ITERATION": "false",
+    }
+)
+
+import contextlib
+import json
+import platform
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import _pytest.runner
+import polars as pl  # noqa: F401 -- its first import changes the environment
 import pytest
-from commands import call
-from families import make_family
+import typer._adapters
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.charmap import charmap
+from models import make_family
 from preloaded import INTERPRETER, make_program
-from s3 import environment, new_bucket, serving_s3
-from servers import Endpoint, serving
+from processes import Endpoint, call_command, serving
+from s3 import new_bucket, serving_s3
 
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.trainers.train_model import train
 
 ROOT = Path(__file__).parent.parent
-TOGETHER = {
-    "tests/test_docs.py": "tests/loop/test_real.py",
-    "tests/loop/test_real_child.py": "tests/loop/test_real.py",
-    "tests/loop/test_own_data.py": "tests/policies/test_engine_contract.py",
-}
-"""Files that use the real run, or the real server, of another file."""
-ALONE = "test_a_thousand_random_kills"
-"""Tests that share little with the others of their file: they fill up what time is left."""
-WITH_TORCH = {
-    *("test_losses.py", "test_next_token.py", "test_numerics.py", "test_quark_numerics.py"),
-    *("test_reward_trainer.py", "test_group_numerics.py"),
-}
-"""Files whose tests all need models, and which import torch themselves."""
 SPOILING = {"do_sample": True, "temperature": 0.01, "top_k": 1, "repetition_penalty": 3.0}
+UNIT_S = 1.0
+ORDINARY_S = 15.0
+STARTS_A_PROCESS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec")
+CHANGES_ENVIRONMENT = ("os.putenv", "os.unsetenv")
+
+_forbidden: dict[str, str] = {}
+"""What the current test may not do: audit events, each with what to do instead."""
 
 
 def pytest_configure() -> None:
-    """Hear the signals that the tests send, also where whoever started them (nohup, &) does not.
-
-    Reports after each iteration take seconds, and are written by the tests that are about them.
-    However busy the machine is, an example of a property may take its time.
-    """
-    settings.register_profile(
-        "patient",
-        settings.default,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    settings.load_profile("patient")
-    os.environ["LPFLOOP_REPORT__EACH_ITERATION"] = "false"
+    """Set up what no single test can: signals, property tests, and the rules' audit hook."""
+    for name, examples in (("ordinary", 25), ("thorough", 100)):
+        settings.register_profile(
+            name,
+            settings.default,
+            max_examples=examples,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ordinary"))
+    # A shell that starts pytest in the background (nohup, &) leaves these ignored.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # pytest names the current test in the environment: a setenv per phase, beside running threads.
+    _pytest.runner._update_current_test_var = lambda item, when: None
+    # So does Typer, for each option of a command, to keep Pydantic's plugins out.
+    typer._adapters.disabled_pydantic_plugins = contextlib.nullcontext
+    platform.platform()  # openai asks for it, which starts `uname` the first time
+    sys.addaudithook(_refuse)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no torch where no test is asked for that needs it: it takes longer than the others."""
-    unwanted = "not model" in config.option.markexpr
-    return True if unwanted and collection_path.name in WITH_TORCH else None
+def _refuse(event: str, _: tuple[object, ...]) -> None:
+    if _forbidden and event in _forbidden:
+        pytest.fail(f"{event}: {_forbidden[event]}")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Let one of several processes run all tests that share something costly.
+def _folder_of(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT / "tests").parts[0]
 
-    Marks (`--dist loadgroup`) would say so, too, but pytest 9.2 and pytest-xdist 3.8 lose them.
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Forbid what the rules of a test's folder forbid."""
+    folder = _folder_of(item)
+    if folder != "models":
+        _forbidden.update(dict.fromkeys(CHANGES_ENVIRONMENT, "use the fixture `environ`"))
+    if folder == "unit":
+        _forbidden.update(dict.fromkeys(STARTS_A_PROCESS, "not in tests/unit"))
+    try:
+        return (yield)
+    finally:
+        _forbidden.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that takes too much processor time, however busy the machine is."""
+    before = sum(os.times()[:4])
+    result = yield
+    seconds = sum(os.times()[:4]) - before
+    limit = UNIT_S if _folder_of(item) == "unit" else ORDINARY_S
+    if not {"slow", "stress"} & {mark.name for mark in item.iter_markers()} and seconds > limit:
+        pytest.fail(f"took {seconds:.1f} s of processor time; at most {limit:g} s are allowed here")
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Fail the last test of a file that leaves a stand-in for the trainer behind."""
+    result = yield
+    publish = sys.modules.get("lpfloop.loop.stages.publish")
+    ends = nextitem is None or nextitem.path != item.path
+    if publish is not None and ends and publish.train is not train:
+        publish.train = train
+        pytest.fail("a test of this file has left a stand-in for publish.train")
+    return result
+
+
+@pytest.fixture
+def environ(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """`os.environ` as a plain dict, to be changed at will: Python reads it, libraries in C do not.
+
+    A child process sees changes if it is started with `env=os.environ`.
     """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Grouped(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
-
-    return Grouped(config, log)
+    changed = dict(os.environ)
+    monkeypatch.setattr(os, "environ", changed)
+    return changed
 
 
-def group_of(nodeid: str) -> str:
-    """Name what a test runs with: its file, or the file that makes what it shares."""
-    path, _, test = nodeid.partition("::")
-    return nodeid if test.startswith(ALONE) else TOGETHER.get(path, path)
+@pytest.fixture(scope="session", autouse=True)
+def characters() -> None:
+    """Have Hypothesis make its table of characters, which a fresh checkout lacks, before a test."""
+    charmap()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -120,6 +183,21 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture
+def shared_rows(shared_data: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """Read the rows of a published data set, by the name of its file."""
+
+    def read(name: str) -> list[dict[str, Any]]:
+        path = shared_data / name
+        if not path.is_file():
+            pytest.skip(f"{path} is absent; LPFLOOP_SHARED_DATA may name its folder")
+        if path.suffix == ".json":
+            return json.loads(path.read_text(encoding="utf-8"))
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+    return read
+
+
 @pytest.fixture(scope="session")
 def tiny_policy() -> Path:
     """The shipped policy M_0."""
@@ -152,7 +230,7 @@ def real_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Its workers and trainers are started as everywhere but in tests: by the interpreter itself.
     """
     folder = tmp_path_factory.mktemp("real") / "lake"
-    code, stdout, stderr = call(folder, "run", "--iterations", "2", python=INTERPRETER)
+    code, stdout, stderr = call_command(folder, "run", "--iterations", "2", python=INTERPRETER)
     assert code == 0, stderr
     assert "M_2" in stdout
     return folder
@@ -197,10 +275,9 @@ def s3_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def bucket(s3_server: str, environ: dict[str, str]) -> str:
     """The name of an empty bucket, which the environment gives access to."""
-    for name, value in environment(s3_server).items():
-        monkeypatch.setenv(name, value)
+    environ["AWS_ENDPOINT_URL"] = s3_server
     return new_bucket(s3_server)
 
 

@@ -1,0 +1,108 @@
+"""A real Chromium without a window, for tests of the pages that people open.
+
+Whichever Chromium is on PATH, driven by Playwright; tests skip where either is missing.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+LATE_MS = 120_000
+"""What is waited for comes within a second or two, unless the machine is busy."""
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def chromium() -> str:
+    """The program's path; without it, or without Playwright, the test skips."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"no browser on PATH: {', '.join(NAMES)}")
+    return found
+
+
+@contextmanager
+def browsing() -> Iterator[Any]:
+    """Give a running browser, which ends with the block."""
+    program = chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=list(QUIET), timeout=LATE_MS
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Complaints:
+    """What a page said or did that no page of ours may: filled while it is used."""
+
+    console: list[str] = field(default_factory=list)
+    """Errors and warnings, refusals by the Content-Security-Policy among them."""
+    errors: list[str] = field(default_factory=list)
+    """Exceptions of scripts."""
+    dialogs: list[str] = field(default_factory=list)
+    """`alert` and its like: text of a model that ran."""
+    requests: list[str] = field(default_factory=list)
+    """Addresses asked for, except those that begin with the page's own."""
+
+    def listed(self) -> list[str]:
+        """Give all of them, to be compared with an empty list."""
+        return [*self.console, *self.errors, *self.dialogs, *self.requests]
+
+
+@contextmanager
+def opened(
+    browser: Any, *, own: str, options: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Any, Complaints]]:
+    """Give a page of its own context, and its complaints.
+
+    Args:
+        browser: what `browsing` gives.
+        own: what addresses of the page itself begin with; all others are complained of.
+        options: Playwright's options of a context: `viewport`, `color_scheme`...
+    """
+    complaints = Complaints()
+
+    def say(message: Any) -> None:
+        if message.type in {"error", "warning"}:
+            complaints.console.append(message.text)
+
+    def fail(error: object) -> None:
+        complaints.errors.append(str(error))
+
+    def dismiss(dialog: Any) -> None:
+        complaints.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def note(request: Any) -> None:
+        if not request.url.startswith((own, "data:")):
+            complaints.requests.append(request.url)
+
+    context = browser.new_context(**(options or {}))
+    context.set_default_timeout(LATE_MS)
+    try:
+        page = context.new_page()
+        page.on("console", say)
+        page.on("pageerror", fail)
+        page.on("dialog", dismiss)
+        page.on("request", note)
+        yield page, complaints
+    finally:
+        context.close()

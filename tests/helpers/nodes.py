@@ -1,0 +1,135 @@
+"""A Slurm allocation on this machine: an `srun` that starts its tasks here, as Slurm does there.
+
+Each task has the variables that Slurm gives it and a pipe as its standard input, which ends when
+srun's own does; srun hands SIGTERM on to its tasks, and the first that fails ends all
+(`--kill-on-bad-exit`). Not as in Slurm: all nodes are this machine, and nothing is confined.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import psutil
+import pytest
+
+KILL_S = 2.0
+"""Seconds between SIGTERM and SIGKILL, as KillWait: the latter is for all processes of a step."""
+
+
+def allocate(monkeypatch: pytest.MonkeyPatch, folder: Path, nodes: int) -> None:
+    """Put this process into an allocation of so many nodes."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "srun"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} srun "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(nodes))
+    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", f"2(x{nodes})")
+
+
+def start(number: int, nodes: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start the task of a node in a session of its own."""
+    told = {
+        "SLURM_PROCID": str(number), "SLURM_NODEID": str(number), "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": str(nodes), "SLURM_STEP_ID": "0", "SLURMD_NODENAME": socket.gethostname(),
+    }  # fmt: skip
+    environment = {**os.environ, **told}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+
+
+def hand_on(tasks: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Close the tasks' standard input when this process's own ends."""
+    while os.read(0, 4096):
+        pass
+    for task in tasks:
+        assert task.stdin is not None
+        task.stdin.close()
+
+
+def asked(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return what a step is asked for; the allocation must have as much."""
+    options = argparse.ArgumentParser()
+    for name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "wait"):
+        options.add_argument(f"--{name}", type=int)
+    options.add_argument("--relative", type=int, default=0)
+    for name in ("cpu-bind", "kill-on-bad-exit"):
+        options.add_argument(f"--{name}")
+    for name in ("overlap", "no-kill"):
+        options.add_argument(f"--{name}", action="store_true")
+    options.add_argument("command", nargs=argparse.REMAINDER)
+    found = options.parse_args(arguments)
+    assert found.relative + found.nodes <= int(os.environ["SLURM_JOB_NUM_NODES"])
+    assert found.nodes == found.ntasks
+    return found
+
+
+def srun(arguments: Sequence[str]) -> int:
+    """Run a step to its end; return the highest exit code of its tasks."""
+    step = asked(arguments)
+    ends_all = step.kill_on_bad_exit != "0"
+    tasks = [start(number, step.nodes, step.command) for number in range(step.nodes)]
+
+    def end(_number: int = 0, _frame: object = None) -> None:
+        for task in tasks:
+            if task.poll() is None:
+                task.terminate()
+
+    signal.signal(signal.SIGTERM, end)
+    threading.Thread(target=hand_on, args=(tasks,), daemon=True).start()
+    failed_at = None
+    while any(task.poll() is None for task in tasks):
+        if ends_all and failed_at is None and any(task.poll() for task in tasks):
+            failed_at = time.monotonic()
+            sys.stderr.write(f"srun: error: {socket.gethostname()}: task failed\n")
+            sys.stderr.flush()
+            end()
+        if failed_at is not None and time.monotonic() - failed_at > KILL_S:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        time.sleep(0.05)
+    codes = [task.wait() for task in tasks]
+    return max(code if code >= 0 else 128 - code for code in codes)
+
+
+# a node's part of a training, with what a test alters
+
+
+def alter(monkeypatch: pytest.MonkeyPatch, launcher: ModuleType, **changes: str) -> None:
+    """Let a launcher start this module on its nodes, altered as `ALTERED_...` says there.
+
+    WORKER: the module of its processes. SEEN_S: how long it looks for files of the others.
+    ELSEWHERE: a folder that the second node has in place of the work folder, as if its path led to
+    another disk.
+    """
+    places = [str(Path(__file__).parent), *filter(None, sys.path)]
+    monkeypatch.setenv("PYTHONPATH", ":".join(places))
+    monkeypatch.setattr(launcher, "NODE_PROGRAM", "nodes")
+    for name, value in changes.items():
+        monkeypatch.setenv(f"ALTERED_{name}", value)
+
+
+def altered_node() -> int:
+    """Take part as altered."""
+    from lpfloop.policies.trainers import accelerate_launch, node_plan, training_node
+
+    accelerate_launch.WORKER = os.environ.get("ALTERED_WORKER", accelerate_launch.WORKER)
+    node_plan.SEEN_S = float(os.environ.get("ALTERED_SEEN_S", node_plan.SEEN_S))
+    work, *rest = sys.argv[1:]
+    if os.environ.get("SLURM_PROCID") == "1":
+        work = os.environ.get("ALTERED_ELSEWHERE", work)
+    return training_node.main([work, *rest])
+
+
+if __name__ == "__main__":
+    sys.exit(srun(sys.argv[2:]) if sys.argv[1] == "srun" else altered_node())

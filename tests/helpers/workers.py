@@ -1,0 +1,205 @@
+"""A scripted model that does to its worker what a request says.
+
+The last message is an order: what happens, and after white space a marker file if it shall happen
+only while that file exists (`while`), or only the first time (`once`): "die", "hang once /tmp/m".
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from preloaded import INTERPRETER
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.engines.engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Request,
+    Sampling,
+)
+from lpfloop.policies.workers.join_listener import JoinListener
+from lpfloop.policies.workers.places import Berth
+from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.worker import child_workers
+from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.stores.records import Message
+
+FOREVER_S = 3600
+SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
+
+
+def behave(request: Request, sampling: Sampling) -> str:
+    """Do what is ordered; answer with the order and the seed if the worker survives it."""
+    order, *condition = request.messages[-1].content.split()
+    if order in FAULTS and happens(condition):
+        FAULTS[order](condition)
+    return f"{order} {request.seed}"
+
+
+def happens(condition: list[str]) -> bool:
+    """Whether the fault is due, by its marker file."""
+    match condition:
+        case ["once", marker]:
+            first = not Path(marker).exists()
+            Path(marker).touch()
+            return first
+        case ["while", marker]:
+            return Path(marker).exists()
+        case _:
+            return True
+
+
+def die(_condition: list[str]) -> None:
+    """End like a process that ran out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash(_condition: list[str]) -> None:
+    """End like a bad pointer."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leave(_condition: list[str]) -> None:
+    """End with a code and last words."""
+    os.write(1, b"the last words\n")
+    os._exit(7)
+
+
+def overflow(_condition: list[str]) -> None:
+    """Raise what no engine handles."""
+    raise MemoryError("no memory is left on the device")
+
+
+def refuse(_condition: list[str]) -> None:
+    """Raise what engines raise on purpose."""
+    raise EngineError("the model gives no finite probabilities")
+
+
+def hang(_condition: list[str]) -> None:
+    """Never answer."""
+    time.sleep(FOREVER_S)
+
+
+def stop(_condition: list[str]) -> None:
+    """Stop every thread, also that which reads."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def orphan(condition: list[str]) -> None:
+    """Leave two processes behind, one of which holds the worker's pipe; then die."""
+    sleeper = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER_S})"])
+    forked = os.fork()
+    if not forked:
+        time.sleep(FOREVER_S)
+    Path(condition[1] + ".pids").write_text(f"{os.getpid()} {sleeper.pid} {forked}")
+    os._exit(7)
+
+
+FAULTS = {
+    "die": die, "crash": crash, "leave": leave, "overflow": overflow, "refuse": refuse,
+    "hang": hang, "stop": stop, "orphan": orphan,
+}  # fmt: skip
+
+
+def ordered(key: str, *orders: str) -> Batch:
+    """Return a batch of one request an order."""
+    requests = (
+        Request(
+            request_id=f"{key}/{place}",
+            messages=(Message(role="user", content=order),),
+            seed=100 * len(key) + place,
+        )
+        for place, order in enumerate(orders)
+    )
+    return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
+
+
+def deadly(batch: Batch) -> bool:
+    """Whether some request of a batch orders its worker to die, for tests without a worker."""
+    return any(request.messages[-1].content == "die" for request in batch.requests)
+
+
+def answer(batch: Batch) -> BatchResult:
+    """Return what a worker gives that survives a batch, for tests without one."""
+    completions = (
+        Completion(
+            request_id=request.request_id,
+            text=request.messages[-1].content,
+            prompt_tokens=1,
+            completion_tokens=1,
+            finish_reason="stop",
+            logprob=None,
+        )
+        for request in batch.requests
+    )
+    return BatchResult(key=batch.key, completions=tuple(completions))
+
+
+# workers that join by TCP
+
+
+SUPPORT = Path(__file__).parent
+TOKEN = b"a token of a test, long enough"
+TCP = Berth(place="tcp")
+LOCAL = Berth(place="local")
+ENDS_S = 300
+
+
+class Machines:
+    """Workers that were started, each a process of `lpfloop worker`; all end with the test."""
+
+    def __init__(self, folder: Path, *scripts: Path) -> None:
+        self.folder = folder
+        self.token = folder / "token"
+        self.token.write_bytes(TOKEN)
+        self.processes: list[subprocess.Popen[str]] = []
+        paths = [str(SUPPORT), *map(str, scripts), os.environ.get("PYTHONPATH", "")]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+    def start(self, address: str, *options: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a worker that joins there."""
+        number = len(self.processes)
+        where = ["--join", address, "--machine", f"m{number}", "--logs", str(self.folder / "logs")]
+        token = () if "LPFLOOP_JOIN_TOKEN" in variables else ("--token-file", str(self.token))
+        self.processes.append(
+            subprocess.Popen(
+                [INTERPRETER, "-m", "lpfloop", "worker", *where, *token, *options],
+                env={**self.environment, **variables},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return self.processes[-1]
+
+    def end(self) -> None:
+        """Kill those that still run."""
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_S)
+            process.kill()
+            process.wait()
+            if process.stderr:
+                process.stderr.close()
+
+
+def scripted_pool(
+    listener: JoinListener, berths: Sequence[Berth], folder: Path, script: str, group: str = "model"
+) -> EnginePool:
+    """Open a pool of a scripted model, here and at machines that join."""
+
+    def opener(number: int, berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
+        here = child_workers(log=folder / f"local-{number}.log")
+        start = here if berth.place == "local" else listener.starter(group, berth.gpus)
+        return WorkerEngine("scripted", model, config, start=start)
+
+    config = EngineConfig(kind="scripted", script=script)
+    return EnginePool(opener, "none", config, berths)

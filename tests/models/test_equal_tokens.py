@@ -1,0 +1,39 @@
+"""Two methods of the tiny world at equal tokens, by real models."""
+
+import json
+from contextlib import closing
+
+import pytest
+from processes import call_command
+
+from lpfloop.loop.evaluation.token_course import token_course
+from lpfloop.loop.lake.query.runs import open_run
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+def test_two_methods_of_the_tiny_world(tmp_path):
+    small = ("prompts.evaluated=10", "prompts.deciding=10", "training.min_pairs=4")
+    quick = ("policy.engine.kind=transformers", "critic.kind=verifier", "training.ppo.rollouts=32")
+    settings = [word for value in (*small, *quick) for word in ("--set", value)]
+    asked = ("--policy-tokens", "12000", "--trials", "1", "--seeds", "1", "--run", "eq")
+    command = ("run", "--variants", "reward-only,ppo", *asked, *settings)
+    code, stdout, stderr = call_command(tmp_path, *command)
+    assert code == 0, stderr
+    assert "reward-only" in stdout
+    told = json.loads(call_command(tmp_path, "compare", "eq", "--equal-tokens", "--json")[1])
+    rows = {row["method"]: row for row in told["methods"]}
+    for method in ("reward-only", "ppo"):
+        assert 0.7 < rows[method]["used"] <= 1, "a quarter may be lost where the last is too long"
+        assert rows[method]["policy_tokens"] <= 12_000
+        assert rows[method]["kl"] > 0
+    assert "--plot eq.svg" in stdout + stderr
+    with closing(open_run(tmp_path, "eq-ppo-0")) as opened:
+        course = token_course(opened)
+    spent = [point.cost.policy_tokens for point in course.points]
+    assert spent == sorted(set(spent)), "each policy on the way cost more than the one before"
+    before = call_command(tmp_path, "status", "eq-ppo-0", "--json")[1]
+    assert call_command(tmp_path, *command)[0] == 0
+    assert call_command(tmp_path, "status", "eq-ppo-0", "--json")[1] == before, (
+        "nothing is paid twice"
+    )

@@ -1,0 +1,101 @@
+"""The arithmetic of memory agrees with what torch keeps, and with the sizes of models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from lpfloop.policies.memory.activations import AUTOCAST, HALF, PLAIN, Precision, TrainingPass
+from lpfloop.policies.memory.adapter_sizes import Adapters
+from lpfloop.policies.memory.shapes import configured, shape_of
+
+pytestmark = pytest.mark.model
+
+SIZES = {
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 960,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": None,
+}
+
+
+def test_sizes_of_folder(tmp_path: Path, subtests):
+    for kind in ("llama", "qwen3", "gemma2", "glm", "olmo2"):
+        with subtests.test(kind=kind):
+            config = AutoConfig.for_model(kind, **SIZES)
+            folder = tmp_path / kind
+            AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+            shape = shape_of(folder)
+            # The counted ones leave out biases and the norms of queries and keys.
+            counted = configured(json.loads((folder / "config.json").read_bytes()))
+            assert counted.parameters == pytest.approx(shape.parameters, rel=0.01)
+            assert shape.file_bytes == pytest.approx(4 * shape.parameters, rel=0.01)
+            assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 64)
+
+
+def kept_by_torch(model, body, autocast: bool) -> int:
+    """Return the bytes that autograd keeps of a pass through `body` beside the weights."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept, held = {}, []
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor)
+        return tensor
+
+    ids = torch.randint(0, 900, (2, 384))
+    mask = torch.ones_like(ids)
+    mask[0, :40] = 0
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast),
+    ):
+        body(input_ids=ids, attention_mask=mask, use_cache=False)
+    return sum(kept.values())
+
+
+def kept_by_arithmetic(config, precision: Precision, **given) -> int:
+    shape = configured(config.to_dict())
+    casts = precision.narrow * shape.matrices if precision.is_mixed else 0
+    made = TrainingPass(
+        rows=2, length=384, precision=precision, recomputed=False, casts=casts, **given
+    )
+    return made.kept_bytes(shape)
+
+
+def test_pass(subtests):
+    cases = [("llama", PLAIN), ("qwen3", AUTOCAST), ("gemma2", HALF), ("olmo2", AUTOCAST)]
+    for kind, precision in cases:
+        with subtests.test(kind=kind, precision=precision):
+            config = AutoConfig.for_model(kind, **SIZES)
+            dtype = torch.float32 if precision.wide > 2 else torch.bfloat16
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+            seen = kept_by_torch(model, model.model, precision is not PLAIN)
+            assert kept_by_arithmetic(config, precision) == pytest.approx(seen, rel=0.05)
+
+
+def test_pass_with_adapters(subtests):
+    for kind, precision in (("llama", PLAIN), ("qwen3", AUTOCAST), ("llama", HALF)):
+        with subtests.test(kind=kind, precision=precision):
+            config = AutoConfig.for_model(kind, **SIZES)
+            dtype = torch.float32 if precision.wide > 2 else torch.bfloat16
+            made = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+            model = get_peft_model(made, LoraConfig(r=16, target_modules="all-linear"))
+            model.enable_input_require_grads()
+            trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+            adapters = Adapters(rank=16)
+            assert trained == adapters.parameters(configured(config.to_dict()))
+            seen = kept_by_torch(model, model.base_model.model.model, precision is not PLAIN)
+            kept = kept_by_arithmetic(config, precision, adapters=adapters)
+            assert kept == pytest.approx(seen, rel=0.05)

@@ -1,0 +1,160 @@
+"""The formulas of online methods against numbers worked out by hand, and finite differences."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from lpfloop.policies.online import numerics  # noqa: E402 -- needs torch
+
+pytestmark = pytest.mark.model
+
+CLOSE = {"atol": 1e-6, "rtol": 0}
+
+
+def tensor(*rows) -> "torch.Tensor":
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def close(value, *rows) -> None:
+    torch.testing.assert_close(value, tensor(*rows), **CLOSE)
+
+
+def slopes(function, at: "torch.Tensor", step: float = 1e-6) -> "torch.Tensor":
+    """Return the gradient of a function with one value by central differences."""
+    result = torch.zeros_like(at)
+    for i in range(at.numel()):
+        nudge = torch.zeros_like(at).view(-1)
+        nudge[i] = step
+        up, down = function(at + nudge.view_as(at)), function(at - nudge.view_as(at))
+        result.view(-1)[i] = (up - down) / (2 * step)
+    return result
+
+
+def gradient(function, at: "torch.Tensor") -> "torch.Tensor":
+    leaf = at.clone().requires_grad_(requires_grad=True)
+    function(leaf).backward()
+    return leaf.grad
+
+
+# KL and rewards
+
+
+def test_kl_estimators() -> None:
+    policy, reference = tensor([-1.0, -2.0]), tensor([-1.5, -1.0])
+    close(numerics.kl_estimate(policy, reference, "k1"), [0.5, -1.0])
+    close(numerics.kl_estimate(policy, reference, "k1_clamped"), [0.5, 0.0])
+    k3 = [math.exp(-0.5) - 1 + 0.5, math.exp(1.0) - 1 - 1.0]
+    close(numerics.kl_estimate(policy, reference, "k3"), k3)
+
+
+def test_shaped_rewards() -> None:
+    kl = tensor([0.5, 1.0, 9.0], [2.0, 9.0, 9.0], [9.0, 9.0, 9.0])
+    mask = tensor([1, 1, 0], [1, 0, 0], [0, 0, 0])
+    scores = torch.tensor([3.0, -1.0, 7.0], dtype=torch.float64)
+    rewards = numerics.shaped_rewards(scores, kl, mask, 0.1)
+    close(rewards, [-0.05, 2.9, 0.0], [-1.2, 0.0, 0.0], [0.0, 0.0, 0.0])
+
+
+# whitening
+
+
+def test_whiten_masked() -> None:
+    values, mask = tensor([1.0, 3.0, 100.0], [5.0, 50.0, 50.0]), tensor([1, 1, 0], [1, 0, 0])
+    white = numerics.whiten(values, mask)
+    deviation = math.sqrt(8 / 3)  # of 1, 3, 5 around 3
+    told = white[mask.bool()]
+    torch.testing.assert_close(told, tensor(-2 / deviation, 0.0, 2 / deviation), **CLOSE)
+
+
+def test_scale_keeps_mean() -> None:
+    values, mask = tensor([1.0, 3.0], [5.0, 7.0]), torch.ones(2, 2, dtype=torch.float64)
+    scaled = numerics.whiten(values, mask, shift_mean=False)
+    deviation = math.sqrt(5)
+    close(
+        scaled,
+        [4 - 3 / deviation, 4 - 1 / deviation],
+        [4 + 1 / deviation, 4 + 3 / deviation],
+    )
+
+
+def test_whiten_groups() -> None:
+    values = tensor([0.0, 2.0], [10.0, 30.0], [5.0, 7.0])
+    mask = torch.ones_like(values)
+    white = numerics.whiten_groups(values, mask, 1)
+    close(white, [-1.0, 1.0], [-1.0, 1.0], [-1.0, 1.0])
+    assert not torch.allclose(white, numerics.whiten(values, mask))
+
+
+# advantages
+
+
+def test_advantages() -> None:
+    rewards, values = tensor([1.0, 0.0, 2.0]), tensor([0.5, 1.0, -1.0])
+    found, returns = numerics.advantages(rewards, values, gamma=0.9, lam=0.8)
+    last = 2.0 - -1.0
+    middle = 0.0 + 0.9 * -1.0 - 1.0 + 0.72 * last
+    first = 1.0 + 0.9 * 1.0 - 0.5 + 0.72 * middle
+    close(found, [first, middle, last])
+    close(returns, [first + 0.5, middle + 1.0, last - 1.0])
+
+
+# losses and their gradients
+
+
+def test_policy_loss() -> None:
+    old = tensor([0.0, 0.0, 0.0, 0.0])
+    logprobs = tensor([math.log(1.5), math.log(1.5), math.log(0.5), math.log(0.5)])
+    advantage = tensor([2.0, -2.0, 2.0, -2.0])
+    losses = numerics.policy_losses(logprobs, old, advantage, 0.2)
+    close(losses, [-2.4, 3.0, -1.0, 1.6])
+
+
+def test_value_loss() -> None:
+    values, old, returns = tensor([1.0, 1.0]), tensor([0.0, 0.0]), tensor([2.0, 0.9])
+    losses = numerics.value_losses(values, old, returns, 0.2)
+    close(losses, [0.5 * 1.8**2, 0.5 * 0.7**2])
+
+
+def test_entropy() -> None:
+    probabilities = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64)
+    expected = 0.5 * math.log(2) + 0.5 * math.log(4)
+    torch.testing.assert_close(numerics.entropy(probabilities.log() + 3), tensor(expected), **CLOSE)
+
+
+def test_approximate_kl() -> None:
+    close(numerics.approximate_kl(tensor([-1.0]), tensor([-1.4])), [0.08])
+
+
+def test_gradients(subtests):
+    seed = 0
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    old, advantage, returns = normal(3, 4), normal(3, 4), normal(3, 4)
+    logits, mask = normal(3, 4, 5), (normal(3, 4) > 0).double()
+    mask[:, 0] = 1
+    tokens = torch.randint(5, (3, 4, 1), generator=generator)
+
+    def policy(x):
+        logprobs = x.log_softmax(-1).gather(-1, tokens)[..., 0]
+        losses = numerics.policy_losses(logprobs, old * 0.1 - 1.5, advantage, 0.2)
+        return numerics.masked_mean(losses - 0.01 * numerics.entropy(x), mask)
+
+    def value(x):
+        return numerics.masked_mean(numerics.value_losses(x, old, returns, 0.2), mask)
+
+    def penalty(x):
+        return numerics.kl_estimate(x, old, "k3").sum()
+
+    for function, at in ((policy, logits), (value, normal(3, 4)), (penalty, normal(3, 4))):
+        torch.testing.assert_close(gradient(function, at), slopes(function, at), atol=1e-6, rtol=0)
+
+
+def test_adaptive_coefficient() -> None:
+    assert numerics.adapted(0.2, 6.6, target=6.0) == pytest.approx(0.2 * 1.01)
+    assert numerics.adapted(0.2, 60.0, target=6.0) == pytest.approx(0.2 * 1.02)
+    assert numerics.adapted(0.2, 0.0, target=6.0) == pytest.approx(0.2 * 0.98)

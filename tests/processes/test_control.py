@@ -1,0 +1,153 @@
+"""The control socket of a run: what it obeys, records, refuses, and who may talk to it."""
+
+import json
+import socket
+import stat
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+from lpfloop.configs.load import fields, load_config, resolved
+from lpfloop.loop.daemon.control import (
+    CommandRefusedError,
+    ControlError,
+    ControlServer,
+    Look,
+    NoDaemonError,
+    Operator,
+    Pause,
+    Resume,
+    Set,
+    Stop,
+    alive,
+    ask,
+)
+from lpfloop.loop.daemon.status import stop_run
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.keys import canonical_json
+
+KEY = "sk-planted-in-the-configuration"
+
+
+class Loop:
+    """What a run shows the operator: a configuration, and what became of it."""
+
+    def __init__(self, folder, **stop):
+        self.config = load_config("tiny", None, [f"critic.engine.api_key={KEY}"], {})
+        self.folder = folder
+        self.taken = []
+        self.stop = StopSignal(**stop)
+        if (folder / "journal.sqlite").exists():
+            self.journal = Journal(folder)
+        else:
+            snapshot = canonical_json(resolved(self.config))
+            self.journal = Journal.create(folder, {"config": snapshot})
+
+    def configure(self, config):
+        self.taken.append(config)
+        self.config = config
+
+    @contextmanager
+    def served(self):
+        config = {"config": lambda: self.config, "configure": self.configure}
+        operator = Operator(stop=self.stop, journal=self.journal, **config)
+        try:
+            with ControlServer(self.folder, operator):
+                yield self
+        finally:
+            self.journal.close()
+
+
+@pytest.fixture
+def loop(tmp_path):
+    with Loop(tmp_path / "runs" / "a").served() as served:
+        yield served
+
+
+def test_pause_set_and_stop_are_recorded(loop):
+    (start,) = loop.journal.events("start")
+    assert start["pid"] == ask(loop.folder, Look()).pid
+    assert ask(loop.folder, Pause()).paused
+    assert loop.stop.paused
+    assert loop.journal.meta("paused") == "1"
+    assert loop.journal.events("control") == [{"op": "pause"}]
+    assert not ask(loop.folder, Resume()).paused
+    assert not loop.stop.paused
+    assert loop.journal.meta("paused") == "0"
+    ask(loop.folder, Set(path="drain_s", value=1.5))
+    assert loop.stop.drain_s == 1.5
+    ask(loop.folder, Stop())
+    assert loop.journal.events("control")[-1] == {"op": "stop", "now": False}
+    assert ask(loop.folder, Look()).stopping
+    assert loop.stop.requested
+
+
+def test_pause_outlives_a_crash(tmp_path):
+    with Loop(tmp_path / "a").served():
+        ask(tmp_path / "a", Pause())
+    with Loop(tmp_path / "a").served() as again:
+        assert again.stop.paused
+    with Loop(tmp_path / "a", lift_pause=True).served() as lifted:
+        assert not lifted.stop.paused
+    with Loop(tmp_path / "a").served() as after:
+        assert not after.stop.paused
+
+
+def test_other_process_of_daemons_number_is_left_alone(loop):
+    (start,) = loop.journal.events("start")
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        for recorded in ({**start, "pid": other.pid}, {"pid": other.pid, "host": start["host"]}):
+            loop.journal.record("start", recorded)
+            with pytest.raises(ControlError, match=str(other.pid)):
+                stop_run(loop.folder, now=True, say=print)
+        assert other.poll() is None
+        other.kill()
+    assert loop.journal.events("control") == []
+
+
+def test_live_field_is_kept_with_the_run(loop):
+    path = "critic.engine.concurrency"
+    assert ask(loop.folder, Set(path=path, value=7)).live[path] == 7
+    (config,) = loop.taken
+    assert config.critic.engine.concurrency == 7
+    assert json.loads(loop.journal.meta("config"))["critic"]["engine"]["concurrency"] == 7
+    assert loop.journal.events("control") == [{"op": "set", "path": path, "value": 7}]
+
+
+def test_other_fields_are_refused(loop):
+    fixed = [field.path for field in fields() if field.effect != "live"]
+    for path in [*fixed[::20], "nonsense", "critic", ""]:
+        with pytest.raises(CommandRefusedError, match=r"cannot change|is no field"):
+            ask(loop.folder, Set(path=path, value=1))
+    for value in [0, "many", None, [1], 1e999]:
+        with pytest.raises(CommandRefusedError, match=r"critic\.engine\.concurrency"):
+            ask(loop.folder, Set(path="critic.engine.concurrency", value=value))
+    assert loop.taken == []
+    assert loop.journal.events("control") == []
+
+
+def test_run_without_daemon(tmp_path):
+    folder = tmp_path / ("long" * 40) / ("path" * 40) / "a"
+    with Loop(folder).served():
+        assert alive(folder)
+        assert stat.S_IMODE((folder / "control.sock").stat().st_mode) == 0o600
+    assert not alive(folder)
+    assert not (folder / "control.sock").exists()
+    with pytest.raises(NoDaemonError, match="run a"):
+        ask(folder, Pause())
+
+
+NOISE = [b"", b"pause\n", b'{"op": "explode"}\n', b"[" * 30_000 + b"\n", b"\xff\xfe\x00\n", b'{"op']
+
+
+def test_noise_on_the_socket_changes_nothing(loop):
+    for noise in NOISE:
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(loop.folder / "control.sock"))
+            caller.sendall(noise)
+            caller.shutdown(socket.SHUT_WR)
+            caller.recv(65536)
+    assert not ask(loop.folder, Look()).paused
+    assert loop.journal.events("control") == []

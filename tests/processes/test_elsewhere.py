@@ -1,0 +1,35 @@
+"""Models on other machines: settings that are refused, and a cluster that nobody finds."""
+
+import pytest
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.configs.section import ConfigError
+from lpfloop.loop.daemon.doctor import diagnose
+from lpfloop.loop.daemon.place_check import require_places
+from lpfloop.loop.recipes.roles import needed_roles
+
+RAY = ("policy.engine.place=ray", "reward.place=ray", "critic.engine.place=ray")
+
+
+def configured(*settings: str) -> RunConfig:
+    return load_config("tiny", None, settings, {})
+
+
+def test_refusals(tmp_path) -> None:
+    config = load_config("tiny", "ppo", ("policy.engine.place=tcp",), {})
+    with pytest.raises(ConfigError, match=r"policy\.engine\.place"):
+        require_places(config, needed_roles(config))
+    config = configured("policy.engine.place=ray", "policy.engine.devices=[0]")
+    with pytest.raises(ConfigError, match=r"policy\.engine\.devices"):
+        require_places(config, needed_roles(config))
+
+
+def test_no_cluster_is_told(environ, tmp_path) -> None:
+    environ["RAY_ADDRESS"] = "127.0.0.1:9"
+    found = diagnose(configured(*RAY), tmp_path / "lake")
+    [told] = [finding for finding in found.findings if finding.about == "Ray"]
+    assert told.status == "missing"
+    assert "nobody answers at RAY_ADDRESS=127.0.0.1:9" in told.detail
+    assert not found.ok
+    assert not (tmp_path / "lake").exists()

@@ -1,0 +1,65 @@
+"""Reading a lake in a bucket costs few requests, few bytes and little waiting."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from lakes import make_units
+from s3 import KEYS, BadWay, bad_way
+
+from lpfloop.loop.lake.query.sql import SqlError, query
+from lpfloop.stores.address import ADDRESS
+from lpfloop.stores.durable import make_folder
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.lake import run_folder
+from lpfloop.stores.packing import pack_all
+
+COUNTS = [3 + chunk % 4 for chunk in range(16)]
+QUERIES = (
+    "select count(*) from candidates",
+    "select * exclude (run, reasoning) from candidates order by candidate_id",
+    "select * from pairs",
+    "select text from candidates where candidate_id = 'cand-3-1'",
+    "select prompt_id, count(*), avg(seed) from candidates where seed > 300 group by 1 order by 1",
+    "select aspect, rating, count(*) from ratings group by all order by all",
+)
+
+
+@pytest.fixture
+def way(s3_server: str, bucket: str, environ: dict[str, str]) -> Iterator[BadWay]:
+    with bad_way(s3_server) as way:
+        environ["AWS_ENDPOINT_URL"] = way.endpoint
+        yield way
+
+
+@pytest.fixture
+def run(bucket: str, tmp_path: Path) -> Path:
+    """A run in a bucket."""
+    (make_folder(tmp_path / "far") / ADDRESS).write_text(f"s3://{bucket}/lake\n")
+    make_units(run_folder(tmp_path / "far", "a"), COUNTS).close()
+    return run_folder(tmp_path / "far", "a")
+
+
+def test_sql_equals_that_of_a_folder(run, tmp_path):
+    near = tmp_path / "near"
+    make_units(run_folder(near, "a"), COUNTS).close()
+    wanted = {sql: query(near, sql) for sql in QUERIES}
+    for sql in QUERIES[::3]:
+        assert query(run.parent.parent, sql).equals(wanted[sql]), sql
+    with closing(Journal(run)) as journal:
+        assert pack_all(journal) == 3 * len(COUNTS)
+    for sql in QUERIES:
+        assert query(run.parent.parent, sql).equals(wanted[sql]), sql
+    with closing(Journal(run)) as journal:
+        journal.lose(journal.key(1, "sample", 2))
+    found = query(run.parent.parent, QUERIES[0])
+    assert found.item() == sum(COUNTS) - COUNTS[2]
+
+
+def test_bucket_that_does_not_answer(run, way):
+    way.faults = lambda _, path: "403" if path.endswith(".parquet") else None
+    with pytest.raises(SqlError, match="ACCESS_DENIED") as refused:
+        query(run.parent.parent, "select count(*) from candidates")
+    assert "\n" not in str(refused.value)
+    assert not any(secret in str(refused.getrepr()) for secret in KEYS.values())

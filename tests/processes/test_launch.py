@@ -1,0 +1,70 @@
+"""`lpfloop launch`: what Slurm, Ray and Kubernetes are handed, and what comes of it here."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.stores.address import STATE
+
+
+def launched(*words: object) -> str:
+    told = CliRunner().invoke(app, ["launch", *map(str, words)])
+    assert told.exit_code == Exit.DONE, told.stderr
+    return told.stdout
+
+
+def refused(*words: object) -> str:
+    told = CliRunner().invoke(app, ["launch", *map(str, words)])
+    assert told.exit_code == Exit.BAD_INPUT
+    assert told.stdout == ""
+    return told.stderr
+
+
+SEVERAL = ("slurm", "--print", "--run", "a", "--nodes", "3")
+BUCKET = ("--lake", "s3://bucket/lake")
+REFUSED = (
+    (("slurm", "--run", "a", "--nodes", "0"), "--nodes"),
+    ((*SEVERAL, "--", "--policy", "http://h/v1", "--critic", "http://h/v1"), "2 nodes"),
+    ((*SEVERAL, "--", "--set", "trai=3"), "'trai'"),
+    (("ray", "--print", "--run", "a", "--nodes", "2"), "--nodes 2"),
+)
+
+
+def test_refused_launches(subtests) -> None:
+    for words, said in REFUSED:
+        with subtests.test(words=words):
+            assert said in " ".join(refused(*words).split())
+
+
+def test_schedulers_program_gets_the_text(tmp_path, environ) -> None:
+    environ.update({STATE: str(tmp_path), "PATH": str(tmp_path)})
+    scheduler, program = "slurm", "sbatch"
+    words = ("--run", "a", *BUCKET)
+    assert program in refused(scheduler, *words)
+    printed = launched(scheduler, "--print", *words)
+    (tmp_path / program).write_text(f'#!/bin/sh\n/bin/cat > "{tmp_path}/got"\necho "job 17"\n')
+    (tmp_path / program).chmod(0o755)
+    assert launched(scheduler, *words) == "job 17\n"
+    assert (tmp_path / "got").read_text() == printed
+    (tmp_path / program).write_text("#!/bin/sh\necho 'no such partition' >&2\nexit 1\n")
+    assert "no such partition" in refused(scheduler, *words)
+
+
+def test_ray_job(tmp_path: Path) -> None:
+    nasty = 'it\'s "$HOME"'
+    words = ("ray", "--print", "--run", "a", "--lake", tmp_path, "--gpus", 2)
+    text = launched(*words, "--", "--set", f"prompts.task={nasty}")
+    submitted = ast.literal_eval(text.partition("job = ")[2].rpartition("\n\nprint")[0])
+    assert submitted["entrypoint_num_gpus"] == 2
+    assert submitted["runtime_env"]["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
+    # What the shell of the job would run.
+    shown = f"python() {{ printf '%s\\n' \"$@\"; }}\n{submitted['entrypoint'].replace('exec ', '')}"
+    asked = subprocess.run(["sh", "-c", shown], capture_output=True, text=True, check=True)
+    assert asked.stdout.splitlines() == [
+        *("-P", "-m", "lpfloop", "run", "--run", "a", "--lake", str(tmp_path)),
+        *("--set", f"prompts.task={nasty}"),
+        *("--set=policy.engine.place=ray", "--set=critic.engine.place=ray"),
+    ]

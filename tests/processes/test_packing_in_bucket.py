@@ -1,0 +1,114 @@
+"""Packing and collecting in a bucket lose nothing, wherever they are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from lakes import make_units
+
+from lpfloop.stores import packing
+from lpfloop.stores.address import ADDRESS, STATE, lake_folder
+from lpfloop.stores.adoption import adopt
+from lpfloop.stores.digest import run_digest
+from lpfloop.stores.durable import make_folder
+from lpfloop.stores.failpoints import VARIABLE, armed
+from lpfloop.stores.garbage import collect, garbage
+from lpfloop.stores.heads import AdoptedError
+from lpfloop.stores.inspection import damages
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.journal_reader import Reader
+from lpfloop.stores.lake import run_folder
+from lpfloop.stores.objects import objects_of
+from lpfloop.stores.packing import pack_all
+from lpfloop.stores.packs import file_path
+
+COUNTS = [3 + chunk % 4 for chunk in range(9)]
+PACKING = """
+import sys
+from pathlib import Path
+from lpfloop.stores.journal import Journal
+from lpfloop.stores.packing import pack_all
+journal = Journal(Path(sys.argv[1]))
+pack_all(journal)
+journal.close()
+"""
+
+
+@pytest.fixture
+def run(bucket: str, tmp_path: Path) -> Path:
+    lake = make_folder(tmp_path / "lake")
+    (lake / ADDRESS).write_text(f"s3://{bucket}/lake\n")
+    make_units(run_folder(lake, "a"), COUNTS).close()
+    return run_folder(lake, "a")
+
+
+def killed(code: str, run: Path, failpoint: str) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(run)],
+        env={**os.environ, VARIABLE: f"{failpoint}:kill"},
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL, failpoint
+
+
+def require_whole(run: Path, digest: str) -> None:
+    assert run_digest(run) == digest
+    with closing(Reader(run)) as journal:
+        assert damages(journal, deep=True) == []
+
+
+def rows_there(run: Path) -> set[Path]:
+    found = objects_of(run).sizes(run)
+    return {path for path in found if path.parent.parent.name in ("parts", "packs")}
+
+
+def rows_known(run: Path) -> set[Path]:
+    with closing(Reader(run)) as journal:
+        return {file_path(run, file) for file in journal.files()}
+
+
+def test_killed_packing_loses_nothing(run):
+    digest = run_digest(run)
+    for failpoint in ("object.put.after", "journal.pack.after", "object.delete.after#3"):
+        killed(PACKING, run, failpoint)
+        require_whole(run, digest)
+    stranger = run / "parts" / "candidates" / f"{'0' * 64}.parquet"
+    objects_of(run)._bucket.put(stranger.relative_to(run.parent.parent).as_posix(), b"a stranger")
+    with closing(Journal(run)) as journal:
+        pack_all(journal)
+        assert stranger in rows_there(run)
+        collect(journal, garbage(journal))
+    require_whole(run, digest)
+    assert rows_there(run) == rows_known(run)
+    assert {path.parent.parent.name for path in rows_there(run)} == {"packs"}
+
+
+def test_overtaken_while_discarding(bucket, tmp_path, environ, monkeypatch):
+    """Another machine adopts the run, and makes its units again in files as those packed here."""
+    monkeypatch.setattr(packing, "FEW", 1)
+    lake, adopted = f"s3://{bucket}/lake", list[tuple[Path, str]]()
+    environ[STATE] = str(tmp_path / "one")
+    make_units(run_folder(lake_folder(lake), "a"), COUNTS).close()
+
+    def take(_: str) -> None:
+        environ[STATE] = str(tmp_path / "two")
+        run = adopt(lake_folder(lake), "a", force=True).folder
+        with closing(Journal(run)) as journal:
+            for unit in journal.keys(1, "sample"):
+                journal.lose(unit)
+        make_units(run, COUNTS).close()
+        adopted.append((run, run_digest(run)))
+        environ[STATE] = str(tmp_path / "one")
+
+    with (
+        closing(Journal(run_folder(lake_folder(lake), "a"))) as one,
+        armed({"object.delete.after#1": take}),
+        pytest.raises(AdoptedError, match="was adopted"),
+    ):
+        pack_all(one)
+    ((run, digest),) = adopted
+    require_whole(run, digest)

@@ -1,0 +1,138 @@
+"""Workers in a Ray cluster: what they answer is what they answer on this machine, whatever dies."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from processes import ended, ray_cluster_of, wait_until
+from ray.util import placement_group_table
+from workers import SAMPLING, ordered
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.engines.engine import Batch, Request
+from lpfloop.policies.workers import supervised
+from lpfloop.policies.workers.places import Berth
+from lpfloop.policies.workers.pool import EnginePool
+from lpfloop.policies.workers.ray_channel import ray_workers
+from lpfloop.policies.workers.ray_cluster import RayRequest
+from lpfloop.policies.workers.worker import child_workers
+from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.stores.records import Message
+
+SCRIPTS = """
+import os, time
+
+def named(request, sampling):
+    time.sleep(0.01)
+    return f"{os.getpid()} {os.getppid()}"
+"""
+ONE = RayRequest(gpus=0, cpus=1)
+HERE = Berth(place="ray")
+
+Opener = Callable[..., WorkerEngine]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[str]:
+    """A cluster whose workers find the scripts of these tests; gives its address."""
+    folder = tmp_path_factory.mktemp("scripts")
+    (folder / "node_scripts.py").write_text(SCRIPTS)
+    with ray_cluster_of(folder, root / "tests" / "helpers") as address:
+        yield address
+        ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def joined(cluster: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process join the tests' cluster; wait little before a restart."""
+    environ["RAY_ADDRESS"] = cluster
+    monkeypatch.setattr(supervised, "LONGEST_BACKOFF_S", 0.01)
+
+
+@pytest.fixture
+def opened(tmp_path: Path, root: Path, environ: dict[str, str]) -> Iterator[Opener]:
+    """Open engines with a scripted model, by Ray or by a pipe."""
+    environ["PYTHONPATH"] = str(root / "tests" / "helpers")
+    engines: list[WorkerEngine | EnginePool] = []
+
+    def open_scripted(place: str = "ray", count: int = 0, **settings: object) -> object:
+        given = {"kind": "scripted", "script": "workers:behave", **settings}
+        config = EngineConfig.model_validate(given)
+        log = tmp_path / "worker.log"
+        start = ray_workers(ONE) if place == "ray" else child_workers(log=log)
+
+        def opener(_number: int, _berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
+            return WorkerEngine("scripted", model, config, start=start)
+
+        engines.append(
+            EnginePool(opener, "none", config, (HERE,) * count)
+            if count
+            else opener(0, HERE, "none", config)
+        )
+        return engines[-1]
+
+    yield open_scripted
+    for engine in engines:
+        engine.close()
+
+
+def batch(key: str, n: int = 1) -> Batch:
+    messages = (Message(role="user", content="w"),)
+    requests = (Request(request_id=f"{key}/{i}", messages=messages, seed=i) for i in range(n))
+    return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
+
+
+def groups_left() -> list[str]:
+    table = placement_group_table()
+    return [told["state"] for told in table.values() if told["state"] != "REMOVED"]
+
+
+def test_ray_gives_what_a_pipe_gives(opened: Opener) -> None:
+    asked = [batch(f"b{n}", 1 + n % 7) for n in range(60)]
+    asked += [ordered("long", "w" * 300_000, "x")]
+    by_ray = list(opened().generate(asked))
+    by_pipe = list(opened("local").generate(asked))
+    assert by_ray == by_pipe
+    assert len(by_ray) == 61
+
+
+@pytest.mark.slow
+def test_three_of_four_actors_are_killed(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
+    pool = opened(count=4, script="node_scripts:named")
+    killed = dict[int, int]()
+    drawn = Counter[str]()
+    for result in pool.generate(batch(f"b{n}", 2) for n in range(800)):
+        drawn.update(completion.request_id for completion in result.completions)
+        worker, actor = map(int, result.completions[0].text.split())
+        if len(killed) < 3 and worker not in killed:
+            killed[worker] = actor
+            os.kill(actor, signal.SIGKILL)
+    assert drawn == Counter(f"b{n}/{i}" for n in range(800) for i in range(2))
+    told = [r.getMessage() for r in caplog.records if "its actor died" in r.getMessage()]
+    assert len(told) == 3
+    for worker in killed:
+        wait_until(lambda worker=worker: ended(worker))
+    wait_until(lambda: len(groups_left()) == 4)
+    pool.close()
+    wait_until(lambda: groups_left() == [])
+
+
+@pytest.mark.slow
+def test_sigterm_handlers_stay(cluster: str) -> None:
+    """Ray's handler of SIGTERM would end the process without closing anything."""
+    script = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+before = signal.getsignal(signal.SIGTERM)
+from lpfloop.policies.workers.ray_cluster import join_cluster
+join_cluster()
+assert signal.getsignal(signal.SIGTERM) is before
+"""
+    environment = {**os.environ, "RAY_ADDRESS": cluster}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)

@@ -1,0 +1,62 @@
+"""Ctrl-C and SIGTERM: the first drains and commits, the second stops at once."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import EVALUATED, FREE, GATED, SAMPLED, Operated, wait_until
+
+from lpfloop.loop.cli.app import Exit
+from lpfloop.loop.daemon import control
+from lpfloop.loop.daemon.control import Look, ask
+
+PATIENT = GATED + "drain_s: 600\n"
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operated]:
+    """A run whose third sample has its answer when more is allowed, and waits for it on a stop."""
+    monkeypatch.setattr(control, "ANSWER_S", 60.0)
+    run = Operated(tmp_path, PATIENT)
+    run.allow(EVALUATED + 2)
+    yield run
+    run.end()
+
+
+def sampling(run: Operated) -> subprocess.Popen[str]:
+    """Start a run, and wait until it works on the third sample."""
+    process = run.start("run", *run.options)
+    wait_until(lambda: run.asked() == EVALUATED + 3 and run.done() == 2)
+    return process
+
+
+def tell(process: subprocess.Popen[str], run: Operated, number: signal.Signals) -> None:
+    """Send a signal, and wait until the run knows that it is to stop."""
+    process.send_signal(number)
+    wait_until(lambda: ask(run.run, Look()).stopping)
+
+
+def test_sigterm_drains_and_commits(held):
+    process = sampling(held)
+    tell(process, held, signal.SIGTERM)
+    held.allow(FREE)
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == Exit.STOPPED
+    assert "lpfloop resume" in stderr
+    # What was in flight is committed; nothing else began.
+    assert (held.done(), held.asked()) == (3, EVALUATED + 3)
+    code, _, stderr = held.call("run", *held.options)
+    assert code == Exit.NOTHING_TO_TRAIN_ON, stderr
+    assert "3 units re-used" in stderr
+    assert held.done() == SAMPLED
+
+
+def test_second_signal_stops_at_once(held):
+    process = sampling(held)
+    tell(process, held, signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert held.done() == 2

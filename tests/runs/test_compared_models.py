@@ -1,0 +1,49 @@
+"""Compared answers may be those of several models."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from judges import judged_config
+from world import handle_rows, turn
+
+from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.opening import required_roles
+from lpfloop.loop.daemon.run_request import RunOptions
+from lpfloop.loop.recipes.annotated_pairs import annotated, drafted
+from lpfloop.stores.records import Candidate
+
+POOL = """
+models:
+- {name: cool, model: policy, sampling: {temperature: 0.5, top_p: 0.9}}
+- {name: parrot, model: tiny, engine: {kind: scripted, script: "scripts:parrot"}}
+"""
+
+
+def test_answers_are_of_the_pools_models(tmp_path):
+    path = tmp_path / "models.yaml"
+    path.write_text(POOL)
+    settings = (f"completion.pool={path}", "recipe.n=2", "recipe.name=chatglm-ppo")
+    wanted = Job(config=judged_config(tmp_path, "greater", *settings), lake=tmp_path, name="a")
+    with turn(wanted) as it:
+        pairs = handle_rows(it, annotated(it, it.run.config.recipe))
+        answers: list[Candidate] = handle_rows(it, drafted(it, it.run.config.recipe))
+    drafts = {c.candidate_id: c for c in answers}
+    sides = Counter(drafts[side].model for p in pairs for side in (p.chosen_id, p.rejected_id))
+    assert set(sides) == {"cool", "parrot"}
+    assert {c.principle for c in drafts.values()} == {None}
+    cool = next(c for c in drafts.values() if c.model == "cool")
+    assert json.loads(cool.sampling)["temperature"] == 0.5
+
+
+def test_idle_settings_are_refused():
+    for variant, setting in [
+        ("rlrf", "completion.pool=chatglm"),
+        ("dpo", "grading.attempts=3"),
+        ("sft", "annotation.drop_cycles=true"),
+    ]:
+        config = RunOptions(variant=variant, settings=(setting,)).resolved
+        with pytest.raises(ConfigError, match=setting.partition("=")[0]):
+            required_roles(Job(config=config(), lake=Path("nowhere"), name="a"))

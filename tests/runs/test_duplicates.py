@@ -1,0 +1,41 @@
+"""A run notes the copies among its texts once an iteration, and its digest stays the same."""
+
+import json
+
+from typer.testing import CliRunner
+from world import RUN, loop, small_config, stand_ins, write_prompts
+
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.search.duplicates import noted
+from lpfloop.stores.digest import run_digest
+from lpfloop.stores.journal_reader import Reader
+from lpfloop.stores.lake import run_folder
+
+
+def test_notes_keep_the_digest(tmp_path, monkeypatch):
+    plain, noting = tmp_path / "plain", tmp_path / "noting"
+    for lake in (plain, noting):
+        lake.mkdir()
+        with stand_ins(lake), monkeypatch.context() as patch:
+            if lake is plain:
+                patch.setattr("lpfloop.loop.daemon.loop.note_duplicates", lambda *_: None)
+            config = small_config(write_prompts(tmp_path))
+            loop(lake, config=config)
+            loop(lake, config=config)
+    assert run_digest(run_folder(plain, RUN)) == run_digest(run_folder(noting, RUN))
+    reader = Reader(run_folder(noting, RUN))
+    assert len(reader.events("duplicates")) == 3
+    found = noted(reader)
+    reader.close()
+    assert found[0]["prompts"]["rows"] == 8
+    assert found[1]["candidates"]["rows"] == found[1]["candidates"]["sampled"] == 12
+    run = open_run(noting, RUN)
+    (told,) = status(run, 1)["iterations"]
+    run.close()
+    assert told["duplicates"]["candidates"] == found[1]["candidates"]
+    words = ["lake", "duplicates", RUN, "--lake", str(noting)]
+    done = CliRunner().invoke(app, [*words, "--iteration", "1", "--json"])
+    assert [row["what"] for row in json.loads(done.stdout)] == ["candidates", "prompts"]
+    words[2] = "absent"
+    assert CliRunner().invoke(app, words).exit_code == 2

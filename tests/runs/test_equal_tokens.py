@@ -1,0 +1,160 @@
+"""Methods at equal tokens: the same trials for each, one budget, and what is refused before."""
+
+import json
+from functools import cache
+
+import pytest
+from lakes import TurnedWorld
+from typer.testing import CliRunner
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon import control
+from lpfloop.loop.daemon.equal_record import read_record
+from lpfloop.loop.daemon.equal_rows import EqualTable, as_document
+from lpfloop.loop.daemon.equal_sizes import ITERATIONS
+from lpfloop.loop.daemon.equal_tokens import EqualSuite, outcomes_of, run_equal
+from lpfloop.loop.daemon.suite import Suite
+from lpfloop.loop.data import prompts
+from lpfloop.loop.evaluation.token_course import TokenBudget
+from lpfloop.loop.run.stop import Stopped
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered():
+    """Resolve each configuration once, and make the tiny world's prompts once: they cost most."""
+    resolve, made, known = control.resolved, cache(prompts.tiny_prompts), {}
+
+    def resolved(config):
+        if id(config) not in known:
+            known[id(config)] = config, resolve(config)
+        return known[id(config)][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "resolved", resolved)
+        patch.setattr(prompts, "tiny_prompts", lambda: list(made()))
+        yield
+
+
+BUDGET = TokenBudget(policy_tokens=40_000)
+FEW = ("prompts.evaluated=4", "prompts.deciding=4", "reward.model=tiny")
+
+
+def call(lake, *words):
+    done = CliRunner().invoke(app, [*map(str, words), "--lake", str(lake)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def suite(lake, *, seeds=(0, 1, 2), overrides=FEW):
+    return Suite(
+        config="tiny", arms=(), seeds=seeds, lake=lake, prefix="eq", overrides=overrides, env={}
+    )
+
+
+def equal(lake, *, budget=BUDGET, trials=2, **about):
+    return EqualSuite(suite=suite(lake, **about), budget=budget, trials=trials)
+
+
+def run(asked, *recipes, world=None, told=None):
+    world = world or TurnedWorld()
+    note = (told if told is not None else []).append
+    return run_equal(asked, recipes, world.turn, note), world
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Two methods, two trials each, three seeds: the lake, the record, the world, what was told."""
+    lake, told = tmp_path_factory.mktemp("equal"), list[str]()
+    record, world = run(equal(lake), "reward-only", "ppo", told=told)
+    return lake, record, world, told
+
+
+def test_trials_then_a_run_for_each_seed(compared):
+    lake, record, world, told = compared
+    trials = [f"eq-trial-{method}-{n}" for method in ("reward-only", "ppo") for n in (1, 2)]
+    runs = [f"eq-{method}-{seed}" for seed in (0, 1, 2) for method in ("reward-only", "ppo")]
+    assert world.turned == [*trials, *runs]
+    assert record == read_record(lake, "eq"), "what was decided is kept"
+    outcomes = outcomes_of(lake, record)
+    for outcome in outcomes:
+        for point in outcome.points:
+            assert 0.9 <= BUDGET.used_by(point.cost) <= 1
+        assert not outcome.is_short
+        assert min(len(course.points) for course in outcome.courses) > ITERATIONS
+    assert any("trial of ppo" in line and "training.ppo.learning_rate" in line for line in told)
+    verdict = as_document(EqualTable(record=record, outcomes=outcomes))["verdicts"]
+    assert [each["answer"] for each in verdict] == ["undecided"]
+
+
+def test_dev_prompts_choose_among_trials(tmp_path):
+    own = load_config("tiny", "reward-only", [], {}).training.dpo.learning_rate
+    best = float(f"{3 * own:.6g}")
+    world = TurnedWorld(best_rate=best, gain=0.2)
+    record, _ = run(equal(tmp_path, seeds=(0,)), "reward-only", world=world)
+    (method,) = record.methods
+    assert method.chosen == 1
+    assert method.trials[1].settings == (("training.dpo.learning_rate", best),)
+    assert method.trials[1].score > method.trials[0].score
+    assert {trial.figure for trial in method.trials} == {"verified"}
+
+
+def test_goes_on_and_adds_seeds(tmp_path):
+    world = TurnedWorld()
+
+    def stopping(job):
+        if job.name == "eq-reward-only-1":
+            raise Stopped
+        world.turn(job)
+
+    with pytest.raises(Stopped):
+        run_equal(equal(tmp_path, trials=1), ["reward-only"], stopping, lambda _: None)
+    begun = read_record(tmp_path, "eq")
+    world.turned.clear()
+    record, _ = run(equal(tmp_path, trials=1), "reward-only", world=world)
+    assert world.turned == ["eq-reward-only-0", "eq-reward-only-1", "eq-reward-only-2"]
+    assert record.methods == begun.methods
+    world.turned.clear()
+    longer, _ = run(equal(tmp_path, trials=1, seeds=(0, 1, 2, 3)), "reward-only", world=world)
+    assert world.turned[-1] == "eq-reward-only-3"
+    assert (longer.methods, longer.seeds) == (begun.methods, (0, 1, 2, 3))
+    other = (*FEW, "critic.samples=2", "training.dpo.beta=0.3")
+    with pytest.raises(ConfigError, match=r"training\.dpo\.beta: 0\.1 -> 0\.3.*another one with"):
+        run(equal(tmp_path, trials=1, overrides=other), "reward-only")
+
+
+def test_incomparable_methods_are_refused(tmp_path, subtests):
+    rows = [{"prompt": f"What is {n} + 1?", "reference": str(n + 1)} for n in range(40)]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("\n".join(map(json.dumps, rows)))
+    without_dev = (*FEW, "prompts.dev_share=0", f"prompts.source={prompts}")
+    for recipe, asked, said in (
+        ("sft", {}, "sft"),
+        ("reward-only", {"budget": TokenBudget(policy_tokens=30)}, "too few for one prompt"),
+        ("reward-only", {"overrides": without_dev}, "no dev prompts"),
+    ):
+        with subtests.test(recipe=recipe, said=said):
+            lake, world = tmp_path / "lake", TurnedWorld()
+            with pytest.raises(ConfigError, match=said):
+                run(equal(lake, **{"seeds": (0,), "trials": 1, **asked}), recipe, world=world)
+            assert world.turned == []
+            assert not lake.exists()
+
+
+def test_comparison_is_shown_again(compared, tmp_path):
+    lake = compared[0]
+    show = ("compare", "eq", "--equal-tokens")
+    code, stdout, _ = call(lake, *show, "--json")
+    assert code == 0
+    told = json.loads(stdout)
+    assert [row["method"] for row in told["methods"]] == ["M_0", "reward-only", "ppo"]
+    assert sum(trial["chosen"] for trial in told["trials"]) == 2
+    first, plot, page = told["methods"][1], tmp_path / "eq.svg", tmp_path / "eq.html"
+    assert told["seeds"] == [0, 1, 2]
+    assert told["tokens_to_reach"]
+    assert first["policy_tokens_low"] <= first["policy_tokens"] <= BUDGET.policy_tokens
+    code, _, _ = call(lake, *show, "--plot", str(plot), "--report", str(page))
+    assert code == 0
+    assert plot.exists()
+    assert "The settings that were tried" in page.read_text()
+    assert call(lake, "compare", "qe", "--equal-tokens")[0] == 2

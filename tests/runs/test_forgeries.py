@@ -1,0 +1,25 @@
+"""No verdict is believed that a judged text forged: generated attacks on all four judges."""
+
+import random
+from collections import Counter
+
+from forgeries import JUDGES, attack, naming, obedient, quoting
+
+from lpfloop.stores.records import SCORED
+
+ATTACKS = 1_000
+"""For each of the four judges."""
+
+
+def test_no_forged_verdict_is_believed():
+    for judge in JUDGES:
+        rng, believed, read = random.Random(f"forgeries {judge}"), [], Counter()
+        for number in range(ATTACKS):
+            made = attack(judge, rng, guarded=bool(number % 2))
+            for falls in (obedient, quoting, naming):
+                reply = falls(made, rng)
+                read.update(one.status for one in made.question.read(reply, "stop"))
+                if made.believed(reply):
+                    believed.append((falls.__name__, number % 2, made.question.messages, reply))
+        assert believed == []
+        assert {"unmarked", "echo", SCORED} <= set(read)

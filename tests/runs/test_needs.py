@@ -1,0 +1,87 @@
+"""What a recipe needs is said by the class of its settings, and missed before anything is paid."""
+
+import pytest
+from typer.testing import CliRunner
+from world import Silent
+
+from lpfloop.configs import recipes as settings
+from lpfloop.configs.load import load_config
+from lpfloop.configs.recipes import Annotated, Graded, Recipe, Rewarded, Varied
+from lpfloop.configs.schema import ConfigError
+from lpfloop.configs.variants import recipe_class, variants
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.recipes import RECIPES, Variant
+from lpfloop.loop.recipes.missing_needs import verbs_of
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages.compare import annotate
+from lpfloop.loop.stages.prefer import prefer
+from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.train import train
+
+BASES = (Annotated, Graded, Rewarded, Varied)
+SCRIPTED = (
+    "policy.engine={kind: scripted, script: 'scripts:policy'}",
+    "critic.engine={kind: scripted, script: 'scripts:critic'}",
+    "assessment.kl=false",
+    "prompts={per_iteration: 8, evaluated: 4, deciding: 4, chunk: 5}",
+    "training.min_pairs=100000",
+)
+
+
+class Plain(Recipe):
+    """Settings that ask for nothing."""
+
+    name: str = settings.semantic("plain", "the variant")
+
+
+def my_dpo(it, cfg):
+    """DPO, written with its own verbs."""
+    drafts = sample(it, it.prompts("preference"), n=cfg.n)
+    return train(it, prefer(it, drafts, annotate(it, drafts)))
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """Add a recipe as a contributor does: its class, and its line in the dict."""
+
+    def add(name: str, recipe, kind: type[Recipe]) -> None:
+        known = {**variants(), name: kind}
+        monkeypatch.setattr("lpfloop.configs.variants.variants", lambda: known)
+        listed = Variant(recipe=recipe, paper="", summary="", compared=False)
+        monkeypatch.setitem(RECIPES, name, listed)
+
+    return add
+
+
+def run(lake, name: str, *more: str):
+    options = [f"--set={text}" for text in (*SCRIPTED, *more)]
+    return CliRunner().invoke(app, ["run", "--variant", name, "--lake", str(lake), *options])
+
+
+def test_shipped_recipes_have_what_they_need():
+    for name in RECIPES:
+        needed = {base for bases in verbs_of(RECIPES[name].recipe).values() for base in bases}
+        assert all(issubclass(recipe_class(name), base) for base in needed)
+        asked = {base for base in BASES if issubclass(recipe_class(name), base)}
+        assert asked == {b for b in BASES if any(issubclass(each, b) for each in needed)}
+
+
+def test_reward_model_in_place_of_annotators(tmp_path, added):
+    class Both(Annotated, Rewarded):
+        name: str = settings.semantic("both", "the variant")
+
+    added("both", my_dpo, Both)
+    told = run(tmp_path, "both", "reward.model=tiny")
+    assert told.exit_code == Exit.BAD_INPUT
+    assert "surrogate" in told.stderr
+    assert not (tmp_path / "runs").exists()
+    assert run(tmp_path, "both").exit_code == Exit.NOTHING_TO_TRAIN_ON
+
+
+def test_recipe_without_checkpoint(tmp_path, added):
+    added("plain", lambda it, cfg: None, Plain)
+    config = load_config("tiny", "plain", (*SCRIPTED, "iterations=1"), {})
+    with pytest.raises(ConfigError, match="plain returned None"):
+        run_loop(Job(config=config, lake=tmp_path, name="a"), Silent(), StopSignal())

@@ -1,0 +1,134 @@
+"""The plan of a run is what the run then does; a dry run writes nothing."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+from world import Silent, Telling, small_config, write_prompts
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import run_loop, turn
+from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.plan_lines import short_lines
+from lpfloop.loop.daemon.planning import kept_plan, planned, tell_plan
+from lpfloop.loop.daemon.progress import Progress, progress
+from lpfloop.loop.daemon.stand_ins import Notes, StageNotes, StandInScorer, StandInTrainer
+from lpfloop.loop.data.prompts import tiny_prompts
+from lpfloop.loop.recipes import RECIPES
+from lpfloop.loop.run.stop import StopSignal
+from lpfloop.stores.journal_reader import Reader
+from lpfloop.stores.records import Prompt
+
+TRAINED = ("train", "train_reward", "ppo", "quark", "grpo", "rloo", "online_dpo")
+MOST_VERBS = ("rlrf", "ultrafeedback-ppo")
+SPLIT = ("annotate", "compare")
+"""Annotators share these; who gets which pair is drawn by ids that a rehearsal has not."""
+QUICK = (
+    "policy.engine={kind: scripted, script: 'scripts:policy'}",
+    "critic.engine={kind: scripted, script: 'scripts:clear_critic'}",
+    "training.min_pairs=1",
+    "training.ppo.max_steps=3",
+    "training.quark.max_steps=3",
+    "assessment.probes=null",
+    "training.next_token.weight=0",
+    "prompts.chunk=5",
+    "iterations=1",
+)
+
+
+def config_of(name: str) -> RunConfig:
+    limits = ("prompts.per_iteration=8", "prompts.evaluated=4", "prompts.deciding=4")
+    rewarded = ("reward.model=none",) if name == "rlrf" else ()
+    return load_config("tiny", name, (*QUICK, *limits, *rewarded), {})
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[Prompt]:
+    """A share of the tiny world's prompts, of each task and of all splits."""
+    return tiny_prompts()[::40]
+
+
+def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]:
+    """What a run does whose engines are scripts, and whose trainer and reward model stand in."""
+    stop = StopSignal()
+    notes = Notes(costs={}, count_of=lambda _: pytest.fail("no engine stands in"))
+    notes.stages.append(StageNotes(iteration=0, stage="", judge=False))
+    with opened(Job(config=config, lake=lake, name="a"), prompts, Silent(), stop) as run:
+        run.trainer = StandInTrainer(notes=notes)
+        run.models.scorer = lambda _=None: StandInScorer(notes=notes)
+        turn(run, prompts)
+        return progress(run.store.journal, running=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in MOST_VERBS else pytest.mark.slow) for n in RECIPES],
+)
+def test_run_as_planned(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
+    """A run has the stages, units and requests of its plan."""
+    config = config_of(name)
+    plan = planned(config, prompts, tmp_path / "lake")
+    made = done(config, prompts, tmp_path)
+    assert plan.ends is None
+    assert plan.exact
+    units = {(stage.iteration, stage.stage): stage.planned for stage in made}
+    assert {(stage.iteration, stage.stage): stage.units for stage in plan.stages} == units
+
+    def asked(stages, calls_of) -> Counter[tuple[int, str]]:
+        found = Counter[tuple[int, str]]()
+        for stage in stages:
+            if stage.stage.partition(":")[0] not in (*TRAINED, *SPLIT):
+                found[stage.iteration, stage.stage] += calls_of(stage)
+        return +found
+
+    first = asked(made, lambda stage: stage.calls - stage.retries)
+    assert asked(plan.stages, lambda stage: stage.calls) == first
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def own(folder: Path, *more: object) -> list[object]:
+    """The options of a run of one's own prompts, by scripts."""
+    scripts = ("policy.engine.script=world:policy", "critic.engine.script=world:critic")
+    kinds = ("policy.engine.kind=scripted", "critic.engine.kind=scripted")
+    settings = [f"--set={text}" for text in (*scripts, *kinds, "prompts.held_out_share=0.25")]
+    lake = ("--lake", folder / "lake")
+    return ["--prompts", write_prompts(folder), *lake, *settings, *more]
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    told = invoke("run", *own(tmp_path, "--dry-run"))
+    assert told.exit_code == 0, told.stderr
+    assert not (tmp_path / "lake").exists()
+    assert "critique:sample" in told.stdout
+    document = json.loads(invoke("run", *own(tmp_path, "--dry-run", "--json")).stdout)
+    assert document["totals"]["calls"] == sum(stage["calls"] for stage in document["stages"])
+    assert document["prompts"]["train"] == {"general": 4}
+    assert document["prompts"]["dev"] == document["prompts"]["held-out"] == {"general": 2}
+
+
+def begun(config: RunConfig, lake: Path) -> list[str]:
+    """What a run is told that begins, or goes on, and has no iteration to turn."""
+    reporter = Telling()
+    job = Job(config=config.model_copy(update={"iterations": 0}), lake=lake, name="a")
+    run_loop(job, reporter, StopSignal(), on_begin=tell_plan)
+    return reporter.notes
+
+
+def test_run_keeps_its_plan(tmp_path: Path) -> None:
+    config = small_config(write_prompts(tmp_path))
+    first, second = begun(config, tmp_path), begun(config, tmp_path)
+    assert [note for note in second if note.startswith("plan")] == second[:1]
+    kept = kept_plan(Reader(tmp_path / "runs" / "a"))
+    assert kept is not None
+    assert short_lines(kept) == first[: len(short_lines(kept))]
+    status = invoke("status", "a", "--lake", tmp_path)
+    assert status.stdout.splitlines()[1] == first[0]
+    assert json.loads(invoke("status", "a", "--lake", tmp_path, "--json").stdout)["plan"]["head"]

@@ -1,0 +1,69 @@
+"""Plots: the same numbers give the same file; what cannot be drawn is said in one sentence."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from lpfloop.loop.evaluation.panels import (
+    Bars,
+    Heights,
+    Histogram,
+    Intervals,
+    Lines,
+    PlottedValue,
+    Series,
+)
+from lpfloop.loop.evaluation.plots import page_svg, write_plot
+from lpfloop.loop.lake.query.forms import FormError
+
+CURVE = Series(label="proxy", x=[1, 2, 4], y=[0.1, 0.2, 0.4], low=[0, 0.1, 0.3], high=[0.2, 0.3, 1])
+POINTS = Series(label="true", x=[1, 2, 4], y=[0.1, 0.3, 0.2], style="points")
+PANELS = [
+    Lines(series=[CURVE, POINTS], title="t", x_label="n", y_label="score", log_x=True, level=0.1),
+    Intervals(
+        estimates=[PlottedValue(label="gpt4", value=0.6, low=0.5, high=0.7)], title="a", x_label="b"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _needs_matplotlib():
+    pytest.importorskip("matplotlib")
+
+
+def test_same_numbers_give_same_bytes(tmp_path):
+    for kind, begin in (("svg", b"<?xml"), ("png", b"\x89PNG")):
+        first, second = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}"
+        write_plot(first, PANELS)
+        write_plot(second, PANELS)
+        assert first.read_bytes() == second.read_bytes()
+        assert first.read_bytes().startswith(begin)
+    with pytest.raises(FormError, match="svg"):
+        write_plot(tmp_path / "a.gif", PANELS)
+
+
+BARS = Bars(
+    groups=["$a_{b$", "<b>"],
+    parts=[Heights(label="_one", values=[1, 2]), Heights(label="two", values=[3, 4])],
+    title="t",
+    y_label="n",
+)
+HISTOGRAM = Histogram(
+    edges=[0, 1, 2],
+    parts=[Heights(label="right", values=[0.5, 0.5])],
+    title="t",
+    x_label="reward",
+)
+
+
+@pytest.mark.parametrize("panel", [PANELS[0], BARS, replace(BARS, lying=True), HISTOGRAM])
+def test_panel_of_a_page(panel):
+    one, other = (page_svg(panel, name) for name in ("one", "other"))
+    assert one == page_svg(panel, "one")
+    ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, other)]
+    assert not ids[0] & ids[1]
+    used = re.findall(r'(?:href="|url\()#([^")]+)', one)
+    assert used
+    assert set(used) <= ids[0]
+    assert "<style" not in one

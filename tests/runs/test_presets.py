@@ -1,0 +1,163 @@
+"""Every preset runs at the command in its own head: what it asks, of whom, how often."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lpfloop.configs.read import preset_file
+from lpfloop.configs.schema import PRESETS, RunConfig
+from lpfloop.loop.daemon.plan import plan_of
+from lpfloop.loop.daemon.rehearsal import rehearse
+from lpfloop.loop.daemon.run_request import RunOptions
+from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.recipes import RECIPES
+from lpfloop.loop.recipes.roles import needed_roles, require_named
+from lpfloop.loop.run.model_pool import POOLS
+from lpfloop.loop.stages.people_labels import labels_of
+
+COMMAND = re.compile(r"lpfloop run .*?[^\\]$", re.DOTALL | re.MULTILINE)
+TRAIN, HELD_OUT = "Tell me about the number {}.", "What is the number {} of the others?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadCommand:
+    """A command as it stands in the head of a preset, for one variant."""
+
+    text: str
+    world: str
+    variant: str
+
+    def options(self, named: dict[str, str]) -> RunOptions:
+        """Return what the command says; `named` are models, by what stands for them in it."""
+        words = shlex.split(self.text)[2:]
+        said, settings = dict[str, str](), list[str]()
+        for option, value in zip(words[::2], words[1::2], strict=True):
+            if option == "--set":
+                path, _, place = value.partition("=")
+                settings.append(f"{path}={named.get(place, place)}")
+            else:
+                said[option.removeprefix("--")] = named.get(value, value)
+        said.pop("variants", None)
+        options = RunOptions(**{**said, "settings": tuple(settings)})
+        return replace(options, variant=self.variant, config=options.config or self.world)
+
+
+def head_command(world: str, variant: str) -> HeadCommand:
+    """Return the command in the head of a variant's preset, or of the next one that it extends."""
+    path = preset_file(world, variant)
+    while True:
+        text = path.read_text(encoding="utf-8")
+        if found := COMMAND.search("\n".join(_head(text))):
+            command = " ".join(found[0].replace("\\\n", " ").split())
+            return HeadCommand(text=command, world=world, variant=variant)
+        path = PRESETS / world / f"{yaml.safe_load(text)['extends']}.yaml"
+
+
+def _head(text: str) -> Iterator[str]:
+    """Give the comment that a file begins with, without its marks."""
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            return
+        yield line.removeprefix("#").strip()
+
+
+def write_files(folder: Path, count: int, held_out: int) -> None:
+    """Write the files that heads name, with prompts of three tasks."""
+    rows = [_row(number) for number in range(count)]
+    asked = [{"prompt": HELD_OUT.format(n)} for n in range(held_out)]
+    outputs = [
+        {"instruction": row["prompt"], "output": "It is a number.", "generator": "other"}
+        for row in asked
+    ]
+    probes = [{"prompt": f"Say {n}.", "probe": "say", "checks": [_contains(n)]} for n in range(4)]
+    files = {
+        "prompts.jsonl": rows,
+        "evaluation.jsonl": asked,
+        "reference.json": outputs,
+        "probes.jsonl": probes,
+        "preferences.jsonl": [
+            {"prompt": f"Take {n} and 1.", "chosen": str(n + 1), "rejected": str(n)}
+            for n in range(8)
+        ],
+        "demonstrations.jsonl": [
+            {"prompt": f"Add {n} and 1.", "output": str(n + 1)} for n in range(4)
+        ],
+    }
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def write_pool(folder: Path, url: str, served: str | None = None) -> None:
+    """Write the file that says where the models of UltraFeedback's pool are served, and as what."""
+    shipped = yaml.safe_load((POOLS.folder / "ultrafeedback.yaml").read_text())["models"]
+    models = [
+        {"name": model["name"], "model": url, "engine": {"model_name": served or model["name"]}}
+        for model in shipped
+    ]
+    (folder / "pool.yaml").write_text(
+        yaml.safe_dump({"extends": "ultrafeedback", "models": models})
+    )
+
+
+def _row(number: int) -> dict[str, object]:
+    return {"prompt": TRAIN.format(number), "output": f"It is {number}."}
+
+
+def _contains(number: int) -> dict[str, str]:
+    return {"kind": "contains", "argument": str(number)}
+
+
+WORLDS = ("paper", "own")
+EVERY = [(world, variant) for world in WORLDS for variant in RECIPES]
+HEADS = [("paper", "rlrf"), ("own", "dpo"), ("own", "expert-iteration"), ("own", "critique-model")]
+"""Some ways of learning: by pairs, by annotators, by demonstrations, of critiques."""
+URL = "http://127.0.0.1:9/v1"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """A folder with the files that heads name, in which commands are given."""
+    write_files(tmp_path, count=40, held_out=4)
+    write_pool(tmp_path, URL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def named(tiny_policy: Path, tiny_reward: Path) -> dict[str, str]:
+    """Models for what stands in heads."""
+    policies = ("MODEL_FOLDER", "LLAMA_FOLDER", "M0_FOLDER", "SFT_FOLDER", "ULTRALM_FOLDER")
+    others = {"REWARD_FOLDER": str(tiny_reward), "URL": URL}
+    return {**dict.fromkeys(policies, str(tiny_policy)), **others}
+
+
+def configured(command: HeadCommand, named: dict[str, str]) -> RunConfig:
+    return command.options(named).resolved()
+
+
+def test_each_head_names_all_that_its_variant_asks(here, named, subtests):
+    """No role is left over for the shipped toy, and none is missing."""
+    for world, variant in EVERY:
+        with subtests.test(world=world, variant=variant):
+            command = head_command(world, variant)
+            config = configured(command, named)
+            roles = needed_roles(config)
+            require_named(roles, variant)
+            assert "tiny" not in {role.model for role in roles}
+
+
+@pytest.mark.parametrize(("world", "variant"), HEADS)
+def test_head_gets_to_its_end(here, named, world, variant):
+    """With stand-ins for models and trainer: every stage of the run, on the files that it reads."""
+    config = configured(head_command(world, variant), named)
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    plan = plan_of(rehearse(config, prompts, labels=labels_of(config, here)), prompts)
+    assert plan.ends is None
+    assert {stage.iteration for stage in plan.stages} == set(range(config.iterations + 1))
+    assert plan.totals["calls"]

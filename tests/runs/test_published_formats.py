@@ -1,0 +1,297 @@
+"""Published data sets are imported with all that has a place, or refused in a sentence."""
+
+import json
+
+import pytest
+
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.data.prompt_rows import RowShape
+from lpfloop.loop.data.prompts import read_prompts
+from lpfloop.loop.lake.imports.import_files import Import, detected, import_files
+from lpfloop.loop.lake.query.runs import open_run
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*rows, name="rows.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Import files and give the tables of the run."""
+
+    def tables(*files, name="x", **options):
+        import_files(Import(lake=tmp_path / "lake", name=name, files=files, **options))
+        run = open_run(tmp_path / "lake", name)
+        names = ("prompts", "candidates", "critiques", "rewards", "preferences", "pairs")
+        found = {table: run.scan(table).collect().to_dicts() for table in names}
+        run.close()
+        return found
+
+    return tables
+
+
+def refusal(tmp_path, *files):
+    with pytest.raises(InputError) as refused:
+        import_files(Import(lake=tmp_path / "lake", name="x", files=files))
+    assert not (tmp_path / "lake" / "runs").exists()
+    return str(refused.value)
+
+
+def asked(tables):
+    """Return what the user says, prompt by prompt."""
+    return [
+        [m["content"] for m in row["messages"] if m["role"] == "user"] for row in tables["prompts"]
+    ]
+
+
+def labels(tables):
+    """Return each answer with its label, as the guide says to get them."""
+    texts = {row["candidate_id"]: row["text"] for row in tables["candidates"]}
+    return [
+        (texts[row["candidate_id"]], row["aspects"][0]["rating"])
+        for row in tables["critiques"]
+        if row["critic"].startswith("label:")
+    ]
+
+
+def votes(tables):
+    """Return each vote with the texts that it is about."""
+    texts = {row["candidate_id"]: row["text"] for row in tables["candidates"]}
+    return [
+        (texts[row["first_id"]], texts[row["second_id"]], row["annotator"], row["preferred"])
+        for row in tables["preferences"]
+    ]
+
+
+# word problems
+
+
+STORY = {"ID": "1", "Body": "Dan had $ 4.", "Question": "How much is half?", "Answer": 2.0}
+MAWPS = (
+    "Question,Numbers,Equation,Answer,Body,Ques_Statement\n"
+    "Ann has number0 eggs and eats number1 . How many remain ?,12.0 0.5,- number0 number1,11.5,"
+    "Ann has number0 eggs and eats number1 .,How many remain ?\n"
+)
+
+
+def test_story_is_part_of_the_prompt(file, load):
+    lower = {"body": "Dan had $ 4.", "question": "How much is half?", "answer": "2"}
+    for name, row in (("svamp", {**STORY, "Type": "Division"}), ("lower", lower)):
+        path = file(row, name=f"{name}.jsonl")
+        (prompt,) = read_prompts(path)
+        (imported,) = load(path, name=name)["prompts"]
+        assert prompt.messages[0].content == "Dan had $ 4. How much is half?"
+        assert (prompt.task, prompt.reference) == ("math", "2")
+        assert imported["prompt_id"] == prompt.prompt_id
+        assert imported["family"] == prompt.family == ("Division" if name == "svamp" else None)
+
+
+def test_numbers_are_put_into_places(tmp_path):
+    path = tmp_path / "mawps.csv"
+    path.write_text(MAWPS)
+    (prompt,) = read_prompts(path)
+    assert prompt.messages[0].content == "Ann has 12 eggs and eats 0.5 . How many remain ?"
+    assert (prompt.task, prompt.reference) == ("math", "11.5")
+    path.write_text(MAWPS.replace("12.0 0.5", "12.0"))
+    with pytest.raises(InputError, match="line 2: 'Numbers' does not hold a number for each place"):
+        read_prompts(path)
+
+
+# conversations
+
+
+def test_last_answers_left_out(file):
+    turns = [("human", "Hi"), ("gpt", "Hello."), ("human", "Two?"), ("gpt", "2"), ("gpt", "Two.")]
+    path = file({"conversations": [{"from": who, "value": said} for who, said in turns]})
+    (prompt,) = read_prompts(path, shape=RowShape(turns="last"))
+    assert [m.content for m in prompt.messages] == ["Hi", "Hello.", "Two?"]
+    (first,) = read_prompts(path, shape=RowShape(turns="first"))
+    assert [m.content for m in first.messages] == ["Hi"]
+    with pytest.raises(InputError, match=r"prompts\.turns=last"):
+        read_prompts(path)
+
+
+def test_transcripts_become_pairs(file, load):
+    before = "\n\nHuman: Hi\n\nAssistant: Hello:\n\nAssistant is my name.\n\nHuman: Two?"
+    sides = {"chosen": f"{before}\n\nAssistant: 2", "rejected": f"{before}\n\nAssistant: 3"}
+    assert detected(file(sides)) == "pairs"
+    found = load(file(sides))
+    said = [(m["role"], m["content"]) for m in found["prompts"][0]["messages"]]
+    answer = "Hello:\n\nAssistant is my name."
+    assert said == [("user", "Hi"), ("assistant", answer), ("user", "Two?")]
+    (pair,) = found["pairs"]
+    assert [pair[side][0]["content"] for side in ("chosen", "rejected")] == ["2", "3"]
+    assert [row["role"] for row in pair["prompt"]] == ["user", "assistant", "user"]
+
+
+# labels, samples
+
+
+def test_lists_of_texts(file, load):
+    row = {
+        "prompt": "Name a prime.",
+        "responses": ["7", "9", "7"],
+        "labels": [True, False, True],
+        "scores": [0.5, -1, 0.25],
+        "models": ["m", "n", "m"],
+        "category": "numbers",
+    }
+    found = load(file(row))
+    assert labels(found) == [("7", 1), ("9", -1), ("7", 1)]
+    assert [row["score"] for row in found["rewards"]] == [0.5, -1, 0.25]
+    assert [row["model"] for row in found["candidates"]] == ["m", "n", "m"]
+    assert len({row["candidate_id"] for row in found["candidates"]}) == 3
+    assert found["prompts"][0]["family"] == "numbers"
+    assert {row["critic"] for row in found["critiques"]} == {"label:label"}
+
+
+def test_refused_rows(file, tmp_path, subtests):
+    task = {"session_id": "s", "conversation_input": [{"role": "user", "content": "Hi"}]}
+    mixed = (file(task, name="task.jsonl"), file({"prompt": "x"}, name="prompts.jsonl"))
+    for said, row in (
+        ("'score[1]'", {"question": "x", "gt": "1", "code": ["1"], "score": ["yes"]}),
+        ("'labels'", {"prompt": "x", "responses": ["a", "b"], "labels": [True]}),
+        (
+            "line 1: 'rejected'",
+            {"chosen": "\n\nHuman: Hi\n\nAssistant: a", "rejected": "\n\nHuman: Hi"},
+        ),
+    ):
+        with subtests.test(said):
+            assert said in refusal(tmp_path, file(row))
+    assert "one by one" in refusal(tmp_path, *mixed)
+
+
+def test_truthfulqa(file, load):
+    row = {
+        "Category": "Myths",
+        "Question": "Why?",
+        "Best Answer": "So",
+        "Best Incorrect Answer": "No",
+        "Correct Answers": "So; Thus",
+        "Incorrect Answers": "No; Never",
+    }
+    assert detected(file(row)) == "truthfulqa"
+    found = load(file(row))
+    (prompt,) = found["prompts"]
+    assert (prompt["reference"], prompt["family"], prompt["task"]) == ("So", "Myths", "general")
+    assert sorted(labels(found)) == [("Never", -1), ("No", -1), ("So", 1), ("Thus", 1)]
+    assert votes(found) == [("So", "No", "label:best_answer", "first")]
+
+
+FEEDBACK = {
+    "question": "Who won?",
+    "passages": [["Princeton", "A battle.", "It was fought in 1777."]],
+    "gold": "Washington.",
+    **{f"prediction {n}": f"Answer {n} is long." for n in range(1, 5)},
+    "feedback": {
+        "errors": [{"error type": "Irrelevant", "explanation": "", "start": 0, "end": 8}],
+        "missing-info": [{"error type": "Missing-Answer", "passage_id": 1, "sentence_id": [2]}],
+        "corrected-prediction": "Washington won.",
+    },
+    "preference": [1, 2, 0, 1, 2, 1],
+}
+
+
+def test_fine_grained_feedback(file, load):
+    found = load(file(FEEDBACK))
+    assert asked(found) == [["Who won?\n\nPrinceton\nA battle. It was fought in 1777."]]
+    assert found["prompts"][0]["reference"] == "Washington."
+    (critique,) = found["critiques"]
+    assert critique["critic"] == "human:feedback"
+    rated = {a["name"]: (a["rating"], a["comment"]) for a in critique["aspects"]}
+    assert rated == {
+        "relevance": (-1, "Irrelevant: Answer 1"),
+        "factuality": (1, ""),
+        "completeness": (-1, "Missing-Answer: passage 1, sentence [2]"),
+    }
+    pairs = [("1", "2"), ("1", "3"), ("1", "4"), ("2", "3"), ("2", "4"), ("3", "4")]
+    decided = ["first", "second", "tie", "first", "second", "first"]
+    assert [(a[7], b[7], said) for a, b, _, said in votes(found)] == [
+        (*pair, said) for pair, said in zip(pairs, decided, strict=True)
+    ]
+    assert found["candidates"][-1]["text"] == "Washington won."
+
+
+# judges
+
+
+def test_llmbar_verdicts(file, tmp_path, load):
+    pairs = tmp_path / "llmbar_LLMBar__Natural.json"
+    rows = [
+        {"input": f"Q{n}", "output_1": f"a{n}", "output_2": f"b{n}", "label": 2} for n in (0, 1)
+    ]
+    pairs.write_text(json.dumps(rows))
+    said = {
+        "subset": "LLMBar/Natural",
+        "llm": "ChatGPT",
+        "strategy": "Rating",
+        "idx": 1,
+        "order1": {"text": "Output (b).", "winner": "2"},
+        "order2": {"text": None, "winner": ""},
+        "score_1": "7",
+        "score_2": "9",
+    }
+    found = load(pairs, file(said))
+    assert votes(found)[:2] == [(f"a{n}", f"b{n}", "label:label", "second") for n in (0, 1)]
+    assert votes(found)[2:] == [
+        ("a1", "b1", "ChatGPT Rating", "second"),
+        ("a1", "b1", "ChatGPT Rating", None),
+    ]
+    assert [row["order"] for row in found["preferences"][2:]] == ["as_given", "swapped"]
+    assert [row["score"] for row in found["rewards"]] == [7, 9]
+
+
+# published files
+
+
+COUNTS = {
+    "factscore_InstructGPT.jsonl": (60, 60, 0, 0, 0, 354, 1433),
+    "finegrained_dev_feedback.jsonl": (60, 297, 60, 0, 360),
+    "gsm8k_model_solutions.jsonl": (60, 240, 240),
+    "ifeval_gpt4.jsonl": (60, 60, 60),
+    "justeval_multi_aspect.jsonl": (60, 60, 60),
+    "justeval_safety_vicuna.jsonl": (58, 58, 59),
+    "llmbar_LLMBar__Natural.json": (60, 120, 0, 0, 60),
+    "math500.jsonl": (60,),
+    "mawps_fold0_train.csv": (60,),
+    "mtbench_question.jsonl": (120,),
+    "pandalm.jsonl": (24, 79, 0, 0, 300),
+    "prometheus_vicuna_eval.jsonl": (16, 60, 180),
+    "qwen_maj8.jsonl": (42, 336, 336, 336),
+    "svamp.jsonl": (60,),
+    "truthfulqa.jsonl": (60, 495, 495, 0, 60),
+    "ultrafeedback_binarized_300.jsonl": (60, 120, 0, 120, 60, 0, 0, 60),
+}
+"""Rows of the first 60 lines, counted by other code than the import's."""
+ROWS = (
+    *("prompts", "candidates", "critiques", "rewards", "preferences", "breakdowns", "claims"),
+    "pairs",
+)
+
+
+def beginning(source, target, rows):
+    """Copy the first rows of a published file."""
+    text = source.read_text(encoding="utf-8-sig")
+    if source.suffix == ".json":
+        text = json.dumps(json.loads(text)[:rows])
+    else:
+        text = "".join(text.splitlines(keepends=True)[: rows + (source.suffix == ".csv")])
+    target.write_text(text)
+    return target
+
+
+def test_rows_of_published_files(shared_data, tmp_path, subtests):
+    for name, counts in COUNTS.items():
+        with subtests.test(name):
+            file = beginning(shared_data / name, tmp_path / name, 60)
+            done = import_files(
+                Import(lake=tmp_path / "lake", name=name[:20].lower(), files=(file,))
+            )
+            expected = dict(zip(ROWS, counts, strict=False))
+            assert dict(done.rows) == {table: n for table, n in expected.items() if n}

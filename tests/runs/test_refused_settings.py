@@ -1,0 +1,55 @@
+"""Bad settings of the recipes since the papers: one sentence, exit code 2, and nothing written.
+
+Whatever is refused is refused before a folder is made, a model opened or a request paid.
+"""
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+from world import write_prompts
+
+from lpfloop.loop.cli.app import Exit, app
+
+URL = "http://127.0.0.1:9/v1"
+ENDPOINT = f"policy.model={URL}"
+NAMED = ("policy.model=tiny", "critic.model=tiny")
+NO_CRITIC, VERIFIED = "critic.model=none", "critic.kind=verifier"
+
+BAD: dict[str, dict[str, tuple[str, ...]]] = {
+    "self-rewarding": {
+        "recipe.n: must be greater than or equal to 2": ("recipe.n=1",),
+        "trains the policy and asks what came of it": (ENDPOINT,),
+        "with recipe.judge=follows the policy is the judge": (f"critic.model={URL}",),
+        "critic.kind is verifier": (VERIFIED, "critic.samples=1"),
+        "unknown key 'recipe.m'; another variant has it": ("recipe.m=3",),
+    },
+    "kto": {
+        "no model is named as critic": (NO_CRITIC,),
+        "training.kto.loss: must be": ("training.kto.loss=bco",),
+    },
+    "rlrf": {"rounds is 2, and m is 0": ("recipe.rounds=2", "recipe.m=0")},
+    "grpo": {
+        "all weights are 0": ("recipe.rewards.critic=0",),
+        "has no critic": (VERIFIED,),
+        "has no verdict on answers to any train prompt": ("recipe.rewards.verifier=1",),
+        "temperature is 0": ("policy.sampling.temperature=0",),
+        "training.grpo.group: must be greater than": ("training.grpo.group=1",),
+    },
+    "online-dpo": {"trains its weights": (ENDPOINT,)},
+}
+"""By recipe: what is said of some settings."""
+
+
+def test_bad_settings_are_refused(tmp_path: Path, subtests) -> None:
+    lake = tmp_path / "lake"
+    prompts = ("--prompts", str(write_prompts(tmp_path, 24)))
+    for variant, cases in BAD.items():
+        for said, settings in cases.items():
+            with subtests.test(variant=variant, settings=settings):
+                options = [f"--set={setting}" for setting in (*NAMED, *settings)]
+                where = ("--lake", str(lake), "--config", "tiny", "--variant", variant)
+                told = CliRunner().invoke(app, ["run", *where, *prompts, *options])
+                assert told.exit_code == Exit.BAD_INPUT, told.output
+                assert said in told.stderr, told.stderr
+                assert len(told.stderr.strip().splitlines()) == 1, told.stderr
+                assert not lake.exists()

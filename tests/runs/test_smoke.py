@@ -1,0 +1,102 @@
+"""The smoke test before a run's first stage, and the bound on replies that cannot be read."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from lpfloop.loop.cli.app import Exit, app
+from lpfloop.stores.journal_reader import Reader
+
+SCRIPTED = """
+extends: tiny
+policy: {engine: {kind: scripted, script: "scripts:policy"}}
+critic: {engine: {kind: scripted, script: "scripts:critic"}, attempts: 1}
+reward: {model: none}
+prompts: {source: asked.jsonl, evaluated: 4, chunk: 2}
+training: {min_pairs: 100000}
+recipe: {name: rlrf, n: 2, m: 0}
+iterations: 1
+"""
+SMOKE = ("--set", "smoke.prompts=3", "--set", "smoke.train=false")
+"""The critic of `scripts` leaves one reply in eight without ratings, and these are few."""
+MUMBLING = ("--set", "critic.engine.script=scripts:mumbling_critic")
+
+
+def ask(folder, count):
+    rows = [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(count)]
+    (folder / "asked.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+@pytest.fixture
+def lpfloop(tmp_path, monkeypatch):
+    config = tmp_path / "c.yaml"
+    config.write_text(SCRIPTED)
+    ask(tmp_path, 20)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        begin = ["--config", str(config)] if words[0] == "run" else []
+        place = ["--lake", str(tmp_path / "lake")]
+        told = CliRunner().invoke(app, [*map(str, words), *begin, *place])
+        return told.exit_code, told.stdout, " ".join(told.stderr.split())
+
+    return call
+
+
+def journal(tmp_path, name):
+    return Reader(next((tmp_path / "lake").rglob(f"{name}/journal.sqlite")).parent)
+
+
+def test_smoke_comes_first_and_keeps_digest(lpfloop, tmp_path):
+    code, _, told = lpfloop("run", "--run", "a", *SMOKE)
+    assert code == Exit.NOTHING_TO_TRAIN_ON, told
+    assert "smoke test passed" in told
+    made = [state.stage for state in journal(tmp_path, "a").stages()]
+    assert made[:4] == ["prompts", "initial", "sample:smoke", "critique:smoke"]
+    lpfloop("run", "--run", "b", "--set", "smoke.prompts=0")
+    assert not [s.stage for s in journal(tmp_path, "b").stages() if "smoke" in s.stage]
+    assert lpfloop("lake", "digest", "a")[1] == lpfloop("lake", "digest", "b")[1]
+    status = json.loads(lpfloop("status", "a", "--json")[1])
+    (beside,) = status["beside"]
+    assert (beside["benchmark"], beside["counts"]["critiques"]) == ("smoke", 6)
+
+
+def test_unreadable_critic_stops_run(lpfloop, tmp_path):
+    code, _, told = lpfloop("run", "--run", "a", *SMOKE, *MUMBLING)
+    assert code == Exit.FAULT
+    assert "6 of 6" in told
+    assert "smoke.most_unread" in told
+    made = [state.stage for state in journal(tmp_path, "a").stages()]
+    assert made == ["prompts", "initial", "sample:smoke", "critique:smoke"]
+    assert lpfloop("resume", "a")[0] == Exit.FAULT
+    code, _, told = lpfloop("run", "--run", "a", *SMOKE, *MUMBLING, "--set", "smoke.most_unread=1")
+    assert code == Exit.NOTHING_TO_TRAIN_ON, told
+    made = [state.stage for state in journal(tmp_path, "a").stages()]
+    assert made[2::2][:3] == ["sample:smoke", "sample:smoke-2", "sample:smoke-3"]
+    events = journal(tmp_path, "a").events("smoke")
+    assert [e["passed"] for e in events] == [False, False, True]
+
+
+def test_unreadable_stage_stops_after_enough(lpfloop, tmp_path):
+    ask(tmp_path, 160)
+    code, _, told = lpfloop("run", "--run", "a", *MUMBLING)
+    assert code == Exit.FAULT, told
+    assert re.search(r"critique:sample: (2\d\d) of \1 ", told)
+    state = next(s for s in journal(tmp_path, "a").stages() if s.stage == "critique:sample")
+    assert 200 <= state.totals["rows"] < 280
+    code, _, told = lpfloop("run", "--run", "a", *MUMBLING, "--set", "smoke.most_unread=1")
+    assert code == Exit.NOTHING_TO_TRAIN_ON, told
+
+
+def test_plan_is_refined_by_smoke(lpfloop, tmp_path):
+    told = lpfloop("run", "--run", "a", *SMOKE)[2]
+    assert "plan, by the answers" in told
+    (event,) = journal(tmp_path, "a").events("smoke")
+    assert event["lengths"]["sample"]["calls"] == 6
+    assert 4 < event["lengths"]["sample"]["tokens"] < 9
+    plans = journal(tmp_path, "a").events("plan")
+    assert len(plans) == 2
+    sampled = [next(s for s in p["stages"] if s["stage"] == "sample") for p in plans]
+    assert sampled[1]["tokens"] < sampled[0]["tokens"] / 4

@@ -1,0 +1,114 @@
+"""`lpfloop verdict` on recorded results: what it answers, what it remarks, what it refuses."""
+
+import json
+
+from typer.testing import CliRunner
+
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.evaluation.paired_prompts import of_two
+from lpfloop.loop.evaluation.recorded_results import ResultFields
+from lpfloop.loop.evaluation.recorded_verdict import Standard, verdict_on
+
+
+def written(folder, name, rows):
+    path = folder / name
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def results(folder, name, values, **fields):
+    """Write one row a prompt; a field that is a function is asked for each number."""
+    rows = [
+        {"id": n, "score": value} | {k: f(n) if callable(f) else f for k, f in fields.items()}
+        for n, value in enumerate(values)
+    ]
+    return written(folder, f"{name}.jsonl", rows)
+
+
+def asked(*options):
+    result = CliRunner().invoke(app, ["verdict", *map(str, options)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def verdict(a, b, *options):
+    code, stdout, stderr = asked("--a", a, "--b", b, "--json", *options)
+    assert code == 0, stderr
+    return json.loads(stdout)
+
+
+def refusal(a, b):
+    code, stdout, stderr = asked("--a", a, "--b", b)
+    assert (code, stdout) == (2, "")
+    assert len(stderr.strip().splitlines()) == 1
+    return stderr
+
+
+HALF = [n % 2 for n in range(400)]
+MORE = [1 if n % 10 == 0 else n % 2 for n in range(400)]
+
+
+def test_gain_with_bounds(tmp_path):
+    a, b = results(tmp_path, "a", HALF), results(tmp_path, "b", MORE)
+    found = verdict(a, b)
+    assert found["answer"] == "better"
+    assert (found["before"], found["after"]) == (0.5, 0.6)
+    assert 0 < found["low"] < 0.1 < found["high"]
+    assert (found["gained"], found["lost"], found["needed"]) == (0.1, 0, None)
+    back = verdict(b, a)
+    assert (back["answer"], back["lost"]) == ("not better", 0.1)
+    assert asked("--a", a, "--b", b, "--require", "better")[0] == 0
+    assert asked("--a", b, "--b", a, "--require", "better")[0] == 1
+
+
+def test_clusters_and_families(tmp_path):
+    fields = {"cluster": lambda n: f"text {n // 20}", "family": lambda n: f"kind {n // 200}"}
+    values = [1 if n < 200 else v if n % 3 else 0 for n, v in enumerate(HALF)]
+    a, b = results(tmp_path, "a", HALF, **fields), results(tmp_path, "b", values, **fields)
+    found = verdict(a, b)
+    assert (found["n"], found["clusters"]) == (400, 20)
+    assert found["surely_lost"] == ["family kind 1"]
+    assert found["surely_gained"] == ["family kind 0"]
+    alone = verdict(a, b, "--cluster", "id")
+    assert alone["clusters"] == 400
+    assert alone["low"] > found["low"]
+
+
+def test_other_prompts_are_refused(tmp_path):
+    a = results(tmp_path, "a", HALF, prompt=lambda n: f"question {n}")
+    moved = [{"id": n + 1000, "score": 1} for n in range(5)]
+    assert "prompt" in refusal(a, written(tmp_path, "b.jsonl", moved))
+    other = results(tmp_path, "c", HALF, prompt=lambda n: f"riddle {n}")
+    assert "riddle 0" in refusal(a, other)
+
+
+def test_different_origin_is_refused(tmp_path):
+    for field in ["judge", "metric"]:
+        a = results(tmp_path, "a", HALF, **{field: "one"})
+        told = refusal(a, results(tmp_path, "b", MORE, **{field: "two"}))
+        assert "'one'" in told
+        assert "'two'" in told
+
+
+def test_bad_row_is_refused_with_its_place(tmp_path):
+    for row, reason in [
+        ({"id": 2, "score": "much"}, "line 2: 'score'"),
+        ({"id": None, "score": 1}, "line 2: has no 'id'"),
+        ({"id": 2}, "line 2: has no field 'score'"),
+    ]:
+        path = written(tmp_path, "a.jsonl", [{"id": 1, "score": 1}, row])
+        assert reason in refusal(path, path)
+    assert "none.jsonl" in refusal(tmp_path / "none.jsonl", path)
+
+
+def test_published_systems(shared_data):
+    path = shared_data / "gsm8k_model_solutions.jsonl"
+
+    def answer(a, b):
+        fields = ResultFields(value=f"{a}.is_correct")
+        found = verdict_on(of_two(path, path, fields, f"{b}.is_correct"), Standard())
+        return found.decision.answer
+
+    assert answer("6b_finetuning", "6b_verification") == "better"
+    assert answer("175b_verification", "6b_verification") == "not better"
+    # Cobbe et al. 2021: 6B with a verifier is "slightly" better than a finetuned 175B.
+    assert answer("175b_finetuning", "6b_verification") == "undecided"

@@ -1,0 +1,84 @@
+"""The loop's verdicts on real rows: it never goes on from a worse policy, killed or not."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+from world import RISING_AND_FALLING, skilled_run
+
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.query.model_names import checkpoints, model_of
+from lpfloop.loop.lake.query.run_verdicts import run_verdict
+from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.run.outcomes import Regressed
+from lpfloop.loop.run.stop import Stopped
+from lpfloop.stores.digest import run_digest
+from lpfloop.stores.lake import run_folder
+
+
+def test_policy_that_loses_a_task_is_left(tmp_path, monkeypatch):
+    told = skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING).notes
+    run = open_run(tmp_path / "lake", "a")
+    made = checkpoints(run)
+    assert [c.iteration for c in made] == [0, 1, 2, 3]
+    # M_3 was trained from M_1; M_2 is kept.
+    assert made[3].parent_id == made[1].checkpoint_id
+    assert made[2].parent_id == made[1].checkpoint_id
+    assert (run.folder / made[2].path).is_dir()
+    found = run_verdict(run, made)
+    assert (found.best.iteration, found.latest.iteration) == (3, 3)
+    assert [i.standing and i.standing.accepted for i in found.iterations] == [True, False, True]
+    assert [note for note in told if "by 50.0 points in math" in note]
+    run.close()
+
+
+def test_best_and_latest_may_differ(tmp_path, monkeypatch):
+    """M_2 lost half of its math."""
+    skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING[:3])
+    run = open_run(tmp_path / "lake", "a")
+    assert model_of(run, "best").iteration == 1
+    assert model_of(run, "latest").iteration == 2
+    run.close()
+    command = ["verdict", "a", "--lake", str(tmp_path / "lake"), "--json"]
+    answer = json.loads(CliRunner().invoke(app, command).stdout)
+    assert (answer["best"]["iteration"], answer["latest"]["iteration"]) == (1, 2)
+    assert [i["verdict"] for i in answer["iterations"]] == ["better", "undecided"]
+
+
+def test_run_may_stop_at_regression(tmp_path, monkeypatch):
+    with pytest.raises(Regressed, match="M_1"):
+        skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING, "verdict.on_regression=stop")
+    run = open_run(tmp_path / "lake", "a")
+    assert checkpoints(run)[-1].iteration == 2
+    assert run.journal.events("end")[-1].startswith("Regressed: ")
+    run.close()
+
+
+def test_run_ends_when_converged(tmp_path, monkeypatch):
+    """RLRF, Section 3.4: until it converges."""
+    level = {"math": 0.6, "facts": 0.6}
+    skills = ({"math": 0.3, "facts": 0.5}, *[level] * 6)
+    skilled_run(tmp_path, monkeypatch, skills, "verdict.converged_after=2")
+    run = open_run(tmp_path / "lake", "a")
+    assert [c.iteration for c in checkpoints(run)] == [0, 1, 2, 3]
+    assert run.journal.events("end")[-1] == "done: no new best in 2 iterations"
+    run.close()
+    # It is over: nothing is made when it is called again, unless more is asked for.
+    skilled_run(tmp_path, monkeypatch, skills, "verdict.converged_after=2")
+    skilled_run(tmp_path, monkeypatch, skills, "verdict.converged_after=3")
+    run = open_run(tmp_path / "lake", "a")
+    assert [c.iteration for c in checkpoints(run)] == [0, 1, 2, 3, 4]
+    run.close()
+
+
+def test_stopped_run_resumes_to_same_digest(tmp_path, monkeypatch):
+    """The best is kept in the lake, so that no resume forgets it."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    skilled_run(whole, monkeypatch, RISING_AND_FALLING)
+    expected = run_digest(run_folder(whole / "lake", "a"))
+    (tmp_path / "prompts.jsonl").write_bytes((whole / "prompts.jsonl").read_bytes())
+    with pytest.raises(Stopped):
+        skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING, stop_after=46)
+    skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING)
+    assert run_digest(run_folder(tmp_path / "lake", "a")) == expected

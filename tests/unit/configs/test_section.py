@@ -1,0 +1,15 @@
+"""A section of which a part is set keeps, for the rest, the defaults that it has in its place."""
+
+from lpfloop.configs.load import load_config
+
+OWN = {"critic.sampling": 0.0, "grading.sampling": 0.0, "evaluation": 0.0, "policy.sampling": 1.0}
+
+
+def test_part_keeps_other_defaults(subtests):
+    for section, temperature in OWN.items():
+        with subtests.test(case=section):
+            config = load_config("own", None, [f"{section}.max_tokens=900"], {})
+            found = config
+            for name in section.split("."):
+                found = getattr(found, name)
+            assert (found.temperature, found.max_tokens) == (temperature, 900)

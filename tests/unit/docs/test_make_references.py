@@ -1,0 +1,29 @@
+"""The pages that follow from the code say what the code has."""
+
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def references():
+    spec = util.spec_from_file_location("make_references", DOCS / "make_references.py")
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_up_to_date(references):
+    made = references.pages()
+    for page in ("data-model.md", "settings.md"):
+        assert (DOCS / page).read_text() == made[page], "run: python docs/make_references.py"
+
+
+def test_a_column_without_a_description_is_named(references):
+    with pytest.raises(references.UnknownColumnError, match=r"nothing of pairs\.pair_id"):
+        references._table("pairs", {"shared": {}, "tables": {}})

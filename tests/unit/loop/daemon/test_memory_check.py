@@ -1,0 +1,91 @@
+"""A run that cannot fit into a device is refused before anything is paid, with what would help."""
+
+from pathlib import Path
+
+from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
+
+from lpfloop.configs.load import load_config
+from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon.hardware import Devices
+from lpfloop.loop.daemon.memory_check import memory_of
+from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
+from lpfloop.policies.memory.verdicts import GIB, Arithmetic, StageMemory
+
+SIZES = {"7b": LLAMA_7B, "13b": LLAMA_13B, "glm": GLM_4_9B, "reward": LLAMA_7B}
+VLLM = ("policy.engine.kind=vllm", "critic.engine.kind=vllm")
+
+
+def shapes(folder: Path) -> ModelShape:
+    if str(folder) not in SIZES:
+        raise UnknownShapeError(f"not known until {folder} holds the model")
+    return configured(SIZES[str(folder)])
+
+
+def gpus(count: int, gib: int) -> Devices:
+    return Devices(cards=(gib * GIB,) * count, ram=512 * GIB)
+
+
+def config(*settings: str, variant: str = "rlrf", model: str = "7b") -> RunConfig:
+    named = (
+        f"policy.model={model}",
+        "policy.engine.max_model_len=2048",
+        "critic.model=http://j/v1",
+    )
+    return load_config("own", variant, (*named, VLLM[0], *settings), {})
+
+
+def arithmetic(settings: RunConfig, have: Devices) -> Arithmetic:
+    return memory_of(settings, have=have, shapes=shapes)
+
+
+def stage(found: Arithmetic, name: str) -> StageMemory:
+    exact = (s for s in found.stages if s.stage == name)
+    return next(exact, None) or next(s for s in found.stages if s.stage.startswith(name))
+
+
+def test_train_7b_needs_relief() -> None:
+    small = arithmetic(config(), gpus(1, 24))
+    assert stage(small, "policy answers").verdict != "does not fit"
+    alone = stage(small, "train by dpo")
+    assert alone.verdict == "does not fit"
+    first, second = (relief.settings for relief in alone.reliefs[:2])
+    assert first == ("training.lora.r=16", "training.dpo.micro_batch_size=1")
+    assert second == ("training.lora.r=16", "training.lora.quantise=nf4")
+    for settings in (first, second):
+        relieved = arithmetic(config(*settings), gpus(1, 24))
+        assert stage(relieved, "train by dpo").verdict == "fits"
+    large = stage(arithmetic(config("training.processes=8"), gpus(8, 80)), "train by dpo")
+    assert large.verdict == "does not fit"
+    divided = ("training.sharding=fsdp2", "training.processes=auto")
+    assert divided in [relief.settings for relief in large.reliefs]
+    assert "--set training.sharding=fsdp2 --set training.processes=auto (-" in large.advice()
+    assert stage(arithmetic(config(*divided), gpus(8, 80)), "train by dpo").verdict == "fits"
+
+
+def test_critic_beside_trainer() -> None:
+    small = ("training.lora.r=16", "training.grpo.micro_batch_size=1")
+    near = (*small, "critic.model=7b", VLLM[1])
+
+    def training(*settings: str, count: int = 1) -> StageMemory:
+        found = arithmetic(config(*settings, variant="grpo"), gpus(count, 80))
+        return stage(found, "train by grpo")
+
+    assert training(*small).verdict == "fits"
+    alone = training(*near)
+    assert alone.verdict == "does not fit"
+    assert "critic" in {part.name for part in alone.parts}
+    less = "critic.engine.memory_utilization=0.4"
+    assert alone.reliefs[0].settings == (less,)
+    assert training(*near, less).verdict != "does not fit"
+    apart = ("training.devices=[0]", "policy.engine.devices=[0]", "critic.engine.devices=[1]")
+    assert apart in [relief.settings for relief in training(*near, count=2).reliefs]
+    assert training(*near, *apart, count=2).verdict == "fits"
+
+
+def test_context_that_would_fit() -> None:
+    long = config("policy.engine.max_model_len=131072", model="7b")
+    found = stage(arithmetic(long, gpus(1, 40)), "policy answers")
+    assert found.verdict == "does not fit"
+    assert f"policy.engine.max_model_len={found.fitting}" in found.advice()
+    shorter = config(f"policy.engine.max_model_len={found.fitting}", model="7b")
+    assert stage(arithmetic(shorter, gpus(1, 40)), "policy answers").verdict != "does not fit"

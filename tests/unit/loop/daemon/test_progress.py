@@ -1,0 +1,60 @@
+"""How far a run is and what it has spent, as its journal says it."""
+
+import pytest
+
+from lpfloop.configs.schema import BudgetConfig
+from lpfloop.loop.daemon.progress import Progress, progress, spend
+from lpfloop.stores.journal import Done, Journal
+
+UNIT = {"rows": 2, "tokens": 30, "prompt_tokens": 10, "calls": 3, "retries": 1, "unscored": 1}
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """A run with one whole stage, one half done, one not begun."""
+    opened = Journal.create(tmp_path / "a", {})
+    for iteration, stage, done in ((0, "initial", 1), (1, "sample", 2), (1, "critique", 0)):
+        keys = [f"{stage}-{n}" for n in range(1 if stage == "initial" else 5)]
+        opened.plan(iteration, stage, stage, lambda keys=keys: keys)
+        opened.commit([Done(unit=key, parts={}, telemetry=UNIT) for key in keys[:done]])
+    opened.add_seconds(1, "sample", 4.0)
+    yield opened
+    opened.close()
+
+
+def stage(journal, name, *, running=False) -> Progress:
+    return next(s for s in progress(journal, running=running) if s.stage == name)
+
+
+def test_stage(journal):
+    assert stage(journal, "sample") == Progress(
+        iteration=1,
+        stage="sample",
+        planned=5,
+        done=2,
+        owed=3,
+        rows=4,
+        unscored=2,
+        retries=2,
+        failed=0,
+        calls=6,
+        prompt_tokens=20,
+        tokens=60,
+        seconds=4.0,
+        rate=15.0,
+        eta_s=6.0,
+    )
+
+
+def test_stage_that_has_not_begun(journal):
+    waiting = stage(journal, "critique")
+    assert (waiting.owed, waiting.rate, waiting.eta_s) == (5, None, None)
+    assert stage(journal, "initial").eta_s == 0
+
+
+def test_spend_beside_the_budget(journal):
+    found = spend(journal, BudgetConfig(tokens=500, hours=2))
+    assert found["tokens"] == {"used": 120, "limit": 500}
+    assert found["hours"] == {"used": round(4 / 3600, 4), "limit": 2}
+    assert found["disk_gib"]["used"] > 0
+    assert found["money"] == {"used": 0, "limit": None}

@@ -1,0 +1,47 @@
+"""Rows of honest Parquet files are read as they are, and a damaged file is one sentence."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lpfloop.loop.data.files import InputError, placed_rows
+from lpfloop.loop.data.parquet_pages import UNPACKED
+
+LONGER = "b" * 2**19
+
+
+def test_damaged_page_header(tmp_path) -> None:
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"prompt": ["one", "two"]}), path)
+    data = path.read_bytes()
+    read = [
+        _outcome(path, bytes([*data[:n], data[n] ^ 0xFF, *data[n + 1 :]])) for n in range(4, 40)
+    ]
+    assert set(read) == {"refused"}
+
+
+def _outcome(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    try:
+        return f"{len(list(placed_rows(path)))} rows"
+    except InputError as error:
+        return "refused" if str(error).startswith(f"{path}: ") else str(error)
+
+
+def test_rows_that_repeat_a_long_text(tmp_path) -> None:
+    asked = [None, LONGER, "short", LONGER]
+    rows = [
+        {
+            "prompt": asked[n % 4],
+            "messages": [{"role": "user", "content": asked[n % 3 + 1]}, None][: n % 3] or None,
+            "extra": {"n": n, "of": None} if n % 5 else None,
+            "tags": [["x"], []][: n % 3],
+        }
+        for n in range(160)
+    ]
+    path = tmp_path / "p.parquet"
+    table = pa.Table.from_pylist(rows)
+    assert table.nbytes > UNPACKED
+    pq.write_table(table, path)
+    assert [row for _, row in placed_rows(path)] == rows

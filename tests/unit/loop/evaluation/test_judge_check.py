@@ -1,0 +1,124 @@
+"""`lpfloop judge-check` reads the published forms of judgments and measures judges on them."""
+
+import csv
+import json
+
+import pytest
+
+from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judgments import collect
+
+LONG, SHORT = "a long answer " * 5, "short"
+LIST = "- one\n- two\n"
+
+
+def alpaca(annotator, preference, *, instruction="Say it.", first=LONG, second=SHORT, **more):
+    return {
+        "instruction": instruction,
+        "output_1": first,
+        "output_2": second,
+        "annotator": annotator,
+        "preference": preference,
+        **more,
+    }
+
+
+def write(path, rows):
+    path.write_text(
+        json.dumps(rows) if path.suffix == ".json" else "\n".join(map(json.dumps, rows))
+    )
+    return path
+
+
+def read(lake, *sources):
+    return collect(judgments_of([str(source) for source in sources], lake, PEOPLE))
+
+
+def measured(lake, *sources, name):
+    found = {each.name: each for each in check(read(lake, *sources), Settings(draws=100))}
+    return found[name]
+
+
+def test_alpacaeval_and_alpacafarm(tmp_path):
+    judges = write(
+        tmp_path / "judge.jsonl",
+        [alpaca("gpt", 1), alpaca("gpt", None), alpaca("gpt", 1.5), alpaca("gpt", 1.2)],
+    )
+    people = write(
+        tmp_path / "people.json",
+        [alpaca(None, 2, annotator_index=3, first=SHORT, second=LONG)],
+    )
+    found = read(tmp_path, judges, people)
+    assert found.people.labels.tolist() == [[1, 0, 0]]
+    assert found.judges[0].labels.tolist() == [[2, 0, 1]]
+    assert found.judges[0].unread == 1
+
+
+def test_pandalm(tmp_path):
+    row = {
+        "instruction": "Say it.",
+        "input": "",
+        "response1": LONG,
+        "response2": True,
+        **{f"annotator{n}": vote for n, vote in enumerate((1, 1, 0), start=1)},
+        "gpt_result": "Tie",
+        "pandalm_result": 2,
+        "bad_result": "garbage",
+    }
+    found = read(tmp_path, write(tmp_path / "a.jsonl", [row]))
+    assert found.people.labels.tolist() == [[2, 0, 1]]
+    assert {v.name: (v.labels.tolist()[0], v.unread) for v in found.judges} == {
+        "gpt": ([0, 0, 1], 0),
+        "pandalm": ([0, 1, 0], 0),
+        "bad": ([0, 0, 0], 1),
+    }
+
+
+def llmbar(folder, winners):
+    pairs = [{"input": "Say it.", "output_1": LONG, "output_2": LIST, "label": 2}] * len(winners)
+    texts = write(folder / "llmbar_LLMBar__Natural.json", pairs)
+    verdicts = folder / "winners.csv"
+    names = ["subset", "llm", "strategy", "idx", "label", "winner_order1", "winner_order2"]
+    with verdicts.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        for index, said in enumerate(winners):
+            writer.writerow(["LLMBar/Natural", "GPT", "CoT", index, 2, *said])
+    return verdicts, texts
+
+
+def test_llmbar_in_both_orders(tmp_path):
+    files = llmbar(tmp_path, [("1", "1"), ("1", "2"), ("2", "2"), ("", "2")])
+    found = measured(tmp_path, *files, name="GPT CoT")
+    assert (found.verdicts, found.unread) == (7, 1)
+    assert found.agreement.value == pytest.approx(4 / 7)
+    assert found.both_orders.value == pytest.approx(2 / 3)
+    # Shown first: the first output as given, the second one swapped.
+    assert found.first_shown.value == pytest.approx((2 + 3) / 7)
+    assert found.longer.value == pytest.approx(3 / 7)
+    assert found.lists.value == pytest.approx(4 / 7)
+    people = measured(tmp_path, *files, name="people")
+    assert (people.verdicts, people.lists.value) == (4, 1)
+
+
+def lossy():
+    """Four pairs on which people agree; of the judge's replies on three, two cannot be read."""
+    rows = [alpaca(f"human:{n}", 1, instruction=f"Q{q}") for q in range(4) for n in "ab"]
+    given = ((0, 1), (1, 2), (2, None), (2, None), (3, 1))
+    beside = alpaca("gpt", None, instruction="nobody judged this")
+    return [*rows, *(alpaca("gpt", vote, instruction=f"Q{q}") for q, vote in given), beside]
+
+
+def test_unread_bounds(tmp_path):
+    found = measured(tmp_path, write(tmp_path / "a.json", lossy()), name="gpt")
+    assert (found.unread, found.unread_share) == (3, 0.5)
+    agreed = found.agreement
+    assert agreed.value == pytest.approx(2 / 3)
+    # Two of the five replies on pairs that people judged were lost, the third on another pair.
+    assert (agreed.unread, agreed.unread_share) == (2, 0.4)
+    assert (agreed.worst, agreed.best) == (0.4, 0.8)
+    assert (found.longer.unread, found.longer.worst) == (3, None)
+    people = measured(tmp_path, tmp_path / "a.json", name="people")
+    assert (people.unread, people.held_out.unread_share) == (0, 0.0)

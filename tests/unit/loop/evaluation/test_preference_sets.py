@@ -1,0 +1,132 @@
+"""`lpfloop eval reward`: people's preferences as conversations, and how a reward model does."""
+
+import json
+
+import pytest
+
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.preference_sets import ChosenPair, read_preferences
+from lpfloop.loop.evaluation.reward_accuracy import accuracies
+from lpfloop.stores.records import Message
+
+
+def written(folder, rows, name="given.jsonl"):
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(folder, *rows, by=None):
+    return read_preferences([written(folder, rows)], PEOPLE, by=by)
+
+
+def said(choice):
+    return [(m.role, m.content) for m in choice.better], [m.content for m in choice.worse][-1]
+
+
+def pandalm(*votes):
+    people = {f"annotator{n}": vote for n, vote in enumerate(votes, start=1)}
+    texts = {"instruction": "Sum up.", "input": "a", "response1": "one", "response2": "two"}
+    return {**texts, **people, "gpt_result": "1"}
+
+
+def turn(*texts):
+    roles = ("user", "assistant") * len(texts)
+    return [{"role": r, "content": t} for r, t in zip(roles, texts, strict=False)]
+
+
+def test_the_majority_of_people_decides(tmp_path):
+    (choice,) = read(tmp_path, pandalm(2, 2, 1)).choices
+    assert said(choice) == ([("user", "Sum up.\n\na"), ("assistant", "two")], "one")
+    assert choice.task == "given"
+
+
+def test_ties_are_left_out_and_counted(tmp_path):
+    for votes in [(0, 0, 1), (1, 2, 0), (1, 2)]:
+        other = {**pandalm(1), "instruction": "Go on."}
+        found = read(tmp_path, pandalm(*votes), other)
+        assert (len(found.choices), found.tied) == (1, 1)
+
+
+def test_votes_on_a_pair_count_together(tmp_path):
+    alpaca = {"instruction": "x", "output_1": "a", "output_2": "b", "annotator": "human:1"}
+    turned = {**alpaca, "output_1": "b", "output_2": "a", "annotator": "human:2"}
+    found = read(
+        tmp_path,
+        {**alpaca, "preference": 1},
+        {**turned, "preference": 2},
+        {**alpaca, "annotator": "human:3", "preference": 2},
+        {**alpaca, "annotator": "gpt", "preference": 2},
+    )
+    (choice,) = found.choices
+    assert choice.better[-1].content == "a"
+
+
+def test_chosen_and_rejected_forms(tmp_path):
+    found = read(
+        tmp_path,
+        {"prompt": "x", "chosen": "a", "rejected": "b", "metadata": {"score_chosen": 9.0}},
+        {"prompt": "y", "chosen": turn("y", "c"), "rejected": turn("y", "d")},
+        {"prompt": "z", "chosen": "e", "rejected": "f", "score_chosen": 5, "score_rejected": 5},
+    )
+    assert [said(choice)[0] for choice in found.choices] == [
+        [("user", "x"), ("assistant", "a")],
+        [("user", "y"), ("assistant", "c")],
+    ]
+    assert found.tied == 1
+
+
+def test_mt_bench_turns(tmp_path):
+    row = {
+        "question_id": 1,
+        "model_a": "m",
+        "model_b": "n",
+        "winner": "model_b",
+        "judge": "expert_1",
+        "turn": 1,
+        "conversation_a": turn("x", "a", "more", "aa"),
+        "conversation_b": turn("x", "b", "more", "bb"),
+    }
+    first, second = read(tmp_path, row, {**row, "turn": 2}).choices
+    assert said(first) == ([("user", "x"), ("assistant", "b")], "a")
+    assert [m.content for m in second.better] == ["x", "b", "more", "bb"]
+
+
+def test_unusable_rows_are_refused_by_line(tmp_path, subtests):
+    for row, reason in [
+        ({"instruction": "x"}, "its fields match no format"),
+        ({**pandalm(7)}, "must be 0, 1 or 2"),
+        ({"chosen": "a", "rejected": "b"}, "'prompt' must be a text"),
+    ]:
+        with subtests.test(reason=reason), pytest.raises(InputError, match=f"line 1: .*{reason}"):
+            read(tmp_path, row)
+
+
+def test_a_field_names_the_task_type(tmp_path):
+    row = {**pandalm(1), "motivation_app": "Grammarly"}
+    (choice,) = read(tmp_path, row, by="motivation_app").choices
+    assert choice.task == "Grammarly"
+    with pytest.raises(InputError, match="'mood' must be a text"):
+        read(tmp_path, pandalm(1), by="mood")
+
+
+def choice(instruction, task):
+    better, worse = (
+        (Message(role="user", content=instruction), Message(role="assistant", content=text))
+        for text in ("good", "bad")
+    )
+    return ChosenPair(better=better, worse=worse, task=task)
+
+
+def test_accuracy_is_told_of_all_and_by_task_type():
+    choices = [choice(f"x{n}", task) for n, task in enumerate("aaabb")]
+    scores = [(1.0, 0.0), (0.0, 0.0), (0.0, 2.0), (3.0, 1.0), (None, 1.0)]
+    whole, first, second = accuracies(choices, scores, draws=200)
+    assert [r.task for r in (whole, first, second)] == ["all", "a", "b"]
+    assert whole.accuracy.value == 2.5 / 4
+    assert whole.accuracy.low <= 2.5 / 4 <= whole.accuracy.high
+    assert (whole.choices, whole.unscored) == (5, 1)
+    assert first.accuracy.value == 0.5
+    assert first.margin == pytest.approx(-1 / 3)
+    assert (second.accuracy.value, second.unscored) == (1, 1)

@@ -1,0 +1,87 @@
+"""Why a pair was made or not, and pages in which hostile text is harmless."""
+
+import unicodedata
+from dataclasses import replace
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from lakes import GOOD, HOSTILE, PAIRED, candidate, critique, made, reward
+
+from lpfloop.loop.data.sanitize import HIDDEN
+from lpfloop.loop.lake.trace.find_row import Found
+from lpfloop.loop.lake.trace.html_page import page_html
+from lpfloop.loop.lake.trace.page import story_page
+from lpfloop.loop.lake.trace.story import Story
+from lpfloop.loop.lake.trace.terminal_page import page_text
+from lpfloop.loop.lake.trace.why import why_yield
+
+
+def story(*, candidates=(), critiques=(), rewards=(), grades=(), pairs=(), yields=()):
+    return Story(
+        run="r",
+        asked=Found(kind="prompt", id=PAIRED.prompt_id, prompt_id=PAIRED.prompt_id),
+        prompt=PAIRED,
+        candidates=list(candidates),
+        critiques=list(critiques),
+        rewards=list(rewards),
+        preferences=[],
+        grades=list(grades),
+        breakdowns=[],
+        claims=[],
+        pairs=list(pairs),
+        demonstrations=[],
+        yields=list(yields),
+        scores=[],
+        checkpoints=[],
+        derived=[],
+    )
+
+
+EMPTY = replace(GOOD, candidate_id="cand-empty", text=" ")
+CUT = replace(GOOD, candidate_id="cand-cut", finish_reason="length")
+
+
+def test_why_no_pair(subtests):
+    for outcome, rule, candidates, critiques, words in (
+        ("no_candidates", "success", [], [], "the prompt has no candidates"),
+        ("none_usable", "success", [EMPTY, CUT], [], "(1 empty, 1 length)"),
+        (
+            "none_rated",
+            "success",
+            [GOOD],
+            [critique(GOOD)],
+            "none of 1 usable candidates has ratings (1 no_dictionary)",
+        ),
+        ("no_positive", "success", [GOOD], [critique(GOOD, 1, 0)], "1 of 2 (Completeness 0)"),
+        (
+            "no_negative",
+            "success_vs_failure",
+            [GOOD],
+            [critique(GOOD, 1)],
+            "none of 1 usable candidates has a rating of 0 or -1",
+        ),
+        ("all_identical", "success_vs_failure", [GOOD], [], "have the same text"),
+    ):
+        with subtests.test(outcome=outcome):
+            row = made(PAIRED, outcome, rule=rule)
+            told = why_yield(story(candidates=candidates, critiques=critiques, yields=[row]), row)
+            assert told.startswith(f"iteration 1, rule {rule}: {outcome}, 0 made: ")
+            assert words in told
+
+
+@given(st.text())
+@example(HOSTILE)
+def test_hostile_text_is_harmless(text):
+    asked = replace(PAIRED, task=text, reference=text, source=text)
+    answer = candidate(f"x{text}", asked, text, finish_reason="length")
+    said = replace(critique(answer, 1), text=text)
+    told = replace(
+        story(candidates=[answer], critiques=[said], rewards=[reward(answer, 1.0)]), prompt=asked
+    )
+    page = story_page(told)
+    shown = page_text(page)
+    assert all(c == "\n" or unicodedata.category(c) not in HIDDEN for c in shown)
+    html = page_html(page)
+    assert all(c == "\n" or unicodedata.category(c) not in HIDDEN for c in html)
+    assert "<script" not in html
+    assert HOSTILE not in html

@@ -1,0 +1,88 @@
+"""Who sleeps and who is closed so that a model finds room on its devices."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.loop.run.turns import FULL, Tenant, Turn, conflict, share_a_device, turn
+
+GPU = frozenset({0})
+SHARES = st.sampled_from([0.0, 0.1, 0.3, 0.45, 0.5, 0.9, 1.0])
+
+
+@st.composite
+def tenants(draw: st.DrawFn, name: str, *, asleep: bool | None = None) -> Tenant:
+    """Draw a model on some of three cards, or on none."""
+    can_sleep = draw(st.booleans())
+    return Tenant(
+        name=name,
+        devices=frozenset(draw(st.sets(st.integers(0, 2)))),
+        share=draw(SHARES),
+        trace=draw(st.sampled_from([0.0, 0.05, 0.1])),
+        ram=draw(st.integers(0, 5)),
+        alone=draw(st.booleans()),
+        can_sleep=can_sleep,
+        asleep=draw(st.booleans()) and can_sleep if asleep is None else asleep,
+    )
+
+
+@st.composite
+def houses(draw: st.DrawFn) -> tuple[list[Tenant], Tenant, int]:
+    """Draw models, as one after another came in, what is wanted next, and room for sleepers."""
+    ram = draw(st.integers(0, 10))
+    inside: list[Tenant] = []
+    for number in range(draw(st.integers(0, 5))):
+        newcomer = draw(tenants(f"model {number}", asleep=False))
+        inside = [*after(inside, newcomer, turn(inside, newcomer, ram=ram)), newcomer]
+    if inside and draw(st.booleans()):
+        return inside, replace(draw(st.sampled_from(inside)), asleep=False), ram
+    return inside, draw(tenants("wanted", asleep=False)), ram
+
+
+def after(inside: list[Tenant], wanted: Tenant, moved: Turn) -> list[Tenant]:
+    """Return who is left besides `wanted`, and how."""
+    return [
+        replace(t, asleep=t.asleep or t.name in moved.asleep)
+        for t in inside
+        if t.name not in moved.closed and t.name != wanted.name
+    ]
+
+
+@given(houses())
+def test_wanted_finds_room(house: tuple[list[Tenant], Tenant, int]) -> None:
+    inside, wanted, ram = house
+    moved = turn(inside, wanted, ram=ram)
+    left = after(inside, wanted, moved)
+    for device in wanted.devices:
+        there = [t for t in left if device in t.devices]
+        taken = sum(t.trace if t.asleep else t.share for t in there)
+        assert not there or taken + wanted.share <= FULL
+    assert not any(conflict(t, wanted) for t in left if not t.asleep)
+    assert sum(t.ram for t in left if t.asleep) <= ram
+    assert all(t.can_sleep for t in left if t.asleep)
+    gone = {*moved.asleep, *moved.closed}
+    assert all(share_a_device(t, wanted) for t in inside if t.name in gone)
+    assert turn(left, wanted, ram=ram) == Turn()
+    assert wanted.name not in gone
+
+
+def test_two_engines_share_a_card() -> None:
+    policy, critic = (Tenant(name=n, devices=GPU, share=0.45, can_sleep=True) for n in "pc")
+    assert not conflict(policy, critic)
+    assert turn([policy], critic, ram=0) == Turn()
+    assert conflict(policy, replace(critic, share=0.6))
+    assert not conflict(policy, replace(critic, share=0.6, devices=frozenset({1})))
+
+
+def test_least_recently_used_gives_way() -> None:
+    first, second = (
+        Tenant(name=n, devices=GPU, share=0.5, can_sleep=True) for n in ("first", "second")
+    )
+    wanted = Tenant(name="wanted", devices=GPU, share=0.5)
+    assert turn([first, second], wanted, ram=0) == Turn(asleep=("first",))
+    assert turn([second, first], wanted, ram=0) == Turn(asleep=("second",))
+    model = Tenant(name="m", devices=GPU, share=0.9, ram=16, can_sleep=True)
+    training = Tenant(name="training", devices=GPU, alone=True)
+    assert turn([model], training, ram=16) == Turn(asleep=("m",))
+    assert turn([model], training, ram=15) == Turn(closed=("m",))

@@ -1,0 +1,36 @@
+"""In every bucket as many longer answers win as lose, and no more is left out than that takes."""
+
+from collections import Counter
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lpfloop.loop.stages.balance_length import fates
+from lpfloop.policies.trainers.length_bias import bucket_of
+
+LONGER = st.lists(st.integers(-20, 20), max_size=60)
+
+
+def frame(longer) -> pl.DataFrame:
+    ids = [f"pair-{n}" for n in range(len(longer))]
+    return pl.DataFrame({"pair_id": ids, "longer": pl.Series(longer, dtype=pl.Int64)})
+
+
+def sign(number: int) -> int:
+    return (number > 0) - (number < 0)
+
+
+@given(LONGER, st.integers(1, 16))
+def test_buckets_keep_as_many_of_either_side(longer, width):
+    found = fates(frame(longer), width, 7)
+    assert len(found) == len(longer)
+    came = Counter((bucket_of(n, width), sign(n)) for n in longer)
+    kept = Counter(
+        (found[f"pair-{place}"].bucket, sign(n))
+        for place, n in enumerate(longer)
+        if found[f"pair-{place}"].kept
+    )
+    for (bucket, side), count in came.items():
+        wanted = count if side == 0 else min(count, came[bucket, -side])
+        assert kept[bucket, side] == wanted

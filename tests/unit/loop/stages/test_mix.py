@@ -1,0 +1,108 @@
+"""Other people's preferences beside our own: which rows become pairs, and which are left out."""
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lpfloop.loop.data.files import InputError
+from lpfloop.loop.stages.mix import Tables, Taking, comparisons, require_mix
+from lpfloop.stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    numbers = count()
+
+    def written(*rows: Mapping[str, Any]) -> Path:
+        path = tmp_path / f"mix-{next(numbers)}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return written
+
+
+def pair(prompt: str, chosen: str, rejected: str, **more: object) -> dict[str, object]:
+    return {"prompt": prompt, "chosen": chosen, "rejected": rejected, **more}
+
+
+def taken(path: Path, measuring: Mapping[str, str] | None = None) -> Tables:
+    fates = {
+        (Message(role="user", content=text),): fate for text, fate in (measuring or {}).items()
+    }
+    taking = Taking(iteration=2, known=frozenset(), measuring=fates)
+    return taking.take(list(comparisons(path, 2)))
+
+
+def fates(tables: Tables) -> dict[str, int]:
+    return {r.outcome: r.count for r in tables[Receipt] if isinstance(r, Receipt)}
+
+
+def sides(tables: Tables) -> list[tuple[str, str]]:
+    return [
+        (p.chosen[0].content, p.rejected[0].content) for p in tables[Pair] if isinstance(p, Pair)
+    ]
+
+
+def test_each_row_has_one_fate(write: Write):
+    path = write(
+        pair("a?", "yes", "no"),
+        pair("a?", "yes", "no"),
+        pair("b?", "same  text", " same text"),
+        pair("b?", "same text", "same text"),
+        pair("c?", "yes", "  "),
+        pair("d?", "yes", "no"),
+        pair("e?", "yes", "no", score_chosen=7, score_rejected=7),
+        pair("f?", "yes", "no", score_chosen=7.5, score_rejected=7),
+        pair("g?", "yes", "no"),
+    )
+    tables = taken(path, measuring={"d?": "held_out", "g?": "dev"})
+    assert fates(tables) == {
+        "dev": 1,
+        "empty": 1,
+        "held_out": 1,
+        "identical": 2,
+        "kept": 2,
+        "repeated": 1,
+        "undecided": 1,
+    }
+    assert sides(tables) == [("yes", "no")] * 2
+    rows = [*tables[Pair], *tables[Candidate], *tables[Preference]]
+    assert {row.iteration for row in rows if not isinstance(row, Prompt)} == {2}
+    names = {c.candidate_id for c in tables[Candidate] if isinstance(c, Candidate)}
+    assert {p.chosen_id for p in tables[Pair] if isinstance(p, Pair)} <= names
+
+
+def test_majority_of_votes_decides(write: Write):
+    asked = {
+        "instruction": "a?",
+        "input": "",
+        "cmp_key": "m_n",
+        "response1": "one",
+        "response2": "two",
+    }
+    votes = [(1, 1, 2), (2, 0, 2), (0, 1, 2)]
+    rows = [
+        {**asked, "response1": f"one {n}", **{f"annotator{k}": v for k, v in enumerate(three)}}
+        for n, three in enumerate(votes)
+    ]
+    tables = taken(write(*rows))
+    assert sides(tables) == [("one 0", "two"), ("two", "one 1")]
+    assert fates(tables) == {"kept": 2, "undecided": 1}
+    assert len(tables[Preference]) == 6
+
+
+def test_unusable_files_are_refused(write, subtests):
+    for rows, said in (
+        ([{"prompt": "a?"}], "holds rows of prompts; a mix takes rows of pairs"),
+        ([{"candidate_id": "c", "annotator": "a"}], "holds annotations of a run"),
+        ([{"prompt": "a?", "chosen": "x", "rejected": 3}], "line 1: 'rejected' must be a text"),
+        ([], "holds no rows"),
+    ):
+        with subtests.test(rows=rows), pytest.raises(InputError, match=said):
+            require_mix([write(*rows)], ())

@@ -1,0 +1,55 @@
+"""Which arguments of vLLM a configuration means, and which settings other engines refuse."""
+
+import pytest
+
+from lpfloop.configs.engines import EngineConfig
+from lpfloop.configs.load import semantic
+from lpfloop.policies.engines.engine import EngineError, UnloadableError
+from lpfloop.policies.engines.vllm_arguments import engine_arguments
+from lpfloop.policies.workers.open import open_engine
+
+SET = {
+    "max_num_seqs": 3,
+    "max_num_batched_tokens": 1024,
+    "quantization": "fp8",
+    "kv_cache_dtype": "fp8",
+    "enforce_eager": True,
+}
+
+
+def of(**engine) -> EngineConfig:
+    return EngineConfig.model_validate({"kind": "vllm", **engine})
+
+
+def test_arguments():
+    plain = engine_arguments("m", of(), on_cpu=False)
+    assert not {*SET} & {*plain}
+    assert engine_arguments("m", of(vllm=SET), on_cpu=False) == plain | SET
+    assert engine_arguments("m", of(max_model_len="auto"), on_cpu=False)["max_model_len"] == -1
+    assert engine_arguments("m", of(max_model_len=99), on_cpu=False)["max_model_len"] == 99
+
+
+def test_chunked_prefill():
+    assert engine_arguments("m", of(), on_cpu=True)["enable_chunked_prefill"] is False
+    pieces = of(vllm={"enable_chunked_prefill": True})
+    assert engine_arguments("m", pieces, on_cpu=False)["enable_chunked_prefill"] is True
+    with pytest.raises(UnloadableError, match=r"enable_chunked_prefill.*in pieces.*seed"):
+        engine_arguments("m", pieces, on_cpu=True)
+
+
+def test_keys():
+    assert semantic(of(vllm={"max_num_seqs": 3, "enforce_eager": True})) == semantic(of())
+    assert semantic(of(vllm=SET))["vllm"] == {"quantization": "fp8", "kv_cache_dtype": "fp8"}
+
+
+def test_other_engines_refuse(subtests, tmp_path):
+    for kind in ["transformers", "scripted"]:
+        for engine, said in [
+            ({"vllm": {"quantization": "fp8"}}, r"engine.vllm.quantization: the \w+ engine has no"),
+            ({"max_model_len": "auto"}, r"engine.max_model_len: auto is vLLM's"),
+        ]:
+            with (
+                subtests.test(kind=kind, engine=engine, said=said),
+                pytest.raises(EngineError, match=said),
+            ):
+                open_engine("m", of(**{**engine, "kind": kind}), log=tmp_path / "log")

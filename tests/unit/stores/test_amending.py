@@ -1,0 +1,76 @@
+"""A done unit can be replaced by what more work made of it, under another key."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from rows import PREFERENCE, REWARD
+
+from lpfloop.stores import packing
+from lpfloop.stores.committer import Finished
+from lpfloop.stores.inspection import damages
+from lpfloop.stores.journal import AMENDED, Journal
+from lpfloop.stores.journal_opening import check_journal
+from lpfloop.stores.journal_reader import Cost
+from lpfloop.stores.lake import RunReader, RunWriter, run_folder
+from lpfloop.stores.packing import pack_all
+from lpfloop.stores.records import Preference, Reward
+
+UNREAD = [
+    replace(PREFERENCE, preference_id=f"pref-{n}", preferred=None, status="empty") for n in (0, 1)
+]
+READ = [replace(row, preferred="tie", status="scored") for row in UNREAD]
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = RunWriter(Journal.create(run_folder(tmp_path, "a"), {"config": "{}"}))
+    for stage in ("asked", "other", "made"):
+        keys = [f"{stage}-0", f"{stage}-1"]
+        writer.journal.plan(1, stage, stage, lambda keys=keys: keys)
+    for n in (0, 1):
+        writer.commit(f"asked-{n}", {Preference: [UNREAD[n]]}, {"tokens": 5, "unscored": 1})
+        writer.commit(f"other-{n}", {Reward: [REWARD]}, {"tokens": 2})
+        writer.commit(f"made-{n}", {Reward: [REWARD]}, {"tokens": 3})
+    writer.flush()
+    yield writer
+    writer.close()
+
+
+def amend(writer, unit="asked-0"):
+    more = {"tokens": 7, "unscored": -1}
+    result = Finished(unit="again", tables={Preference: [READ[0]]}, telemetry=more)
+    writer.amend(unit, result, [(1, "made")], {"replies": 4})
+
+
+def preferences(writer):
+    with closing(RunReader(writer.folder)) as reader:
+        return sorted(reader.scan("preferences").select("preference_id", "status").collect().rows())
+
+
+def test_amended_rows_replace_old(writer):
+    amend(writer)
+    assert preferences(writer) == [("pref-0", "scored"), ("pref-1", "empty")]
+    assert writer.journal.keys(1, "asked") == ["again", "asked-1"]
+    assert writer.rows(Preference, "again") == [READ[0]]
+    assert not writer.journal.is_done("asked-0")
+    assert writer.journal.events(AMENDED) == [{"unit": "again", "before": "asked-0", "replies": 4}]
+
+
+def test_only_dependents_forgotten(writer):
+    amend(writer)
+    states = {state.stage: state for state in writer.journal.stages()}
+    assert set(states) == {"asked", "other"}
+    assert (states["asked"].done, states["asked"].planned) == (2, 2)
+    assert states["asked"].totals == {"tokens": 17, "unscored": 1}
+    assert writer.journal.spent() == Cost(tokens=17 + 4 + 6), "what is forgotten stays spent"
+
+
+def test_amending_packed_rows(writer, monkeypatch):
+    monkeypatch.setattr(packing, "FEWEST", 2)
+    assert pack_all(writer.journal) > 0
+    amend(writer)
+    assert preferences(writer) == [("pref-0", "scored"), ("pref-1", "empty")]
+    assert writer.rows(Preference, "asked-1") == [UNREAD[1]]
+    check_journal(writer.folder)
+    assert list(damages(writer.journal, deep=True)) == []

@@ -1,0 +1,25 @@
+"""A failpoint does nothing until it is armed, then exactly what was asked for."""
+
+import pytest
+
+from lpfloop.stores.failpoints import FailpointError, armed, reach
+
+PLACE = "part.rename.before"
+
+
+def test_nth_time_armed():
+    calls = []
+    with armed({f"{PLACE}#2": calls.append, f"{PLACE}#3": calls.append}):
+        for _ in range(4):
+            reach(PLACE)
+    assert calls == [PLACE, PLACE]
+
+
+def test_bad_arming_refused(subtests):
+    for place, action in [
+        ("no.such", "kill"),
+        (PLACE, "explode"),
+        (f"{PLACE}#0", "kill"),
+    ]:
+        with subtests.test(case=place), pytest.raises(FailpointError), armed({place: action}):
+            pass

@@ -34,6 +34,7 @@ class WarmTrainer:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", WORKER, WAIT],
                 stdin=subprocess.PIPE,
+                bufsize=0,  # A buffer that cannot be written would raise again when it is closed.
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -55,8 +56,8 @@ class WarmTrainer:
         assert child.stdin is not None  # noqa: S101 -- it was asked for
         try:
             child.stdin.write(f"{job}\n".encode())
-            child.stdin.flush()
         except BrokenPipeError:  # It has just ended; whoever asked starts a new one.
+            child.stdin.close()
             child.wait()
             return None
         return child

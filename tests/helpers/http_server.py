@@ -76,7 +76,7 @@ def listening(reply: Callable[[str, bytes, Send], None]) -> Iterator[str]:
             """A client that was killed is no error of the server."""
 
     server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1"

@@ -36,7 +36,6 @@ def stood_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(step)
 
     monkeypatch.setattr(lpfloop.loop.stages.publish, "train", partial(train_online, before=note))
-    monkeypatch.setattr("lpfloop.loop.daemon.loop.warm_trainer", lambda _: None)
     return made
 
 

@@ -180,7 +180,7 @@ def test_closing_from_another_thread(opened: Opener) -> None:
     results = pool.generate(feed)
     assert next(results).key == "a"
     pids = [pid for pid in pool.pids if pid is not None]
-    threading.Thread(target=pool.close).start()
+    threading.Thread(target=pool.close, daemon=True).start()
     with pytest.raises(EngineError, match="was closed"):
         list(results)
     for pid in pids:

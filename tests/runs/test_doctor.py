@@ -63,7 +63,6 @@ def lines(count: int) -> str:
 def own(tmp_path, monkeypatch):
     """Call a command about a run of one's own prompts, by scripted models."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lpfloop.loop.daemon.loop.warm_trainer", lambda _: None)
     (tmp_path / "mine.jsonl").write_text(lines(20))
     models = [
         "policy.engine.kind=scripted",

@@ -79,7 +79,7 @@ def place(tmp_path_factory):
     variables = {f"LPFLOOP_{name}": value for name, value in SCRIPTED.items()}
     lake = folder / "lake"
     lake.mkdir()
-    with pytest.MonkeyPatch.context() as patch, world.stand_ins(lake):
+    with world.stand_ins(lake), pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", {**os.environ, **variables, "LPFLOOP_LAKE": str(lake)})
         patch.setattr(publish, "train", trained)
         patch.setattr(models, "open_scorer", lambda *_, **__: LengthScorer())

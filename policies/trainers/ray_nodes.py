@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from signal import SIGINT, SIGTERM, signal
 from typing import Any
@@ -190,7 +191,5 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    # By its own name: Ray's workers import the actor's class from there.
-    from lpfloop.policies.trainers import ray_nodes  # pyright: ignore[reportMissingImports]
-
-    sys.exit(ray_nodes.main(sys.argv[1:]))
+    # Ray's workers import the actor's class from the module's real name, which is not `__main__`.
+    sys.exit(import_module("lpfloop.policies.trainers.ray_nodes").main(sys.argv[1:]))

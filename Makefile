@@ -10,6 +10,8 @@ ARGS ?=
 # The folder of tests that `make slow` runs, such as: make slow AREA=tests/models
 AREA ?= tests
 LAKE ?= lake
+# What `make gpu-check-on-cpu` makes.
+GPU := $(CURDIR)/build/gpu-on-cpu
 # Processes that share the tests.
 JOBS ?= 2
 
@@ -32,10 +34,10 @@ export OMP_WAIT_POLICY ?= PASSIVE
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick slow stress demo lint types lock clean
+.PHONY: help setup test quick slow stress demo lint types gpu-check-on-cpu lock clean
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv with the locked CPU environment
 
@@ -73,6 +75,15 @@ types: setup  ## check types, strictly
 
 demo: setup  ## run two iterations of the tiny world and show where to look
 	$(BIN)/lpfloop run --lake $(LAKE) --iterations 2 $(ARGS)
+
+gpu-check-on-cpu: setup  ## run what benchmarks/gpu_check.sh checks on a GPU, with tiny shapes on the CPU
+	test -x $(GPU)/machine/bin/python || $(PYTHON) -m venv $(GPU)/machine
+	$(GPU)/machine/bin/python -m pip install --quiet --quiet --upgrade "pip>=25"
+	$(GPU)/machine/bin/python -m pip install --quiet --quiet $(TORCH_INDEX) $(TORCH)
+	$(GPU)/machine/bin/python -m pip install --quiet --quiet -r benchmarks/gpu_machine.txt
+	benchmarks/gpu_bundle.sh $(GPU)/bundle $$($(BIN)/python -c 'import platform; print(platform.python_version())')
+	rm -rf $(GPU)/state
+	PY=$(GPU)/machine/bin/python BUNDLE=$(GPU)/bundle STATE=$(GPU)/state benchmarks/gpu_check.sh $(GPU) --tiny $(ARGS)
 
 lock: setup  ## resolve the dependencies again and write locks/cpu.txt
 	$(BIN)/python locks/make_lock.py locks/cpu.txt $(TORCH) $(TORCH_INDEX)

@@ -175,6 +175,7 @@ def rows(path: Path, method: str, count: int, length: int) -> Path:
         table["pair_id"] = [str(i) for i in range(count)]
         table["chosen"] = [turns(text, "assistant") for text in said[:count]]
         table["rejected"] = [turns(text, "assistant") for text in said[count:]]
+        table |= {"chosen_reward": [1.0] * count, "rejected_reward": [0.0] * count}
     pq.write_table(pa.table(table), path)
     return path
 

@@ -169,12 +169,13 @@ def train_by_trl(args: dict[str, Any]) -> None:
 
     disable_progress_bars()
     started, cuda = time.monotonic(), torch.cuda.is_available()
+    micro = args.get("micro_trl", TRL_MICRO)
     with tempfile.TemporaryDirectory() as folder:
         config = DPOConfig(
             output_dir=folder, seed=SEED, data_seed=SEED, beta=BETA, learning_rate=RATE,
             lr_scheduler_type="constant", num_train_epochs=args["epochs"],
-            per_device_train_batch_size=TRL_MICRO,
-            gradient_accumulation_steps=args["batch"] // TRL_MICRO, max_length=args["length"],
+            per_device_train_batch_size=micro,
+            gradient_accumulation_steps=args["batch"] // micro, max_length=args["length"],
             logging_steps=1, use_cpu=not cuda, bf16=cuda, save_strategy="no", report_to="none",
             disable_tqdm=True,
         )  # fmt: skip

@@ -99,8 +99,9 @@ class TrainingConfig(Section):
     )
     launcher: Literal["local", "srun", "ray"] = cosmetic(
         "local",
-        "what starts the processes. local: `accelerate launch` on this machine; srun: a step of "
-        "the Slurm allocation that the run is in; ray: an actor on each node of a Ray cluster",
+        "what starts the processes. local: lpfloop on this machine, by `accelerate launch` if "
+        "there are several; srun: a step of the run's Slurm allocation; ray: an actor on each node "
+        "of a Ray cluster",
     )
     sharding: Literal["none", "fsdp2"] = cosmetic(
         "none",

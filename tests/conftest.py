@@ -291,6 +291,19 @@ def bucket(s3_server: str, environ: dict[str, str]) -> str:
     return new_bucket(s3_server)
 
 
+@pytest.fixture(autouse=True)
+def on_card(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Put the tensors that a test marked `cuda` makes on the GPU, if there is one."""
+    if request.node.get_closest_marker("cuda") is None:
+        yield
+        return
+    import torch
+
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
+    yield
+    torch.set_default_device(None)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Have torch use one thread: several divide a product otherwise, by the shape of a batch."""

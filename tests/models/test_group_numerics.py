@@ -19,7 +19,7 @@ from lpfloop.policies.online.group_numerics import (  # noqa: E402 -- needs torc
     relative_advantages,
 )
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
 REWARDS = st.lists(st.integers(-8, 8).map(lambda n: n / 4), min_size=2, max_size=9)
 CLIP, HIGH, BETA, LONGEST = 0.2, 0.28, 0.3, 7

@@ -14,9 +14,8 @@ from lpfloop.policies.trainers.sequences import Pass, Spoken, passes
 from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
-CPU = torch.device("cpu")
 SPOKEN = [
     Spoken(prompt=(5, 6, 7), answer=(8, 9, 10, 1)),
     Spoken(prompt=(11, 12), answer=(13, 1)),
@@ -35,12 +34,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
 @pytest.fixture
 def body(job) -> SharedBody:
     """The job's networks, as a training begins with them."""
-    return SharedBody(job, CPU, valued=True)
+    return SharedBody(job, torch.get_default_device(), valued=True)
 
 
 def work() -> Pass:
     """Return a pass over two answers."""
-    (one,) = passes(SPOKEN, range(2), 2, CPU)
+    (one,) = passes(SPOKEN, range(2), 2, torch.get_default_device())
     return one
 
 
@@ -60,13 +59,17 @@ def moved(networks: Networks, name: str) -> None:
     """Move the weights of one of the trained networks."""
     with torch.no_grad():
         for weight in networks.trained[name].parameters():
-            noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+            noise = torch.randn(
+                weight.shape, generator=torch.Generator(torch.get_default_device()).manual_seed(1)
+            )
             weight.add_(0.1 * noise)
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_beginning(job, body) -> None:
-    plain = SeparateNetworks(replace(job, fit=TrainingFit()), CPU, valued=True)
+    plain = SeparateNetworks(
+        replace(job, fit=TrainingFit()), torch.get_default_device(), valued=True
+    )
     own, reference, values = said(body)
     expected, _, _ = said(plain)
     assert torch.equal(own, expected)
@@ -92,7 +95,7 @@ def test_networks_move_alone(body) -> None:
 
 def test_ratio_of_first_update(job):
     fit = TrainingFit(lora=LoRAConfig(r=4, dropout=0.5), recompute="always")
-    body = SharedBody(replace(job, fit=fit), CPU, valued=True)
+    body = SharedBody(replace(job, fit=fit), torch.get_default_device(), valued=True)
     moved(body, "policy")
     with torch.no_grad(), body.policy() as policy:
         before = answer_logits(policy, work())
@@ -103,7 +106,7 @@ def test_ratio_of_first_update(job):
 
 def test_gradients_stay_apart(job):
     fit = replace(job.fit, recompute="always")
-    body = SharedBody(replace(job, fit=fit), CPU, valued=True)
+    body = SharedBody(replace(job, fit=fit), torch.get_default_device(), valued=True)
     moved(body, "head")
 
     def touched() -> set[str]:

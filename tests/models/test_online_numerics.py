@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from lpfloop.policies.online import numerics  # noqa: E402 -- needs torch
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
 CLOSE = {"atol": 1e-6, "rtol": 0}
 
@@ -129,7 +129,7 @@ def test_approximate_kl() -> None:
 
 def test_gradients(subtests):
     seed = 0
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
 
     def normal(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)

@@ -19,7 +19,7 @@ from lpfloop.policies.online.quantiles import (
 from lpfloop.policies.online.quark_batches import batches, planned_updates
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
 
 def test_quantiles():
@@ -112,7 +112,7 @@ def test_terms():
 def test_gradient():
     from lpfloop.policies.online.quark_numerics import terms
 
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(3)
     own = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator, requires_grad=True)
     other = torch.randn(2, 3, 5, dtype=torch.float64, generator=generator)
     tokens = torch.randint(0, 5, (2, 3), generator=generator)

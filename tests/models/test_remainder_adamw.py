@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +15,8 @@ from lpfloop.policies.trainers.remainder_adamw import (
     split_weights,
 )
 
+pytestmark = pytest.mark.cuda
+
 RATE = 1e-2
 
 
@@ -23,7 +26,7 @@ def net(seed: int = 0) -> nn.Sequential:
 
 
 def batches(count: int) -> list[tuple[Tensor, Tensor]]:
-    draw = torch.Generator().manual_seed(1)
+    draw = torch.Generator(torch.get_default_device()).manual_seed(1)
     xs = [torch.randn(32, 8, generator=draw) for _ in range(count)]
     return [(x, x[:, :1] * x[:, 1:2]) for x in xs]
 
@@ -78,7 +81,7 @@ def test_steps_of_adamw() -> None:
         RemainderAdamW(other.parameters(), **arguments),
     )
     for seed in range(20):
-        draw = torch.Generator().manual_seed(seed)
+        draw = torch.Generator(torch.get_default_device()).manual_seed(seed)
         for p, q in zip(one.parameters(), other.parameters(), strict=True):
             narrow = torch.randn(p.shape, generator=draw).bfloat16()
             p.grad, q.grad = narrow.float(), narrow

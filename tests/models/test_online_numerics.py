@@ -1,12 +1,16 @@
 """The formulas of online methods against numbers worked out by hand, and finite differences."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from lpfloop.configs.methods import PPOTraining  # noqa: E402 -- needs torch
 from lpfloop.policies.online import numerics  # noqa: E402 -- needs torch
+from lpfloop.policies.online.networks import computes_exactly  # noqa: E402 -- needs torch
+from lpfloop.policies.online.ppo_rollouts import describe, rewards_of  # noqa: E402 -- needs torch
 
 pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
@@ -158,3 +162,54 @@ def test_adaptive_coefficient() -> None:
     assert numerics.adapted(0.2, 6.6, target=6.0) == pytest.approx(0.2 * 1.01)
     assert numerics.adapted(0.2, 60.0, target=6.0) == pytest.approx(0.2 * 1.02)
     assert numerics.adapted(0.2, 0.0, target=6.0) == pytest.approx(0.2 * 0.98)
+
+
+def rollout(score, *, ended, reference=None):
+    """Make a rollout as far as rewards and metrics look at it."""
+    spoken = SimpleNamespace(answer=(5, 6))
+    return SimpleNamespace(
+        score=score, known_score=score, ended=ended, trainable=True, reference=reference,
+        spoken=spoken,
+    )  # fmt: skip
+
+
+def test_rewards_of_cut_answers(subtests):
+    reference = SimpleNamespace(score=1.0, ended=False)
+    drawn = [rollout(s, ended=s < 4, reference=reference) for s in (2.0, 3.0, 5.0)]
+    expected = {
+        ("replace", False): [2.0, 3.0, -4.0],
+        ("replace", True): [6.0, 7.0, 0.0],
+        ("subtract", True): [5.0, 6.0, 4.0],
+        # 2.0 - 1.0 is the lowest of an answer that ended; the penalty counts deviations.
+        ("below", True): [1.0, 2.0, 1.0 - 4 * 0.5],
+    }
+    for (rule, relative), rewards in expected.items():
+        with subtests.test(rule=rule, relative=relative):
+            settings = PPOTraining(
+                missing_eos=rule, missing_eos_penalty=4.0, reference_reward=relative,
+                whiten_advantages="none",
+            )  # fmt: skip
+            found, baseline = rewards_of(drawn, settings, torch.get_default_device())
+            assert found.tolist() == pytest.approx(rewards)
+            assert (baseline is not None) == relative
+
+
+def test_explained_variance():
+    returns, values = tensor([1.0, 3.0]), tensor([1.0, 2.0])
+    one = torch.ones_like(returns)
+    measured = SimpleNamespace(
+        mask=one, values=values, rewards=tensor(2.0), kl=one, entropy=one, whole=one
+    )
+    told = describe([rollout(2.0, ended=True)], measured, one, returns)
+    assert told["explained_variance"] == pytest.approx(0.5)
+
+
+def test_which_policies_compute_exactly():
+    def job(weights, *, adapts=False):
+        return SimpleNamespace(fit=SimpleNamespace(weights=weights, adapts=adapts))
+
+    cpu, card = torch.device("cpu"), torch.device("cuda")
+    assert computes_exactly(job("float32"), cpu)
+    assert computes_exactly(job("bfloat16", adapts=True), cpu)
+    assert not computes_exactly(job("bfloat16"), cpu)
+    assert not computes_exactly(job("float32"), card)

@@ -14,6 +14,7 @@ from lpfloop.critics.guard import Guard, GuardKey
 from lpfloop.critics.judge import Question
 from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.stores.chat_markers import WORD_JOINER
+from lpfloop.stores.records import Message
 
 KEY = GuardKey.of(7, "ask-1")
 NONCE = "0123456789abcdef"
@@ -97,3 +98,17 @@ def test_text_ahead_of_the_mark_is_comment():
     (reading,) = question.read(f'{said}\n{mark}\n{{"Factuality": -1}}', "stop")
     assert (reading.status, reading.value[0].rating) == ("scored", -1)
     assert reading.value[0].comment == "It is wrong."
+
+
+def test_a_judge_of_objects_is_told_of_the_tags():
+    asked = (Message(role="user", content="Rate it."),)
+    guard = Guard(nonce=NONCE)
+    (told,) = guard.told_of_object(asked, "Reply with an object.")
+    for part in ("Rate it.", "Reply with an object.", f"text-{NONCE}", f"VERDICT-{NONCE}"):
+        assert part in told.content
+    assert Guard().told_of_object(asked, "") == asked
+
+
+def test_what_stands_ahead_of_a_verdict():
+    assert Guard(nonce=NONCE).ahead == f"VERDICT-{NONCE}\n"
+    assert Guard().ahead == ""

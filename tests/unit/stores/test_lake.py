@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from rows import CANDIDATE, PROMPT, REWARD
 
-from lpfloop.stores.journal import ContradictionError, Journal
+from lpfloop.stores.journal import ContradictionError, Journal, KeptSlice
 from lpfloop.stores.journal_reader import Cost, JournalError, Reader
 from lpfloop.stores.lake import OwedAgainError, RunNameError, RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Prompt, Reward
@@ -139,3 +139,25 @@ def test_reserved_counts_after_crash(writer, folder):
     writer.close()
     writer.journal = Journal(folder)
     assert writer.journal.spent() == Cost(tokens=57, money=0.25)
+
+
+def test_kept_replies(writer):
+    plan(writer, "critique", ["k"])
+    journal = writer.journal
+    for slice_ in ("0", "1"):
+        journal.reserve("k", Cost(tokens=50), slice_=slice_)
+    journal.keep([KeptSlice(unit="k", slice_="0", cost=Cost(tokens=20), replies="said")])
+    assert journal.spent() == Cost(tokens=70)
+    assert journal.replies("k") == ["said"]
+    commit(writer, "k", {Candidate: [CANDIDATE]}, tokens=60)
+    assert journal.spent() == Cost(tokens=60)
+    assert journal.replies("k") == []
+
+
+def test_seconds_of_stages_side_by_side(writer):
+    for stage in ("sample", "critique"):
+        plan(writer, stage, [f"{stage}-0"])
+    writer.journal.add_seconds(1, "sample", 10.0)
+    writer.journal.add_seconds(1, "critique", 8.0, twice=3.0)
+    writer.journal.add_seconds(1, "critique", 4.0, twice=2.0)
+    assert writer.journal.seconds() == 17.0

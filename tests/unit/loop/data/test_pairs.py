@@ -141,7 +141,7 @@ TEXTS = [
     *("one", " one\n", "two", "three", "four four", "four  four", "four\x1cfour", "", " ", "\x1d"),
     *("four\xa0four", "\u2003four\u3000 four\x85"),
 ]
-FEW = settings(max_examples=6)
+FEW = settings(max_examples=25)
 CANDIDATES = st.lists(
     st.tuples(
         st.one_of(st.none(), st.lists(st.sampled_from([-1, 0, 1]), max_size=3)),
@@ -221,6 +221,36 @@ def test_distinct_positives():
         for distinct in (False, True)
     ]
     assert chosen == [{"cand-a", "cand-b"}, {"cand-a", "cand-c"}]
+
+
+def test_equal_texts_pair_once():
+    rows = [judged("a", [1], 3.0, "x"), judged("b", [1], 2.0, "x "), judged("c", [-1], 1.0, "y")]
+    rows += [judged("d", [-1], 0.0, "y ")]
+    for seed in range(5):
+        assert len(paired(rows, seed=seed)[0]) == 1
+
+
+def test_each_rejected_is_taken_once():
+    rows = [judged("a", [1], 3.0, "x"), judged("b", [1], 2.0, "z"), judged("c", [-1], 1.0, "x ")]
+    rows += [judged("d", [-1], 0.0, "y")]
+    for seed in range(5):
+        made = [(pair.chosen_id, pair.rejected_id) for pair in paired(rows, seed=seed)[0]]
+        assert made == [("cand-a", "cand-d"), ("cand-b", "cand-c")]
+
+
+def test_extremes_take_the_lowest_first():
+    rows = [judged(name, [1], float(worth)) for worth, name in enumerate("edcba")]
+    made, _ = paired(rows, "reward_extremes", top_k=2)
+    assert [(p.chosen_id[-1], p.rejected_id[-1]) for p in made] == [("a", "e"), ("b", "d")]
+
+
+def test_receipts_of_repeated_texts():
+    rows = [judged("a", [1], 3.0, "x"), judged("b", [1], 2.0, "x "), judged("c", [-1], 0.0)]
+    how = Pairing(rule="success_vs_failure", top_k=2, root_seed=0, iteration=1, distinct=True)
+    made = pair(frames(rows), rows_frame(Prompt, [ASKED]), how)
+    kept, repeated = made.receipts
+    assert (kept.outcome, kept.examples) == ("kept", ("cand-a",))
+    assert repeated.examples == ("cand-b",)
 
 
 def test_rows_and_stable_ids():

@@ -129,9 +129,15 @@ class TrainingConfig(Section):
         description="which of an optimizer step's rows share a forward pass is decided by their "
         "length: less padding, the same steps; not for KTO and online methods",
     )
-    publish: Literal["auto", "float32", "bfloat16"] = neutral(
+    publish: Literal["auto", "float32", "bfloat16", "float16"] = neutral(
         "auto",
-        "type in which the trained model is published; auto: float32, with LoRA on a GPU bfloat16",
+        "type in which the trained policy is published; auto: the one that its engine samples in. "
+        "lpfloop rounds to it at random, so that small updates survive",
+    )
+    keep_master: bool = neutral(
+        default=True,
+        description="keep the float32 weights beside the published ones: the next iteration trains "
+        "from them; false: from the rounded ones, for a third of the disk",
     )
     checkpoint_minutes: float = cosmetic(
         10.0, "minutes of training between checkpoints, from which it resumes; 0: each step", ge=0

@@ -54,9 +54,11 @@ from .trainers.trained_model import (
     Trained,
     assemble_model,
     check_weights,
+    drop_master,
     measure_canary,
     release_memory,
     save_trained,
+    update_survival,
 )
 from .trainers.trainer_checkpoints import (
     PREFIX,
@@ -205,10 +207,11 @@ def run(job: TrainJob, identity: str) -> None:
     release_memory()
     check_weights(job, trained)
     leave_canaries(job, trained)
-    if job.method == "reward":
-        trained = replace(trained, metrics=trained.metrics | measured_scores(job, trained.history))
+    reward = job.method == "reward"
+    told = measured_scores(job, trained.history) if reward else update_survival(job)
+    drop_master(job)
     reach("trainer.result")
-    write_result(job, identity, trained)
+    write_result(job, identity, replace(trained, metrics=trained.metrics | told))
 
 
 def leave_canaries(job: TrainJob, trained: Trained) -> None:
@@ -247,15 +250,14 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     refuse_unfinished(trainer, journal)
     saved = job.folder("saved")
     save_trained(job, trainer, saved)
-    told: dict[str, float] = {}
     if is_main():
-        told = assemble_model(job, saved)
+        assemble_model(job, saved)
         reach("trainer.model.saved")
     return Trained(
         steps=trainer.state.global_step,
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
-        metrics=final_means(trainer.state) | told,
+        metrics=final_means(trainer.state),
         history=told_of_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )

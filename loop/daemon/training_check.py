@@ -16,7 +16,7 @@ from ..run.models import is_endpoint
 from .hardware import devices
 
 LEAST_RATE = 1e-5
-"""The learning rate below which rounding the merged weights to bfloat16 loses what was learned."""
+"""The learning rate below which adapters hardly learn."""
 
 KERNELS = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}
 """The distributions that hold implementations of attention."""
@@ -55,8 +55,7 @@ def faint_rates(config: RunConfig) -> Iterator[str]:
         if rate < LEAST_RATE:
             yield (
                 f"training.{method}.learning_rate={rate:g} suits whole weights: adapters usually "
-                "learn at about 1e-4, and rounding to bfloat16 may lose what smaller steps make "
-                "(training.publish=float32 keeps it)"
+                "learn at about 1e-4"
             )
 
 

@@ -20,7 +20,7 @@ from ...policies.trainers.train_model import (
 )
 from ...policies.trainers.trainer_faults import continuation, place
 from ...policies.trainers.trainer_job import Settings
-from ...policies.trainers.training_fit import KEPT, TrainingFit, fit_of
+from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, fit_of, policy_fit
 from ...policies.trainers.training_places import left_idle, processes_of, training_gpus
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
@@ -32,8 +32,8 @@ from ..run.run import Run
 from ..run.stop import Stopped
 from ..run.training_copies import copied
 
-LITTLE = 0.5
-"""A share of what adapters learned below which it is said that the rest was lost."""
+LITTLE = 0.8
+"""A share of an update below which lpfloop says that publishing lost the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +84,12 @@ class Publishing:
         reach("checkpoint.published")
 
     def _tell_what_was_lost(self, result: TrainResult) -> None:
-        kept = result.metrics.get(KEPT, 1.0)
-        if kept < LITTLE:
+        survival = result.metrics.get(SURVIVAL, 1.0)
+        if survival < LITTLE:
             self.run.reporter.note(
-                f"rounding to bfloat16 left {kept:.0%} of what the adapters learned: "
-                "training.publish=float32 keeps all of it, a larger learning rate more"
+                f"alarm: {survival:.0%} of what the policy learned survives publishing, since its "
+                "steps are small beside the rounding: train for more steps, raise the learning "
+                "rate, or set policy.engine.dtype=float16"
             )
 
     def train(self, job: TrainJob) -> TrainResult:
@@ -148,7 +149,12 @@ class Publishing:
 
 
 def training_fit(run: Run) -> TrainingFit:
-    """Return how a training of the run fits on its devices."""
+    """Return how a training of the run's policy fits on its devices."""
+    return policy_fit(run.config)
+
+
+def reward_fit(run: Run) -> TrainingFit:
+    """Return how a training of the run's reward model fits on its devices."""
     return fit_of(run.config.training)
 
 

@@ -286,7 +286,7 @@ def _keys(run: Run, rows: Trainable) -> list[str]:
 def _summary(method: str, result: TrainResult) -> str:
     shown = (
         *("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy"),
-        *("teacher/agreement", "adapter/kept"),
+        *("teacher/agreement", "update/survival"),
     )
     metrics: Mapping[str, float] = result.metrics
     numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)

@@ -27,8 +27,8 @@ from ..run.stage import Stage
 from .publish import (
     Publishing,
     accelerate_config,
+    reward_fit,
     step_statistics,
-    training_fit,
     training_processes,
 )
 from .train import parts_with_rows, require_enough
@@ -43,7 +43,6 @@ SHOWN = (
     "spread",
     "held_out/accuracy",
     "held_out/length_correlation",
-    "adapter/kept",
 )
 
 
@@ -61,7 +60,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         "settings": semantic(config.training.reward.model_copy(update=ELSEWHERE)),
         "sees_end": config.reward.sees_end,
         "bucket_width": config.pairs.bucket_width,
-        **fit_params(training_fit(it.run)),
+        **fit_params(reward_fit(it.run)),
     }
     owed = it.whole(TRAIN_REWARD, params, pairs)
 
@@ -104,7 +103,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
         processes=training_processes(run, run.config.training.reward),
         accelerate_config=accelerate_config(run),
-        fit=training_fit(run),
+        fit=reward_fit(run),
         template=_template(it),
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,

@@ -130,10 +130,16 @@ def _prove(engine: Measurer, rows: Sequence[CanaryRow]) -> None:
     stale = len(told) >= CLEARLY_ROWS and mean_off > CLEARLY * mean_older
     # Written so that NaN fails, too.
     if not (mean_off < AGREEMENT and newer and not stale):
+        cause = (
+            "it runs the weights from before training"
+            if mean_older < mean_off
+            else "it rounds them to another type (policy.engine.dtype, policy.engine.vllm."
+            "quantization), or runs another model"
+        )
         raise StaleWeightsError(
             f"the engine does not run this checkpoint's weights: its log-probabilities are "
             f"{mean_off:.2g} nats a token off the trainer's after training and {mean_older:.2g} "
-            f"off those before (allowed: {AGREEMENT})"
+            f"off those before (allowed: {AGREEMENT}), so {cause}"
         )
 
 

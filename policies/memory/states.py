@@ -82,7 +82,7 @@ def body_number(fit: TrainingFit, *, on_gpu: bool) -> int:
 
 def published_number(fit: TrainingFit, *, on_gpu: bool) -> int:
     """Return the bytes of a weight of the model that a training publishes."""
-    halved = fit.adapts and on_gpu if fit.publish == "auto" else fit.publish == "bfloat16"
+    halved = on_gpu if fit.publish == "auto" else fit.publish != "float32"
     return BFLOAT16 if halved else FLOAT32
 
 

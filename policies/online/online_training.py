@@ -35,7 +35,12 @@ from ..trainers.step_policies import (
     step_draft,
     step_job,
 )
-from ..trainers.trained_model import Trained, assemble_model, require_finite
+from ..trainers.trained_model import (
+    Trained,
+    assemble_model,
+    drop_master,
+    require_finite,
+)
 from ..trainers.trainer_checkpoints import checkpoint_step, keep, newest_whole
 from ..trainers.trainer_faults import TrainingError, halted
 from ..trainers.trainer_job import TrainJob
@@ -272,6 +277,7 @@ def assemble_steps(job: TrainJob, steps: range) -> None:
     for part in (step_job(job, step) for step in steps):
         if finished_policy(part) is None:
             assemble_model(part, part.folder(SAVED))
+            drop_master(part)
             require_finite(part.folder("model"))
             seal_policy(part)
 

@@ -13,6 +13,7 @@ from ...stores.keys import derive_seed
 from ..engines.chat_template import load_tokenizer
 from ..trainers.trained_model import copy_tokenizer
 from ..trainers.trainer_job import TrainJob
+from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model
 from .quantiles import quantile_token
 
@@ -41,7 +42,7 @@ def _extend(job: TrainJob, tokens: list[str]) -> None:
         remove(draft)
     copy_tokenizer(job.model, make_folder(draft))
     tokenizer = load_tokenizer(job.model, job.template)
-    model: Any = load_model(job, job.model)
+    model: Any = load_model(job, master_of(job.model))
     first = len(tokenizer)
     # Not special: the names of special tokens are broken up in prompts (`chat.ChatTokenizer`).
     added = [AddedToken(token, special=False, normalized=False) for token in tokens]

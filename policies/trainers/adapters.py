@@ -16,6 +16,8 @@ from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraLayer
 from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedModel
 
+from ...stores.keys import derive_seed
+from .rounding import rounded_at_random
 from .training_fit import TrainingFit
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -86,36 +88,30 @@ def trained_config(saved: Path) -> Any:
 
 
 def merged(
-    base: PreTrainedModel, adapter: Path, published: torch.dtype
-) -> tuple[PreTrainedModel, float]:
-    """Return `base` with the adapters in a folder merged into it, in the type to be published.
-
-    With it comes the share of what they learned that rounding to that type left: the projection of
-    how the weights changed on how they were to change.
-    """
+    base: PreTrainedModel, adapter: Path, published: torch.dtype, seed: int
+) -> PreTrainedModel:
+    """Return `base` with the adapters in a folder merged into it, in the type to be published."""
     adapted = PeftModel.from_pretrained(base, adapter)
-    learned = left = 0.0
     with torch.inference_mode():
-        for layer in adapted.modules():
+        for path, layer in adapted.named_modules():
             if isinstance(layer, LoraLayer):
-                change, rounded = _merge_into(layer, published)
-                learned += float(change.square().sum(dtype=torch.float64))
-                left += float((change * rounded).sum(dtype=torch.float64))
+                _merge_into(layer, published, derive_seed(seed, "publish", path))
         # Without `merge`: peft would add in the type of the base.
         whole: Any = adapted.unload()
-        return whole.to(published), left / learned if learned else 0.0
+        return whole.to(published)
 
 
-def _merge_into(layer: Any, published: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Add the product of a layer's adapters to its weights, in float32.
+def with_adapter(base: PreTrainedModel, adapter: Path) -> Any:
+    """Return `base` with the adapters in a folder beside its weights, in float32."""
+    return PeftModel.from_pretrained(base, adapter)
 
-    Return it, and by how much the weights changed in the type to be published.
-    """
+
+def _merge_into(layer: Any, published: torch.dtype, seed: int) -> None:
+    """Add the product of a layer's adapters to its weights in float32, and round the sum."""
     weight: Any = layer.get_base_layer().weight
     (name,) = layer.active_adapters
-    before, change = weight.data.float(), layer.get_delta_weight(name).float()
-    weight.data = (before + change).to(published)
-    return change, weight.data.float() - before
+    change = layer.get_delta_weight(name).float()
+    weight.data = rounded_at_random(weight.data.float() + change, published, seed)
 
 
 def keep_adapter(saved: Path, base: str, folder: Path) -> None:

@@ -174,12 +174,13 @@ def model_bytes(fit: TrainingFit, model: Path) -> int:
 
 
 def published_bytes(fit: TrainingFit) -> int:
-    """Return the bytes of a weight while it is published.
+    """Return the bytes of a weight while it is published, the most that there may be.
 
-    Weights that were all trained are saved in float32 first. Those with adapters merged into them
-    may be so, too, on a CPU.
+    Weights that were all trained are saved in float32; what is rounded lies beside them. Those with
+    adapters merged into them are saved once.
     """
-    return BFLOAT16 if fit.adapts and fit.publish == "bfloat16" else FLOAT32
+    rounded = BFLOAT16 if fit.publish in ("bfloat16", "float16") else 0
+    return (rounded or FLOAT32) if fit.adapts else FLOAT32 + rounded
 
 
 def parameters(model: Path) -> int:

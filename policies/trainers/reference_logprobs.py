@@ -27,6 +27,7 @@ from ...stores.keys import Json, digest
 from .like_lengths import GroupingTrainer, row_lengths, token_batches, token_columns
 from .sharded_training import is_sharded
 from .trainer_job import TrainJob, read_json
+from .training_fit import master_of
 
 pc: Any = pyarrow.compute
 FOLDER = "references"
@@ -49,7 +50,8 @@ class KeptReference:
         """Return those of a job whose `job.json` is written."""
         model = job.reference or job.model
         written: dict[str, Any] = json.loads(job.folder("job.json").read_bytes())
-        files = {Path(p).name: h for p, h in written["inputs"].items() if Path(p).parent == model}
+        inputs: dict[str, str] = written["inputs"]
+        files = {Path(p).name: h for p, h in inputs.items() if Path(p).parent == master_of(model)}
         identity = {
             "files": files,
             "fit": str(asdict(job.fit)),

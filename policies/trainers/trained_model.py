@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+from ...stores.keys import derive_seed
 from ...stores.records import Message
 from ..engines.canary import CANARY_ROWS, CanaryRow
 from ..engines.chat import ChatTokenizer
@@ -30,20 +31,22 @@ from .adapters import (
     merged,
     save_config,
     trained_config,
+    with_adapter,
 )
 from .remainder_adamw import join_weights
+from .rounding import rounded_at_random
 from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .trained_turns import chat_of
 from .trainer_faults import TrainingError
 from .trainer_job import ONLINE, TrainJob
-from .training_fit import ADAPTER, KEPT, TrainingFit
+from .training_fit import ADAPTER, MASTER, SURVIVAL, master_of
 from .trl_trainer import load_model
 
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
 TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
-LEAST_KEPT = 0.1
-"""A smaller share is no training."""
+MEASURED_ROWS = 64
+"""Training answers by which the survival of an update is measured."""
 
 ANSWER = {"dpo": "chosen", "sft": "completion", "distil": "completion", "kto": "completion"}
 
@@ -60,38 +63,55 @@ class Trained:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def assemble_model(job: TrainJob, saved: Path) -> dict[str, float]:
+def assemble_model(job: TrainJob, saved: Path) -> None:
     """Build the model's folder from the weights and config that the trainer saved.
 
-    Adapters are merged into the weights, and kept beside them; what is returned says how much of
-    them rounding left (`KEPT`). Tokenizer, template and generation
-    files are copied unchanged from the starting model, but for a template that was named in its
-    place.
+    Weights that are rounded to be published are kept beside the published ones in float32, in the
+    folder `MASTER`. Adapters are merged into the weights, and kept beside them. Tokenizer, template
+    and generation files are those of the starting model; a template that the job names replaces
+    the model's own.
     """
     model = job.folder("model")
     shutil.rmtree(model, ignore_errors=True)
     model.mkdir()
-    adapted = (saved / CONFIG).is_file()
-    whole, told = merge_adapter(job, saved) if adapted else (saved, {})
-    publish_in_type(whole, published_type(job.fit))
-    for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
-        for path in whole.glob(pattern):
-            path.rename(model / path.name)
-    if adapted:
+    if (saved / CONFIG).is_file():
+        move_weights(merge_adapter(job, saved), model)
         keep_adapter(saved, job.model.name, model / ADAPTER)
+    else:
+        published = published_type(job)
+        if published == torch.float32:
+            move_weights(saved, model)
+        else:
+            master = model / MASTER
+            master.mkdir()
+            move_weights(saved, master)
+            publish_rounded(master, model, published, job.seed)
     copy_tokenizer(job.model, model)
     if job.template is not None:
         template = load_tokenizer(job.model, job.template).chat_template
         (model / "chat_template.jinja").write_text(template, "utf-8")
     shutil.rmtree(saved)
-    return told
 
 
-def published_type(fit: TrainingFit) -> torch.dtype:
-    """Return the type of the published weights."""
-    if fit.publish == "auto":
-        return computing_type() if fit.adapts else torch.float32
-    return getattr(torch, fit.publish)
+def drop_master(job: TrainJob) -> None:
+    """Remove the weights from before rounding, unless the job keeps them."""
+    if not job.fit.keep_master:
+        shutil.rmtree(job.folder("model") / MASTER, ignore_errors=True)
+
+
+def move_weights(source: Path, target: Path) -> None:
+    """Move weights and config from one folder to another."""
+    for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
+        for path in source.glob(pattern):
+            path.rename(target / path.name)
+
+
+def published_type(job: TrainJob) -> torch.dtype:
+    """Return the type of the published weights: a policy's is the one in which it is sampled."""
+    if job.fit.publish != "auto":
+        return getattr(torch, job.fit.publish)
+    whole_reward = job.method == "reward" and not job.fit.adapts
+    return torch.float32 if whole_reward else computing_type()
 
 
 def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
@@ -103,31 +123,31 @@ def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
         save_config(trainer.model, saved)
 
 
-def merge_adapter(job: TrainJob, saved: Path) -> tuple[Path, dict[str, float]]:
-    """Merge the adapters that were saved into the model they were trained on.
-
-    Return its folder, and how much of them rounding left.
-    """
+def merge_adapter(job: TrainJob, saved: Path) -> Path:
+    """Merge the adapters that were saved into the model they were trained on; return its folder."""
     kind = AutoModelForSequenceClassification if job.method == "reward" else AutoModelForCausalLM
     arguments = {"dtype": "auto", "config": trained_config(saved), "trust_remote_code": False}
     base = kind.from_pretrained(job.model, local_files_only=True, use_safetensors=True, **arguments)
     whole = saved / "merged"
-    model, kept = merged(base, saved, published_type(job.fit))
-    model.save_pretrained(whole)
-    return whole, {KEPT: kept}
+    merged(base, saved, published_type(job), job.seed).save_pretrained(whole)
+    return whole
 
 
-def publish_in_type(saved: Path, published: torch.dtype) -> None:
-    """Give saved weights the type in which they are published."""
-    for file in weight_files(saved):
-        tensors = load_file(file)
-        if any(t.is_floating_point() and t.dtype != published for t in tensors.values()):
-            cast = {n: t.to(published) if t.is_floating_point() else t for n, t in tensors.items()}
-            save_file(cast, file, metadata={"format": "pt"})
-    config = json.loads((saved / "config.json").read_text())
-    name = str(published).removeprefix("torch.")
-    if config.get("dtype") != name:
-        (saved / "config.json").write_text(json.dumps(config | {"dtype": name}, indent=2) + "\n")
+def publish_rounded(master: Path, model: Path, published: torch.dtype, seed: int) -> None:
+    """Write the weights of a folder into another in the type in which they are published."""
+    for file in weight_files(master):
+        rounded = {
+            name: rounded_at_random(tensor, published, derive_seed(seed, "publish", name))
+            if tensor.is_floating_point()
+            else tensor
+            for name, tensor in load_file(file).items()
+        }
+        save_file(rounded, model / file.name, metadata={"format": "pt"})
+    for index in master.glob("*.safetensors.index.json"):
+        shutil.copyfile(index, model / index.name)
+    config = json.loads((master / "config.json").read_text())
+    named = config | {"dtype": str(published).removeprefix("torch.")}
+    (model / "config.json").write_text(json.dumps(named, indent=2) + "\n")
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -143,7 +163,7 @@ def check_weights(job: TrainJob, trained: Trained) -> None:
     for name, tensor in finite_tensors(job.folder("model")):
         if not changed and name in before:
             changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
-    if not changed or trained.metrics.get(KEPT, 1.0) < LEAST_KEPT:
+    if not changed:
         raise TrainingError("unchanged", why_unchanged(job, trained))
 
 
@@ -179,13 +199,9 @@ def why_unchanged(job: TrainJob, trained: Trained) -> str:
     if trained.metrics.get("grad_norm") == 0:
         return f"{same}every gradient was 0, so the rows teach this model nothing"
     rate = job.settings.learning_rate
-    kind = str(published_type(job.fit)).removeprefix("torch.")
-    left = f" ({trained.metrics[KEPT]:.0%} of it is left)" if trained.metrics.get(KEPT) else ""
-    finer = ", or publish in float32 (training.publish)" if kind == "bfloat16" else ""
     return (
         f"{same}{trained.steps} steps with a learning rate of at most {rate:g} are too little to "
-        f"change a weight in {kind}{left}; raise training.{job.method}.learning_rate, train for "
-        f"more steps{finer}"
+        f"change a weight; raise training.{job.method}.learning_rate, or train for more steps"
     )
 
 
@@ -275,11 +291,20 @@ def answer_logprobs(
 ) -> list[float]:
     """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens.
 
-    The model is in the type in which engines compute: whole on one GPU, or on the next ones too.
+    The model is in the type in which engines compute.
     """
+    return logprobs_of(load_spread(job, folder, computing_type()), parts)
+
+
+def load_spread(job: TrainJob, folder: Path, dtype: torch.dtype) -> Any:
+    """Load a model in a type: whole on one GPU, or on the next ones too."""
     # Not "auto": transformers refuses that where a launcher has started the process.
     spread = {"device_map": "sequential"} if torch.cuda.is_available() else {}
-    model: Any = load_model(job, folder, {"dtype": computing_type(), **spread})
+    return load_model(job, folder, {"dtype": dtype, **spread})
+
+
+def logprobs_of(model: Any, parts: list[tuple[list[int], list[int]]]) -> list[float]:
+    """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens."""
     model.eval()
     sums: list[float] = []
     with torch.inference_mode():
@@ -291,6 +316,35 @@ def answer_logprobs(
     del model
     release_memory()
     return sums
+
+
+def update_survival(job: TrainJob) -> dict[str, float]:
+    """Return the share of a policy's update that is left in the published weights (`SURVIVAL`).
+
+    The change in log-probability of training answers is a vector. The share is the projection of
+    the published weights' change on the trained weights' change, all by float32 arithmetic:
+    (published - before) . (trained - before) / |trained - before|^2. Without rounding it is 1.
+    """
+    model = job.folder("model")
+    if published_type(job) == torch.float32:
+        return {SURVIVAL: 1.0}
+    tokenizer, longest = chat_of(job), job.settings.max_length
+    found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
+    parts = [tokenizer.parted(c) for c in islice(found, MEASURED_ROWS)]
+
+    def measured(folder: Path, adapter: Path | None = None) -> list[float]:
+        whole = load_spread(job, folder, torch.float32)
+        return logprobs_of(whole if adapter is None else with_adapter(whole, adapter), parts)
+
+    begun = master_of(job.model)
+    before, published = measured(begun), measured(model)
+    adapter = model / ADAPTER
+    trained = measured(begun, adapter) if adapter.is_dir() else measured(model / MASTER)
+    update = [t - b for t, b in zip(trained, before, strict=True)]
+    left = [p - b for p, b in zip(published, before, strict=True)]
+    size = math.fsum(u * u for u in update)
+    share = math.fsum(u * v for u, v in zip(update, left, strict=True)) / size if size else 1.0
+    return {SURVIVAL: share}
 
 
 def release_memory() -> None:

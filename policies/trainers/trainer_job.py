@@ -27,7 +27,7 @@ from ...stores.durable import make_folder, write_file
 from ...stores.keys import canonical_json
 from ...stores.sealed import known_sha256
 from .online_job import OnlineJob, online_fields, read_online
-from .training_fit import PLAIN, TrainingFit, anywhere, fit_fields, read_fit
+from .training_fit import PLAIN, TrainingFit, anywhere, fit_fields, master_of, read_fit
 
 Method = Literal[
     "dpo", "sft", "kto", "distil", "reward", "ppo", "quark", "grpo", "rloo", "online_dpo"
@@ -193,7 +193,8 @@ def job_identity(text: bytes) -> str:
 
 def job_json(job: TrainJob) -> str:
     """Return `job.json`: the job and the hash of each file it reads; equal texts are equal jobs."""
-    inputs = [*job.files, *(p for f in job.folders for p in sorted(f.iterdir()) if p.is_file())]
+    places = [p for f in job.folders for p in dict.fromkeys((f, master_of(f)))]
+    inputs = [*job.files, *(p for f in places for p in sorted(f.iterdir()) if p.is_file())]
     fields: dict[str, Any] = {
         "method": job.method,
         "model": str(job.model),

@@ -5,8 +5,10 @@ What of it can change the trained weights enters keys; the rest changes only mem
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
+from ...configs.schema import RunConfig
 from ...configs.section import Devices
 from ...configs.training import LoRAConfig, TrainingConfig
 from ...stores.keys import Json
@@ -14,8 +16,11 @@ from ...stores.keys import Json
 ADAPTER = "adapter"
 """The folder, within that of a published model, of the adapters that were merged into it."""
 
-KEPT = "adapter/kept"
-"""The metric that is the share of what adapters learned that rounding left, once published."""
+MASTER = "master"
+"""The folder, within that of a published policy, of its weights before they were rounded."""
+
+SURVIVAL = "update/survival"
+"""The metric that is the share of an update that is left once the policy is published."""
 
 NO_LORA = LoRAConfig()
 
@@ -45,7 +50,8 @@ class TrainingFit:
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = "auto"
     liger: bool = False
     group_by_length: bool = False
-    publish: Literal["auto", "float32", "bfloat16"] = "auto"
+    publish: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    keep_master: bool = True
     sharding: Literal["none", "fsdp2"] = "none"
     devices: Devices = "auto"
     nodes: int = 1
@@ -65,6 +71,21 @@ def fit_of(training: TrainingConfig) -> TrainingFit:
     """Return how the trainings of a configuration fit; without a rank no adapter is described."""
     fit = TrainingFit(**{field.name: getattr(training, field.name) for field in fields(PLAIN)})
     return fit if fit.adapts else replace(fit, lora=NO_LORA)
+
+
+def policy_fit(config: RunConfig) -> TrainingFit:
+    """Return how a run's trainings of its policy fit: published in the type of its engine."""
+    fit, sampled = fit_of(config.training), config.policy.engine.dtype
+    return replace(fit, publish=sampled) if fit.publish == "auto" else fit
+
+
+def master_of(model: Path) -> Path:
+    """Return the folder of the weights that a training of a model begins with.
+
+    These are the ones before rounding, if the model has them.
+    """
+    master = model / MASTER
+    return master if master.is_dir() else model
 
 
 def fit_params(fit: TrainingFit) -> dict[str, Json]:

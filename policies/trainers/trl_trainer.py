@@ -33,6 +33,7 @@ from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .trainer_faults import TrainingError
 from .trainer_job import LARGE, TrainJob
 from .trainer_process import PULSE
+from .training_fit import master_of
 from .warm_up import WarmedDPOTrainer, WarmedKTOTrainer, WarmedSFTTrainer
 
 COLUMNS = {
@@ -220,7 +221,7 @@ def trained_loading(job: TrainJob) -> dict[str, Any]:
 
 def load_trained(job: TrainJob) -> PreTrainedModel:
     """Load the model to be trained."""
-    model = load_model(job, job.model, trained_loading(job))
+    model = load_model(job, master_of(job.model), trained_loading(job))
     if job.fit.weights == "bfloat16":
         split_weights(model)
     return model
@@ -228,7 +229,7 @@ def load_trained(job: TrainJob) -> PreTrainedModel:
 
 def load_reference(job: TrainJob, path: Path) -> PreTrainedModel:
     """Load the reference policy, in the type of the frozen weights of the policy."""
-    return load_model(job, path, frozen_arguments(job.fit) if job.fit.adapts else {})
+    return load_model(job, master_of(path), frozen_arguments(job.fit) if job.fit.adapts else {})
 
 
 def load_model(

@@ -26,9 +26,8 @@ from lpfloop.policies.trainers.trained_model import (
     check_weights,
     save_trained,
 )
-from lpfloop.policies.trainers.trainer_faults import TrainingError
 from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
-from lpfloop.policies.trainers.training_fit import ADAPTER, KEPT, TrainingFit
+from lpfloop.policies.trainers.training_fit import ADAPTER, TrainingFit
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("one_thread")]
@@ -127,12 +126,8 @@ def test_published_in_bfloat16(world: Path, tmp_path: Path) -> None:
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
-                parameter.add_(1e-7)
-    told = assemble_model(job, saved_adapter(job, adapted))
-    assert told[KEPT] < 0.1
+                parameter.add_(1e-3)
+    assemble_model(job, saved_adapter(job, adapted))
     tensors = load_file(job.folder("model") / "model.safetensors")
     assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
     assert json.loads((job.folder("model") / "config.json").read_text())["dtype"] == "bfloat16"
-    trained = Trained(steps=3, max_steps=3, rows=1, metrics=told, seconds={})
-    with pytest.raises(TrainingError, match="bfloat16"):
-        check_weights(job, trained)

@@ -48,7 +48,7 @@ def test_two_processes(subtests, tmp_path, tiny_policy, tiny_reward):
         with subtests.test(sharding=sharding):
             results: list[TrainResult] = []
             for processes in (1, 2):
-                folder = tmp_path / str(processes)
+                folder = tmp_path / f"{sharding}-{processes}"
                 fit = TrainingFit(sharding=sharding if processes == 2 else "none")
                 job = made(folder, tiny_policy, tiny_reward, fit=fit, processes=processes)
                 results.append(train(job, log=folder / "log"))

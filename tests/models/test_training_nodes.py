@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from nodes import allocate
 from safetensors.torch import load_file
-from trainings import DPO, dpo_job, make_world, same, starts
+from trainings import DPO, dpo_job, make_world, starts
 
 from lpfloop.policies.trainers.train_model import (
     TrainerProgress,
@@ -157,7 +157,9 @@ def test_killed_rank_ends_all(world: Path, tmp_path: Path) -> None:
     resumed = train(replace(cut, fit=TrainingFit()), log=log)
     assert len(starts(cut.output)) == 2
     assert starts(cut.output)[1] > 0
-    assert same(resumed, uninterrupted)
+    # The canary's last bits depend on the threads of a process, of which there are fewer here.
+    first, second = (r.output / "model.safetensors" for r in (resumed, uninterrupted))
+    assert first.read_bytes() == second.read_bytes()
 
 
 @pytest.mark.crash

@@ -158,13 +158,20 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def check_weights(job: TrainJob, trained: Trained) -> None:
-    """Read the saved weights back: they must be finite and changed by training."""
-    before, changed = tensors_of(job.model), False
-    for name, tensor in finite_tensors(job.folder("model")):
+    """Read the saved weights back: they must be finite, and changed by training, not by rounding.
+
+    Raises:
+        TrainingError: when they are not.
+    """
+    model = job.folder("model")
+    before, changed = tensors_of(master_of(job.model)), False
+    for name, tensor in finite_tensors(master_of(model)):
         if not changed and name in before:
             changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
     if not changed:
         raise TrainingError("unchanged", why_unchanged(job, trained))
+    if master_of(model) != model:
+        require_finite(model)
 
 
 def require_finite(model: Path) -> None:

@@ -1,5 +1,6 @@
 """What a policy learned survives being published in fewer bits."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ from transformers import AutoModelForCausalLM
 
 from lpfloop.policies.trainers.rounding import rounded_at_random
 from lpfloop.policies.trainers.trained_model import (
+    Trained,
     assemble_model,
+    check_weights,
     conversations,
     drop_master,
     published_type,
     update_survival,
 )
 from lpfloop.policies.trainers.trained_turns import chat_of
+from lpfloop.policies.trainers.trainer_faults import TrainingError
 from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.training_fit import MASTER, SURVIVAL, TrainingFit, master_of
 from lpfloop.policies.trainers.trl_trainer import load_model, load_trained
@@ -92,6 +96,19 @@ def test_master_weights_are_kept(world: Path, tmp_path: Path):
     begins: Any = load_trained(following)
     for name, weight in begins.named_parameters():
         assert torch.equal(weight, master[name])
+
+
+def test_rounding_is_no_training(world: Path, tmp_path: Path):
+    first = trained(world, tmp_path / "one", HALF, 1e-4)
+    second = replace(first, model=first.folder("model"), output=tmp_path / "two", seed=9)
+    second.output.mkdir()
+    shutil.copytree(master_of(second.model), second.folder("saved"))
+    assemble_model(second, second.folder("saved"))
+    told = Trained(steps=1, max_steps=1, rows=1, metrics={}, seconds={})
+    check_weights(first, told)
+    with pytest.raises(TrainingError) as error:
+        check_weights(second, told)
+    assert error.value.kind == "unchanged"
 
 
 def write_and_read(job: TrainJob) -> str:

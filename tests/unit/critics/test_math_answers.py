@@ -114,3 +114,17 @@ NUMBERS += ["\\boxed{\\text{Evelyn}}", "The answer is 18.", "50%"]
 def test_an_answer_in_words_is_no_math():
     for reference in [*TEXTS, *NUMBERS]:
         assert is_mathematical(reference) == (reference in NUMBERS)
+
+
+def test_boxes_that_do_not_belong_together():
+    for between in ("so that", "\n\n", "and, by what was shown above for each of the cases, also"):
+        text = f"\\boxed{{3}} {between} \\boxed{{4}}"
+        assert quickly("4", text) is True
+    assert quickly("3, 4", "\\boxed{3} and \\boxed{4}") is True
+    assert quickly("4", "\\boxed{\\boxed{4}}") is True
+    assert quickly("4", "\\boxed{4") is True
+
+
+def test_headings_and_missing_answers():
+    assert quickly("18", "Answer:\nWe count 3 eggs a day first.\n#### 18") is True
+    assert quickly("18", "The answer is not known.\n#### 18") is True

@@ -2,7 +2,7 @@ import pytest
 
 from lpfloop.configs.schema import ConfigError, CriticConfig
 from lpfloop.critics.feedback import CRITIQUE_TEMPLATES, FeedbackCritic
-from lpfloop.critics.templating import render
+from lpfloop.critics.templating import TemplateError, read_template, render
 
 load_templates = CRITIQUE_TEMPLATES.load
 
@@ -37,3 +37,17 @@ def test_a_faulty_template_is_refused_by_file(tmp_path, subtests):
                 load_templates(str(folder))
             assert complaint in str(refused.value)
             assert str(folder) in str(refused.value)
+
+
+def test_a_template_that_cannot_be_read(tmp_path):
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes("Größe {a}".encode("latin-1"))
+    for path in (latin, tmp_path / "absent.txt"):
+        with pytest.raises(ConfigError) as refused:
+            read_template(path)
+        assert str(path) in str(refused.value)
+
+
+def test_a_placeholder_without_a_value():
+    with pytest.raises(TemplateError):
+        render("{a} {b}", {"a": "1"})

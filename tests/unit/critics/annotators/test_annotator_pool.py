@@ -138,6 +138,13 @@ def test_a_broken_pool_is_one_sentence(tmp_path, subtests):
         (f"{BRIEF}, examples: 1}}", "its template 'brief' has no {examples}"),
         (f"{BRIEF}, batch_size: 2}}", "shows no {number}, so that batch_size"),
         (f"{ONE}}}\n  - {{name: a}}", "annotator 2: the name 'a' appears twice"),
+        (f"{ONE}, examples: 99}}", "examples must be at most"),
+        (f"{BRIEF.replace('form: token', 'form: brackets')}, batch_size: 2}}", "form 'brackets'"),
+        (f"{ONE}, examples: 1, language: zh}}", "the worked examples are in English"),
+        (
+            f"{ONE.replace('form: token', 'form: ranking')}, language: zh}}",
+            "in the language 'zh' the forms are",
+        ),
         (f"extends: mine\n{ONE}}}", "'extends' must name a shipped pool"),
     ]:
         with subtests.test(told=told):
@@ -145,3 +152,9 @@ def test_a_broken_pool_is_one_sentence(tmp_path, subtests):
                 load_pool(write(tmp_path, text))
             assert "mine.yaml" in str(caught.value) or "none" in str(caught.value)
             assert "\n" not in str(caught.value)
+
+
+def test_one_annotator_of_a_pool():
+    assert [a.temperature for a in PAPER.only("weak_1").annotators] == [0.0]
+    with pytest.raises(ConfigError, match="no annotator 'strong_9'"):
+        PAPER.only("strong_9")

@@ -43,8 +43,8 @@ from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row,
 from lpfloop.policies.trainers.training_fit import fit_of
 from lpfloop.stores.records import Message
 
-HERE = Path(__file__).resolve()
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).resolve().parents[1]
+TRAINING_FILE = Path(__file__).with_name("training.py")
 GIB = 2**30
 PEAK_FLOPS = 989e12
 """bfloat16 operations a second, dense: H100 and H200 SXM (NVIDIA's data sheet)."""
@@ -345,7 +345,7 @@ def trl_pairs_per_s(place: Place, model: Path, data: Path, batch: int) -> float 
             "model": str(model), "data": str(data), "epochs": 1, "batch": max(batch, micro),
             "length": place.scale.length, "micro_trl": micro,
         }  # fmt: skip
-        command = [sys.executable, str(HERE.with_name("training.py")), "--trl", json.dumps(told)]
+        command = [sys.executable, str(TRAINING_FILE), "--trl", json.dumps(told)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         name = f"TRL's DPO, {micro} pairs a pass"
         if done.returncode == 0:
@@ -454,7 +454,7 @@ def float32_logprobs(
 
 def check_tiny_run(place: Place) -> None:
     """Run an iteration of the tiny world on the card and on the CPU, and compare what they made."""
-    command = [sys.executable, "-m", "lpfloop"]
+    command = [sys.executable, "-P", "-m", "lpfloop"]
     count = 3 * place.scale.asked
     settings = [f"prompts.per_iteration={count}", *(f"{r}.engine.kind=transformers" for r in ROLES)]
     settings += [f"prompts.{name}={count // 2}" for name in ("evaluated", "deciding")]
@@ -610,7 +610,7 @@ def check_two_processes(place: Place) -> None:
         logs = [place.work / f"{name}-{rank}.log" for rank in range(2)]
         children = [
             subprocess.Popen(
-                [sys.executable, str(HERE), "--rank", backend, str(job.folder("job.json"))],
+                [sys.executable, __file__, "--rank", backend, str(job.folder("job.json"))],
                 env=shared | {"RANK": str(rank)}, stdin=subprocess.PIPE, stdout=log.open("wb"),
                 stderr=subprocess.STDOUT,
             )
@@ -656,7 +656,7 @@ def check_tests(place: Place) -> None:
     # The machine's libraries may warn of what those of the lock do not.
     options = ["-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider", "-q"]
     marked = ["-m", "cuda", f"--junitxml={report}", str(ROOT / "tests" / "models")]
-    command = [sys.executable, "-m", "pytest", *options, *marked]
+    command = [sys.executable, "-P", "-m", "pytest", *options, *marked]
     done = subprocess.run(command, cwd=ROOT, check=False)
     cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 -- pytest has just written it
     if not cases:

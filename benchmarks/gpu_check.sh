@@ -16,6 +16,10 @@ export HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 TOKENIZERS_PARALLELISM=false 
 
 mkdir -p "$STATE"
 if [ ! -e "$SITE/lpfloop" ]; then
+  if ! compgen -G "$BUNDLE/*.whl" >/dev/null; then
+    echo "there are no wheels in $BUNDLE: make them by benchmarks/gpu_bundle.sh where there is a network" >&2
+    exit 2
+  fi
   "$PY" -m pip install --quiet --no-index --no-deps --no-compile --target "$SITE" "$BUNDLE"/*.whl
   # The checkout is the package: a link gives it its name, whatever the folder is called.
   ln -s "$PWD" "$SITE/lpfloop"

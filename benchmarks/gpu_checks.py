@@ -90,7 +90,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a check works, how large it is, and where it reports its figures."""
+    """A check's folder, its scale, and the file of its figures."""
 
     work: Path
     scale: Scale
@@ -453,7 +453,7 @@ def float32_logprobs(
 
 
 def check_tiny_run(place: Place) -> None:
-    """Run an iteration of the tiny world on the card and on the CPU, and compare what they made."""
+    """Run an iteration of the tiny world on the card and on the CPU, and compare the digests."""
     command = [sys.executable, "-P", "-m", "lpfloop"]
     count = 3 * place.scale.asked
     settings = [f"prompts.per_iteration={count}", *(f"{r}.engine.kind=transformers" for r in ROLES)]

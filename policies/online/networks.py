@@ -22,6 +22,7 @@ from ..trainers.remainder_adamw import join_weights, split_weights
 from ..trainers.sequences import Pass
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import TrainJob
+from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
 
 
@@ -157,7 +158,8 @@ def trained_policy(job: TrainJob, device: torch.device) -> Any:
 
 def frozen_reference(job: TrainJob, device: torch.device) -> Any:
     """Load the reference policy, without gradients."""
-    model: Any = load_model(job, job.reference or job.model, {"dtype": computing_type()})
+    path = master_of(job.reference or job.model)
+    model: Any = load_model(job, path, {"dtype": computing_type()})
     return model.to(device).eval().requires_grad_(requires_grad=False)
 
 

@@ -164,7 +164,7 @@ def check_weights(job: TrainJob, trained: Trained) -> None:
         TrainingError: when they are not.
     """
     model = job.folder("model")
-    before, changed = tensors_of(master_of(job.model)), False
+    before, changed = tensors_of(job.start), False
     for name, tensor in finite_tensors(master_of(model)):
         if not changed and name in before:
             changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
@@ -330,7 +330,8 @@ def update_survival(job: TrainJob) -> dict[str, float]:
 
     The change in log-probability of training answers is a vector. The share is the projection of
     the published weights' change on the trained weights' change, all by float32 arithmetic:
-    (published - before) . (trained - before) / |trained - before|^2. Without rounding it is 1.
+    (published - before) . (trained - before) / |trained - before|^2. Without rounding it is 1. None
+    is returned if no answer can be measured, or none has changed.
     """
     model = job.folder("model")
     if published_type(job) == torch.float32:
@@ -343,15 +344,15 @@ def update_survival(job: TrainJob) -> dict[str, float]:
         whole = load_spread(job, folder, torch.float32)
         return logprobs_of(whole if adapter is None else with_adapter(whole, adapter), parts)
 
-    begun = master_of(job.model)
-    before, published = measured(begun), measured(model)
+    before, published = measured(job.start), measured(model)
     adapter = model / ADAPTER
-    trained = measured(begun, adapter) if adapter.is_dir() else measured(model / MASTER)
+    trained = measured(job.start, adapter) if adapter.is_dir() else measured(model / MASTER)
     update = [t - b for t, b in zip(trained, before, strict=True)]
     left = [p - b for p, b in zip(published, before, strict=True)]
     size = math.fsum(u * u for u in update)
-    share = math.fsum(u * v for u, v in zip(update, left, strict=True)) / size if size else 1.0
-    return {SURVIVAL: share}
+    if not size:
+        return {}
+    return {SURVIVAL: math.fsum(u * v for u, v in zip(update, left, strict=True)) / size}
 
 
 def release_memory() -> None:

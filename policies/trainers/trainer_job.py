@@ -152,6 +152,15 @@ class TrainJob:
         return tuple(f for f in (self.model, self.reference, self.reward) if f is not None)
 
     @property
+    def start(self) -> Path:
+        """The folder of the weights that the training begins with.
+
+        They are the ones from before rounding, if there are any. Adapters are trained over the
+        published weights, since they are merged into these.
+        """
+        return self.model if self.fit.adapts else master_of(self.model)
+
+    @property
     def value_source(self) -> Path:
         """The folder that PPO's value model begins as: the reward model's, or the policy's."""
         return self.reward or self.model

@@ -221,7 +221,7 @@ def trained_loading(job: TrainJob) -> dict[str, Any]:
 
 def load_trained(job: TrainJob) -> PreTrainedModel:
     """Load the model to be trained."""
-    model = load_model(job, master_of(job.model), trained_loading(job))
+    model = load_model(job, job.start, trained_loading(job))
     if job.fit.weights == "bfloat16":
         split_weights(model)
     return model
@@ -229,7 +229,9 @@ def load_trained(job: TrainJob) -> PreTrainedModel:
 
 def load_reference(job: TrainJob, path: Path) -> PreTrainedModel:
     """Load the reference policy, in the type of the frozen weights of the policy."""
-    return load_model(job, master_of(path), frozen_arguments(job.fit) if job.fit.adapts else {})
+    if job.fit.adapts:
+        return load_model(job, path, frozen_arguments(job.fit))
+    return load_model(job, master_of(path))
 
 
 def load_model(

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from trainings import make_model, make_world, sft_job
 from transformers import AutoModelForCausalLM
 
+from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.rounding import rounded_at_random
 from lpfloop.policies.trainers.trained_model import (
     Trained,
@@ -111,6 +112,19 @@ def test_rounding_is_no_training(world: Path, tmp_path: Path):
     with pytest.raises(TrainingError) as error:
         check_weights(second, told)
     assert error.value.kind == "unchanged"
+
+
+def test_adapters_begin_with_published_weights(world: Path, tmp_path: Path):
+    first = trained(world, tmp_path / "one", HALF, 1e-4)
+    lora = TrainingFit(lora=LoRAConfig(r=4), publish="bfloat16")
+    job = replace(first, model=first.folder("model"), output=tmp_path / "two", fit=lora)
+    published = weights(job.model)
+    for name, weight in load_trained(job).named_parameters():
+        assert torch.equal(weight.float(), published[name].float())
+
+
+def test_survival_without_an_update(world: Path, tmp_path: Path):
+    assert update_survival(trained(world, tmp_path / "work", HALF, 0.0)) == {}
 
 
 def test_master_weights_are_dropped(world: Path, tmp_path: Path):

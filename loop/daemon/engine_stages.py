@@ -25,7 +25,7 @@ from ...policies.memory.engine_memory import (
 from ...policies.memory.shapes import ModelShape, UnknownShapeError
 from ...policies.memory.states import published_number
 from ...policies.memory.verdicts import GIB, Holding, StageMemory, at_most, fixed
-from ...policies.trainers.training_fit import policy_fit
+from ...policies.trainers.training_fit import placed_fit
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import COMPLETION, NeededRole
 from ..run.models import NLI, REWARD, located
@@ -99,7 +99,7 @@ class EngineStages:
         )
         if role.name != "policy" or not self.trained:
             return shape
-        fit = policy_fit(self.config)
+        fit = placed_fit(self.config)
         return shape.as_saved(published_number(fit, on_gpu=self.have.on_gpu))
 
     def reward_number(self, shape: ModelShape) -> float:

@@ -17,7 +17,7 @@ from ...policies.trainers.preflight import model_bytes, training_bytes
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
 from ...policies.trainers.trainer_job import ONLINE, TrainJob
-from ...policies.trainers.training_fit import policy_fit
+from ...policies.trainers.training_fit import placed_fit
 from ...policies.workers.open import engine_kind
 from ...stores.keys import Json
 from ...stores.records import Prompt
@@ -333,7 +333,7 @@ def _disk(
     trained = sum(stage.stage in TRAININGS for stage in stages) + between
     models = training = 0
     if trained and not is_endpoint(config.policy.model):
-        policy, fit = Path(located(config.policy.model)), policy_fit(config)
+        policy, fit = Path(located(config.policy.model)), placed_fit(config)
         steps = max(stage.steps for stage in stages)
         value = policy if any(job.method == "ppo" for job in jobs) else None
         models = trained * model_bytes(fit, policy)

@@ -22,7 +22,7 @@ from ...policies.memory.training_memory import (
 )
 from ...policies.memory.verdicts import Holding, StageMemory, fixed
 from ...policies.trainers.trainer_job import ONLINE, Method, Settings
-from ...policies.trainers.training_fit import policy_fit
+from ...policies.trainers.training_fit import placed_fit
 from ...policies.trainers.training_places import processes_of
 from ..recipes.roles import NeededRole
 from ..run.models import CRITIC, is_endpoint, is_rewarded, located
@@ -72,7 +72,7 @@ class TrainingStages:
             accumulation=settings.batch_size // (settings.micro_batch_size * sharding.processes),
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
-            fit=policy_fit(config),
+            fit=placed_fit(config),
             # A divided model cannot be asked as its own reference before it is trained; a teacher
             # is a model of its own, unless it is what lies below the adapters.
             reference=(method in REFERENCED and (later or "weights" in sharding.divided))
@@ -111,7 +111,7 @@ class TrainingStages:
             accumulation=1,
             sharding=sharding,
             on_gpu=self.engines.have.on_gpu,
-            fit=policy_fit(config),
+            fit=placed_fit(config),
             reference=config.iterations > 1 and training.reference == "initial",
             answer=answer,
             reward_number=0 if reward is None else self.engines.reward_number(reward),

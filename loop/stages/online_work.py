@@ -15,7 +15,7 @@ from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
 from ...policies.trainers.train_model import TrainJob
 from ...policies.trainers.trainer_job import Method
-from ...policies.trainers.training_fit import fit_params
+from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import Checkpoint, Prompt, RewardModel
@@ -107,7 +107,7 @@ class OnlineTraining:
             "reward": self._rewarding,
             "settings": settings_params(whole_settings(self.settings)),
             "sampling": semantic(it.run.config.policy.sampling),
-            **fit_params(training_fit(it.run)),
+            **fit_params(policy_fit(it.run.config)),
         }
         content = (digest([key for (key,) in self.prompts.each_key()]),)
         if self.references is not None:

@@ -21,7 +21,7 @@ from ...configs.load import semantic
 from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import TURNS, Settings
-from ...policies.trainers.training_fit import TrainingFit, fit_params
+from ...policies.trainers.training_fit import TrainingFit, fit_params, policy_fit
 from ...policies.trainers.training_places import processes_of, training_gpus
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
@@ -90,7 +90,7 @@ def _pay(
         "method": method,
         "policy": it.policy.params,
         "settings": semantic(_settings(it, method)),
-        **fit_params(training_fit(it.run)),
+        **fit_params(policy_fit(it.run.config)),
     }
     owed = it.whole(STEP, params, answers)
 

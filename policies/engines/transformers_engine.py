@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
+from ..devices import cpu_type
 from .chat import ChatTokenizer, overlong
 from .chat_template import template_text
 from .engine import (
@@ -50,9 +51,9 @@ def load_model(
 ) -> Any:
     """Load weights from a local folder: no network, no pickles, no code from the folder.
 
-    "auto" is float32 on a CPU and the checkpoint's own type elsewhere.
+    "auto" is `cpu_type` on a CPU and the checkpoint's own type elsewhere.
     """
-    resolved = "float32" if dtype == "auto" and device.type == "cpu" else dtype
+    resolved = cpu_type() if dtype == "auto" and device.type == "cpu" else dtype
     model = auto_class.from_pretrained(
         folder,
         dtype=resolved,

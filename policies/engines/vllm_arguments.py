@@ -3,6 +3,7 @@
 from typing import Any
 
 from ...configs.engines import EngineConfig
+from ..devices import cpu_type
 from .engine import EngineError, UnloadableError
 
 PIECES = (
@@ -14,14 +15,14 @@ PIECES = (
 def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
     """Return the arguments of `vllm.LLM` for a model under a configuration.
 
-    On a CPU: eager mode and float32 unless configured, and no chunked prefill.
+    On a CPU: eager mode, `cpu_type` unless a type is configured, and no chunked prefill.
 
     Raises:
         UnloadableError: for chunked prefill on a CPU.
     """
     arguments: dict[str, Any] = {
         "model": model,
-        "dtype": "float32" if on_cpu and config.dtype == "auto" else config.dtype,
+        "dtype": cpu_type() if on_cpu and config.dtype == "auto" else config.dtype,
         "max_model_len": -1 if config.max_model_len == "auto" else config.max_model_len,
         "generation_config": "vllm",
         # Else vLLM prefers Mistral's own copies of weights, settings and tokenizer where they lie

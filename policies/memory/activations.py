@@ -14,8 +14,12 @@ from .adapter_sizes import NO_ADAPTERS, Adapters
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 
 EAGER = "eager"
+PIECE = 256
+"""Tokens whose logits are float32 at a time on a CPU: `answer_head.PIECE`."""
 HEAD_TOKENS, HEAD_TILE = 4096, 32_768
 """TRL's tile of the logits: `TOKEN_CHUNK_SIZE` tokens x `_CHUNKED_LOGPROB_CHUNK_SIZE` words."""
+PIECE_COPIES = 6
+"""float32 copies of a piece's logits in `AnswerHead`'s backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +127,16 @@ def chunked_head_bytes(
     """Return what TRL's fused output layer holds in its backward pass.
 
     The layer's gradient, unless it is frozen, and that of the hidden states, in float32
-    (trl/kernels/chunked_logprob.py), and one tile of logits; without Triton, on a CPU, seven
-    float32 copies of it.
+    (trl/kernels/chunked_logprob.py), and one tile of logits. On a CPU `AnswerHead` keeps the
+    logits and their gradients, and copies of a piece of them.
     """
-    tile = min(tokens, HEAD_TOKENS) * min(HEAD_TILE, shape.vocabulary)
-    copies = precision.narrow if on_gpu else 7 * FLOAT32
     layer = 0 if frozen else shape.embedding
-    return FLOAT32 * (layer + 2 * tokens * shape.hidden) + tile * copies
+    states = FLOAT32 * (layer + 2 * tokens * shape.hidden)
+    if on_gpu:
+        tile = min(tokens, HEAD_TOKENS) * min(HEAD_TILE, shape.vocabulary)
+        return states + tile * precision.narrow
+    piece = min(tokens, PIECE) * PIECE_COPIES * FLOAT32
+    return states + shape.vocabulary * (2 * precision.narrow * tokens + piece)
 
 
 def logits_bytes(shape: ModelShape, *, rows: int, answer: int, copies: int) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..devices import cpu_type
 from ..engines.transformers_engine import GROUP
 from .activations import HALF, PLAIN, Precision, forward_bytes
 from .shapes import BFLOAT16, FLOAT32, ModelShape
@@ -157,12 +158,12 @@ def quantised_bytes(dtype: str, whole: float) -> float:
 def number_bytes(dtype: str, shape: ModelShape, *, on_gpu: bool, halved: bool) -> float:
     """Return the bytes of a weight once loaded; `halved`: float32 files are run in bfloat16.
 
-    "auto" is float32 on a CPU and the files' own type on a GPU, where vLLM halves float32.
+    "auto" is `cpu_type` on a CPU and the files' own type on a GPU, where vLLM halves float32.
     """
+    if dtype == "auto" and not on_gpu:
+        dtype = cpu_type()
     if dtype != "auto":
         return FLOAT32 if dtype == "float32" else BFLOAT16
-    if not on_gpu:
-        return FLOAT32
     saved = shape.saved_number_bytes
     return BFLOAT16 if halved and saved > BFLOAT16 else saved
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from ..devices import cpu_type
 from ..trainers.trainer_job import LARGE, MEASURED_TOGETHER, Method
 from ..trainers.training_fit import PLAIN, TrainingFit
 from .activations import (
@@ -17,7 +18,7 @@ from .activations import PLAIN as WHOLE
 from .engine_memory import CUDA_BYTES, PROCESS_BYTES, precision_of
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 from .sharding import Sharding
-from .states import adapters_of, body_bytes, body_number, states_of
+from .states import adapters_of, body_bytes, body_number, published_number, states_of
 from .verdicts import Holding, at_most, fixed
 
 PAIRED: tuple[Method, ...] = ("dpo", "reward")
@@ -67,9 +68,11 @@ class Workload:
 
     @property
     def precision(self) -> Precision:
-        """The types of a pass: under bfloat16 autocast on a GPU alone."""
-        halved = body_number(self.fit, on_gpu=self.on_gpu) == BFLOAT16
-        return HALF if halved else AUTOCAST if self.on_gpu else WHOLE
+        """The types of a pass: under bfloat16 autocast on a GPU, or a CPU that multiplies it."""
+        if body_number(self.fit, on_gpu=self.on_gpu) == BFLOAT16:
+            return HALF
+        narrow = published_number(self.fit, on_gpu=False) == BFLOAT16 and self.method != "reward"
+        return AUTOCAST if self.on_gpu or (narrow and cpu_type() == "bfloat16") else WHOLE
 
     def cast_bytes(self, shape: ModelShape) -> int:
         """Return autocast's copies of the matrices; divided weights have them as they gather."""

@@ -5,6 +5,8 @@ Gradients and the optimizer's moments are divided alike. All processes make the 
 take part in whatever gathers weights.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,9 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from transformers.core_model_loading import revert_weight_conversion
 
-from ..trainers.adapters import computing_type
 from ..trainers.sharded_training import untied
 from ..trainers.trainer_job import TrainJob
-from .networks import SeparateNetworks
+from .networks import SeparateNetworks, for_sampler
 
 WEIGHTS, OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0"
 """The folders, within a checkpoint, of what every process writes its part of."""
@@ -40,23 +41,23 @@ class DividedNetworks(SeparateNetworks):
 
     def weights(self) -> dict[str, Tensor]:
         """Return the policy's weights in the first process, nothing in the others."""
-        found = self._gathered(computing_type())
+        found = self._gathered(partial(for_sampler, self._job))
         return revert_weight_conversion(self._policy, found) if found else found
 
     def save(self, folder: Path) -> None:
         """Save the policy, gathered; the first process writes."""
-        weights = self._gathered(None)
+        weights = self._gathered(lambda _, value: value)
         if weights:
             self._policy.save_pretrained(folder, state_dict=weights)
 
-    def _gathered(self, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    def _gathered(self, made: Callable[[str, Tensor], Tensor]) -> dict[str, Tensor]:
         is_first = distributed.get_rank() == 0
         found: dict[str, Tensor] = {}
         for name, value in untied(self._policy, self._policy.state_dict()).items():
             part: Any = value
             whole = part.full_tensor() if isinstance(part, DTensor) else part
             if is_first:
-                found[name] = whole.to(dtype or whole.dtype).to("cpu")
+                found[name] = made(name, whole).to("cpu")
         return found
 
 

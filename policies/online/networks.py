@@ -16,9 +16,11 @@ from transformers import AutoModel, PreTrainedConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
+from ...stores.keys import derive_seed
 from ..engines.chat_template import load_tokenizer
-from ..trainers.adapters import computing_type
+from ..trainers.adapters import computing_type, published_type
 from ..trainers.remainder_adamw import join_weights, split_weights
+from ..trainers.rounding import rounded_at_random
 from ..trainers.sequences import Pass
 from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import TrainJob
@@ -93,6 +95,7 @@ class SeparateNetworks:
     is_divided = False
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
+        self._job = job
         self._narrow = job.fit.weights == "bfloat16"
         self._policy = trained_policy(job, device)
         self._reference = frozen_reference(job, device)
@@ -121,7 +124,8 @@ class SeparateNetworks:
 
     def weights(self) -> dict[str, Tensor]:
         """Return the policy's weights."""
-        return in_main_memory(self._policy, self._policy.state_dict(), lambda _, value: value)
+        own = self._policy.state_dict()
+        return in_main_memory(self._policy, own, lambda _, value: value, self._job)
 
     def save(self, folder: Path) -> None:
         """Save the policy, with the bits that the optimizer keeps of it."""
@@ -134,21 +138,25 @@ class SeparateNetworks:
 
 def computes_exactly(job: TrainJob, device: torch.device) -> bool:
     """Return whether the policy computes in float32, as its sampler then does."""
-    return device.type == "cpu" and (job.fit.adapts or job.fit.weights == "float32")
+    whole = job.fit.adapts or job.fit.weights == "float32"
+    return device.type == "cpu" and whole and computing_type(job) == torch.float32
 
 
 def in_main_memory(
-    model: Any, state: dict[str, Tensor], whole: Callable[[str, Tensor], Tensor]
+    model: Any, state: dict[str, Tensor], whole: Callable[[str, Tensor], Tensor], job: TrainJob
 ) -> dict[str, Tensor]:
     """Return what `whole` makes of a model's weights, under the names that its files have.
 
-    They are made and moved one by one, in the type in which the model computes: beside what trains,
-    a GPU has no room for a second model.
+    They are made, rounded and moved one by one: a GPU has no room for a second model.
     """
-    dtype = computing_type()
     single = remove_tied_weights_from_state_dict(state, model)
-    moved = {name: whole(name, value).to(dtype).to("cpu") for name, value in single.items()}
+    moved = {n: for_sampler(job, n, whole(n, value)).to("cpu") for n, value in single.items()}
     return revert_weight_conversion(model, moved)
+
+
+def for_sampler(job: TrainJob, name: str, value: Tensor) -> Tensor:
+    """Return a weight as the sampler gets it: rounded at random, by the same numbers each step."""
+    return rounded_at_random(value, published_type(job), derive_seed(job.seed, "rollout", name))
 
 
 def trained_policy(job: TrainJob, device: torch.device) -> Any:
@@ -159,7 +167,7 @@ def trained_policy(job: TrainJob, device: torch.device) -> Any:
 def frozen_reference(job: TrainJob, device: torch.device) -> Any:
     """Load the reference policy, without gradients."""
     path = master_of(job.reference or job.model)
-    model: Any = load_model(job, path, {"dtype": computing_type()})
+    model: Any = load_model(job, path, {"dtype": computing_type(job)})
     return model.to(device).eval().requires_grad_(requires_grad=False)
 
 

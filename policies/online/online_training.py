@@ -21,6 +21,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
 from ...stores.failpoints import reach
+from ..trainers.adapters import computing_type
 from ..trainers.memory_folders import memory_folder
 from ..trainers.preflight import parameters
 from ..trainers.step_files import planned_steps, write_step
@@ -121,10 +122,12 @@ def make_accelerator(job: TrainJob) -> Accelerator:
     Raises:
         TrainingError: of kind `refused`, if they are not as many as the job says.
     """
-    on_gpu = torch.cuda.is_available()
+    narrow = computing_type(job) == torch.bfloat16
     patience = InitProcessGroupKwargs(timeout=LONGEST_WAIT)
     accelerator = Accelerator(
-        cpu=not on_gpu, mixed_precision="bf16" if on_gpu else "no", kwargs_handlers=[patience]
+        cpu=not torch.cuda.is_available(),
+        mixed_precision="bf16" if narrow else "no",
+        kwargs_handlers=[patience],
     )
     refuse_world(job, accelerator.num_processes)
     return accelerator

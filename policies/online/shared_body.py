@@ -39,6 +39,7 @@ class SharedBody:
     is_divided = False
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
+        self._job = job
         body = load_frozen(job, job.model, device)
         self._width = body.config.get_text_config().hidden_size
         self._model = adapted_body(body, job, (POLICY, VALUE) if valued else (POLICY,))
@@ -99,7 +100,7 @@ class SharedBody:
             layer = layers.get(name.removesuffix(".weight"))
             return value if layer is None else merged(layer, POLICY)
 
-        return in_main_memory(self._body, plain, whole)
+        return in_main_memory(self._body, plain, whole, self._job)
 
     def save(self, folder: Path) -> None:
         """Save the policy's adapter, as peft names it, and the configuration of the body."""
@@ -122,7 +123,7 @@ class SharedBody:
 
 def load_frozen(job: TrainJob, folder: Path, device: torch.device) -> Any:
     """Load a model without gradients, in the type in which a body is held."""
-    model: Any = load_model(job, folder, frozen_arguments(job.fit))
+    model: Any = load_model(job, folder, frozen_arguments(job))
     return model.to(device).eval().requires_grad_(requires_grad=False)
 
 

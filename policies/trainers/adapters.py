@@ -17,7 +17,9 @@ from peft.tuners.lora import LoraLayer
 from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedModel
 
 from ...stores.keys import derive_seed
+from ..devices import cpu_type
 from .rounding import rounded_at_random
+from .trainer_job import TrainJob
 from .training_fit import TrainingFit
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -25,9 +27,24 @@ SETS = ("modules_to_save", "target_modules")
 """What peft keeps as sets, whose order differs from process to process."""
 
 
-def computing_type() -> torch.dtype:
-    """Return the type of a GPU's matrix products here; on a CPU float32."""
+def published_type(job: TrainJob) -> torch.dtype:
+    """Return the type of the published weights: a policy's is the one in which it is sampled."""
+    if job.method == "reward" and not job.fit.adapts:
+        return torch.float32
+    if job.fit.publish != "auto":
+        return getattr(torch, job.fit.publish)
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+
+
+def computing_type(job: TrainJob) -> torch.dtype:
+    """Return the type of matrix products: bfloat16 on a GPU.
+
+    On a CPU it is bfloat16 if the CPU multiplies it and the model is published in it.
+    """
+    if torch.cuda.is_available():
+        return torch.bfloat16
+    narrow = cpu_type() == "bfloat16" and published_type(job) == torch.bfloat16
+    return torch.bfloat16 if narrow else torch.float32
 
 
 def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> LoraConfig | None:
@@ -48,9 +65,9 @@ def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> Lora
     )
 
 
-def frozen_arguments(fit: TrainingFit) -> dict[str, Any]:
+def frozen_arguments(job: TrainJob) -> dict[str, Any]:
     """Return how the frozen weights below adapters are loaded, for `from_pretrained`."""
-    dtype = computing_type()
+    fit, dtype = job.fit, computing_type(job)
     if fit.lora.quantise == "none":
         return {"dtype": dtype}
     quantisation = BitsAndBytesConfig(

@@ -99,7 +99,7 @@ def make_distillation_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase)
 def load_teacher(job: TrainJob) -> Any:
     """Load the frozen teacher, in the type in which engines compute."""
     with loaded_in_each_process():
-        model: Any = load_model(job, job.reference or job.model, {"dtype": computing_type()})
+        model: Any = load_model(job, job.reference or job.model, {"dtype": computing_type(job)})
     return model.eval().requires_grad_(requires_grad=False)
 
 

@@ -29,6 +29,7 @@ from .adapters import (
     computing_type,
     keep_adapter,
     merged,
+    published_type,
     save_config,
     trained_config,
     with_adapter,
@@ -104,14 +105,6 @@ def move_weights(source: Path, target: Path) -> None:
     for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
         for path in source.glob(pattern):
             path.rename(target / path.name)
-
-
-def published_type(job: TrainJob) -> torch.dtype:
-    """Return the type of the published weights: a policy's is the one in which it is sampled."""
-    if job.fit.publish != "auto":
-        return getattr(torch, job.fit.publish)
-    whole_reward = job.method == "reward" and not job.fit.adapts
-    return torch.float32 if whole_reward else computing_type()
 
 
 def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
@@ -300,7 +293,7 @@ def answer_logprobs(
 
     The model is in the type in which engines compute.
     """
-    return logprobs_of(load_spread(job, folder, computing_type()), parts)
+    return logprobs_of(load_spread(job, folder, computing_type(job)), parts)
 
 
 def load_spread(job: TrainJob, folder: Path, dtype: torch.dtype) -> Any:

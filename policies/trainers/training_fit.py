@@ -12,6 +12,7 @@ from ...configs.schema import RunConfig
 from ...configs.section import Devices
 from ...configs.training import LoRAConfig, TrainingConfig
 from ...stores.keys import Json
+from ..devices import cpu_type
 
 ADAPTER = "adapter"
 """The folder, within that of a published model, of the adapters that were merged into it."""
@@ -77,6 +78,16 @@ def policy_fit(config: RunConfig) -> TrainingFit:
     """Return how a run's trainings of its policy fit: published in the type of its engine."""
     fit, sampled = fit_of(config.training), config.policy.engine.dtype
     return replace(fit, publish=sampled) if fit.publish == "auto" else fit
+
+
+def placed_fit(config: RunConfig) -> TrainingFit:
+    """Return `policy_fit` as it is on this machine: "auto" is the type that engines choose here.
+
+    It is no part of a key: a run that goes on with another CPU repeats nothing.
+    """
+    fit = policy_fit(config)
+    narrow = fit.publish == "auto" and cpu_type() == "bfloat16"
+    return replace(fit, publish="bfloat16") if narrow else fit
 
 
 def master_of(model: Path) -> Path:

@@ -20,7 +20,8 @@ from ...configs.group_methods import OnlineSettings
 from ...configs.methods import DPOTraining, KTOTraining, SFTTraining
 from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
-from .adapters import frozen_arguments, peft_config, widen_adapters
+from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
+from .answer_head import use_answer_head
 from .kto_trainer import ASKED, LABEL, kto_arguments, mismatched
 from .next_token_trainers import DPOWithNextToken, KTOWithNextToken, SFTWithNextToken
 from .preference_loss import preference_arguments
@@ -48,6 +49,7 @@ PULSE_S = 1.0
 
 def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of the job's method."""
+    use_answer_head()
     # The arguments come first: with ZeRO-3 creating them changes how models are loaded.
     s = job.settings
     thinking = fit_turns(job, tokenizer)
@@ -150,7 +152,7 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "warmup_steps": s.warmup_ratio,  # below 1 means a share of all steps
         "max_length": s.max_length,
         "use_cpu": not cuda,
-        "bf16": cuda,
+        "bf16": computing_type(job) == torch.bfloat16,
         "gradient_checkpointing": recomputes(job),
         "optim": "adamw_bnb_8bit" if job.fit.optimizer == "adamw_8bit" else "adamw_torch_fused",
         "use_liger_kernel": job.fit.liger,
@@ -215,7 +217,7 @@ def trained_loading(job: TrainJob) -> dict[str, Any]:
     if job.fit.adapts:
         # A seed for the adapters, which the trainer makes before it sets its own.
         torch.manual_seed(job.seed % 2**32)
-        return loading(job) | frozen_arguments(job.fit)
+        return loading(job) | frozen_arguments(job)
     return loading(job) | ({"dtype": "auto"} if job.fit.weights == "bfloat16" else {})
 
 
@@ -230,7 +232,7 @@ def load_trained(job: TrainJob) -> PreTrainedModel:
 def load_reference(job: TrainJob, path: Path) -> PreTrainedModel:
     """Load the reference policy, in the type of the frozen weights of the policy."""
     if job.fit.adapts:
-        return load_model(job, path, frozen_arguments(job.fit))
+        return load_model(job, path, frozen_arguments(job))
     return load_model(job, master_of(path))
 
 

@@ -443,7 +443,7 @@ def quark_job(world: Path, output: Path, **settings: object) -> TrainJob:
             model="model",
             reward_id="r",
             sampling=SamplingConfig(temperature=1.0, max_tokens=8),
-            engine=EngineConfig(kind="transformers"),
+            engine=EngineConfig(kind="transformers", dtype="float32"),
             reward=RewardConfig(model="r", batch_size=8, max_length=64),
         ),
     )

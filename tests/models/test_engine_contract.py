@@ -48,7 +48,7 @@ def conversation(text: str) -> tuple[Message, ...]:
 
 def one_thread(kind: str) -> EngineConfig:
     """The setting under which a CPU gives the same bits whatever else is in flight."""
-    return EngineConfig(kind=kind, cpu_threads=1)
+    return EngineConfig(kind=kind, dtype="float32", cpu_threads=1)
 
 
 def batch(

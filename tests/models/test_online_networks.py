@@ -72,8 +72,10 @@ def test_beginning(job, body) -> None:
     )
     own, reference, values = said(body)
     expected, _, _ = said(plain)
-    assert torch.equal(own, expected)
-    assert torch.equal(reference, expected)
+    # On a GPU the frozen body is bfloat16, and the plain policy float32.
+    close = 0.0 if own.device.type == "cpu" else 0.1
+    torch.testing.assert_close(own, expected, atol=close, rtol=0)
+    assert torch.equal(reference, own)
     assert torch.equal(values, torch.zeros_like(values))
 
 

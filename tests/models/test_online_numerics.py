@@ -206,7 +206,8 @@ def test_explained_variance():
 
 def test_which_policies_compute_exactly():
     def job(weights, *, adapts=False):
-        return SimpleNamespace(fit=SimpleNamespace(weights=weights, adapts=adapts))
+        fit = SimpleNamespace(weights=weights, adapts=adapts, publish="auto")
+        return SimpleNamespace(method="ppo", fit=fit)
 
     cpu, card = torch.device("cpu"), torch.device("cuda")
     assert computes_exactly(job("float32"), cpu)

@@ -2,12 +2,13 @@
 
 Math compares the final answer with the reference's, and any prompt with checks is checked. Facts of
 the tiny world are matched sentence by sentence; those of other worlds need a judge (`facts`), so
-here they have no verdict. As a critic (`VerifierCritic`) it rates the aspect of the
+here they have no verdict. As a critic (`VerifierCritic`) it rates each check, or the aspect of the
 task. Ratings are those of the user's own verifier, where one is configured.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from types import TracebackType
@@ -15,7 +16,8 @@ from typing import Self
 
 from ..configs.own_function import OwnFunction
 from ..stores.keys import Json, canonical_json, digest
-from ..stores.records import AspectRating, Prompt, Rating
+from ..stores.records import AspectRating, Check, Prompt, Rating
+from .check_remarks import remark
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
 from .ifeval.families import FAMILIES
 from .judge import Reading, Status
@@ -30,7 +32,7 @@ DEFAULT_ASPECT = "Comprehension"
 SENTENCE_MATCH = "sentence_match"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
-SEMANTICS = 3
+SEMANTICS = 4
 """Raised when the same answer may get another verdict, so that stored ones are recomputed."""
 LIMIT_S = 1.0
 """The processor time that a comparison of two formulas may take."""
@@ -46,6 +48,7 @@ REMARKS = {
     "partly_fulfilled": "Some demands are not met.",
     "unfulfilled": "No demand is met.",
 }
+CHECKED = ("fulfilled", "partly_fulfilled", "unfulfilled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,15 @@ class Verdict:
     for IFEval's checks also `checks_fulfilled` (the share that is met), and both with the ending
     `_loose`. An answer that makes no claim counts 0 there, as it does not show what was asked for.
     `rating` is None, with `reason` saying why, if nothing was decided. The user's own verifier adds
-    `verified` (1 if it rates 1), and `remark` is its comment.
+    `verified` (1 if it rates 1), and `remark` is its comment. `checks` rates each of the prompt's
+    checks, in its order: 1 or -1, with what was asked and what was found.
     """
 
     metrics: tuple[tuple[str, float], ...]
     rating: Rating | None
     reason: str
     remark: str | None = None
+    checks: tuple[AspectRating, ...] = ()
 
 
 def is_factual(prompt: Prompt) -> bool:
@@ -192,7 +197,7 @@ class Verifier:
         if not parts:
             return Verdict((), None, Status.NO_CHECK.value)
         metrics = tuple(metric for part in parts for metric in part.metrics)
-        return Verdict(metrics, parts[0].rating, parts[0].reason)
+        return Verdict(metrics, parts[0].rating, parts[0].reason, checks=parts[-1].checks)
 
     def _count(self, outcome: str) -> None:
         self._verified += 1
@@ -238,6 +243,7 @@ def _matched(answer: str, prompt: Prompt) -> Verdict:
 
 def _checked(prompt: Prompt, answer: str) -> Verdict:
     met = [fulfils(answer, check) for check in prompt.checks]
+    checks = tuple(_each_check(prompt.checks, answer, met))
     metrics = [("general_fulfilled", float(all(met)))]
     if any(check.kind in JSON_CHECKS for check in prompt.checks):
         metrics.append(("json_valid", float(read_json(answer) is not NO_VALUE)))
@@ -247,10 +253,22 @@ def _checked(prompt: Prompt, answer: str) -> Verdict:
     if identity:
         metrics.append(("self_identified", float(all(identity))))
     if all(met):
-        return Verdict(tuple(metrics), 1, "fulfilled")
+        return Verdict(tuple(metrics), 1, "fulfilled", checks=checks)
     if any(met):
-        return Verdict(tuple(metrics), 0, "partly_fulfilled")
-    return Verdict(tuple(metrics), -1, "unfulfilled")
+        return Verdict(tuple(metrics), 0, "partly_fulfilled", checks=checks)
+    return Verdict(tuple(metrics), -1, "unfulfilled", checks=checks)
+
+
+def _each_check(
+    checks: Sequence[Check], answer: str, met: Sequence[bool]
+) -> Iterator[AspectRating]:
+    """Rate each check; a kind that is asked for again has a number after its name."""
+    seen = Counter[str]()
+    for check, ok in zip(checks, met, strict=True):
+        seen[check.kind] += 1
+        name = check.kind if seen[check.kind] == 1 else f"{check.kind} {seen[check.kind]}"
+        comment = remark(check, answer, met=ok)
+        yield AspectRating(name=name, rating=1 if ok else -1, comment=comment)
 
 
 def _of_ifeval(prompt: Prompt, answer: str, met: list[bool]) -> list[tuple[str, float]]:
@@ -266,7 +284,7 @@ def _of_ifeval(prompt: Prompt, answer: str, met: list[bool]) -> list[tuple[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierCritic:
-    """The verifier as a critic: a verdict becomes the rating of the task's aspect, and a text."""
+    """The verifier as a critic: it rates each check of a prompt, or the aspect of the task."""
 
     task_aspects: Mapping[str, str]
     own: OwnFunction | None = None
@@ -289,15 +307,19 @@ class VerifierCritic:
         if verdict.rating is None:
             return Reading(verdict.reason, (AspectRating(name=name, rating=None, comment=""),))
         rated = AspectRating(name=name, rating=verdict.rating, comment=_remark(verdict))
-        return Reading(Status.SCORED.value, (rated,))
+        # The rating of a prompt that has checks alone is that of its checks.
+        of_checks = verdict.checks and verdict.reason in CHECKED
+        return Reading(
+            Status.SCORED.value, verdict.checks if of_checks else (rated, *verdict.checks)
+        )
 
     def text(self, prompt: Prompt, verdict: Verdict) -> str:
         """Return the critique as a feedback model would write it, for the policy to reflect on."""
-        name = self.aspect(prompt)
         if verdict.rating is None:
             return ""
-        scores = canonical_json({name: verdict.rating})
-        return f"{name}: {_remark(verdict)} Score: {verdict.rating}\n{scores}"
+        rated = self.read(prompt, verdict).value
+        lines = [f"{a.name}: {a.comment} Score: {a.rating}" for a in rated]
+        return "\n".join([*lines, canonical_json({a.name: a.rating for a in rated})])
 
 
 def _remark(verdict: Verdict) -> str:

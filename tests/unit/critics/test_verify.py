@@ -123,11 +123,21 @@ def test_checks_give_the_metrics_that_apply(verifier):
     assert plain.metrics == (("general_fulfilled", 1.0),)
 
 
+def test_critic_rates_math_and_checks(verifier):
+    """Math with checks has the task's aspect and one of each check; equal kinds are numbered."""
+    prompt = asked("math", "#### 4", ("contains", "so"), ("contains", "then"))
+    (verdict,) = verifier.verify([(prompt, "so #### 4")])
+    rated = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict).value
+    assert [(a.name, a.rating) for a in rated] == [
+        ("Logical Correctness", 1), ("contains", 1), ("contains 2", -1),
+    ]  # fmt: skip
+
+
 def test_critic_rates_the_tasks_aspect(verifier, subtests):
     for prompt, answer, aspect, rating in [
         (asked("math", "#### 4"), "#### 4", "Logical Correctness", 1),
         (asked("math", "#### 4"), "#### 5", "Logical Correctness", -1),
-        (asked("general", None, ("equals", "a")), "b", "Comprehension", -1),
+        (asked("general", None, ("equals", "a")), "b", "equals", -1),
     ]:
         with subtests.test(answer=answer):
             critic = VerifierCritic(task_aspects=TASK_ASPECTS)

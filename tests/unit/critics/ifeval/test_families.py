@@ -190,11 +190,11 @@ def asked(*checks: Check) -> Prompt:
 
 
 def test_four_accuracies(subtests):
-    for answer, rating, strict, loose in [
-        ("no commas here", 1, (1, 1), (1, 1)),
-        ("Sure, look:\nno commas here", 0, (0, 0.5), (1, 1)),
-        ("well, three words", 0, (0, 0.5), (0, 0.5)),
-        ("a, b", -1, (0, 0), (0, 0)),
+    for answer, ratings, strict, loose in [
+        ("no commas here", (1, 1), (1, 1), (1, 1)),
+        ("Sure, look:\nno commas here", (-1, 1), (0, 0.5), (1, 1)),
+        ("well, three words", (-1, 1), (0, 0.5), (0, 0.5)),
+        ("a, b", (-1, -1), (0, 0), (0, 0)),
     ]:
         with subtests.test(answer=answer):
             words = demand("length_constraints:number_words", num_words=3, relation="at least")
@@ -207,5 +207,7 @@ def test_four_accuracies(subtests):
                 "general_fulfilled_loose": loose[0],
                 "checks_fulfilled_loose": loose[1],
             }
-            (rated,) = VerifierCritic(task_aspects={}).read(prompt, verdict).value
-            assert rated.rating == rating
+            rated = VerifierCritic(task_aspects={}).read(prompt, verdict).value
+            assert [(a.name, a.rating) for a in rated] == [
+                (check.kind, rating) for check, rating in zip(prompt.checks, ratings, strict=True)
+            ]

@@ -90,7 +90,7 @@ def preset_file(world: str, variant: str) -> Path:
     """Return the file of a shipped preset: the variant's own, or that of its settings' class.
 
     Raises:
-        ConfigError: if there is no such world, or no such variant.
+        ConfigError: if there is no such world, no such variant, or the world does not have it.
     """
     if world not in presets():
         hint = meant(world, presets())
@@ -98,7 +98,13 @@ def preset_file(world: str, variant: str) -> Path:
         raise ConfigError(f"no preset and no file is named {world!r}; {hint}presets: {names}")
     kind = recipe_class(variant)
     own = PRESETS / world / f"{kind.model_fields['name'].default}.yaml"
-    return own if own.is_file() else PRESETS / world / f"{kind.preset}.yaml"
+    found = own if own.is_file() else PRESETS / world / f"{kind.preset}.yaml"
+    if not found.is_file():
+        raise ConfigError(
+            f"the preset {world} has no {variant}: name the models and prompts yourself, by "
+            f"`extends: own`, or `--config own --variant {variant}`"
+        )
+    return found
 
 
 def is_file_name(name: str) -> bool:

@@ -14,7 +14,10 @@ from .run_options import ConfigName, Critic, Policy, PromptsFile, RunName, Seed
 if TYPE_CHECKING:
     from ..daemon.job import Job
 
-Method = Annotated[str, typer.Argument(help="The method: rlrf.", metavar="METHOD")]
+SMOL = "smol"
+Method = Annotated[
+    str, typer.Argument(help="A method (rlrf), or smol: a real model's weights.", metavar="WHAT")
+]
 
 
 def prepare(
@@ -29,7 +32,7 @@ def prepare(
     seed: Seed = None,
     settings: Settings = None,
 ) -> None:
-    """Make what a method begins with: M_0, critic and reward.
+    """Make what a method begins with: M_0, critic and reward. `smol` fetches SmolLM2-135M-Instruct.
 
     --policy is the base model, --critic the teacher whose critiques and better answers are learned.
     Each recipe is a run of its own, named after it; given again, the command goes on.
@@ -37,8 +40,14 @@ def prepare(
     from ..daemon.preparing import Preparation
     from ..daemon.preparing import prepare as make
     from ..run.terminal import say
+    from ..smol.weights import prepare_weights
     from .session import stop_signal, turn
 
+    if method == SMOL:
+        with exit_codes():
+            prepare_weights(say)
+            say("run it with\n  lpfloop run --config smol --iterations 2")
+        return
     options = RunOptions(
         config=config,
         prompts=prompts,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TINY = "tiny"
+TINY, SMOL = "tiny", "smol"
 LABELLED = "annotation.source"
 """What the prompts are called that people's labels are about."""
 
@@ -174,11 +174,49 @@ def _require_no_files(config: PromptsConfig) -> None:
             )
 
 
+def _require_named_sets(config: PromptsConfig) -> None:
+    """Refuse files of prompts that would mix with those of the world `smol` in one split.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if isinstance(config.held_out, str):
+        raise ConfigError(
+            "prompts.held_out: the world smol has held-out prompts; name the file's as a set of "
+            f"their own: prompts.held_out={{NAME: {config.held_out}}}"
+        )
+    if config.dev is not None:
+        raise ConfigError("prompts.dev would change nothing: the world smol has dev prompts")
+
+
 def tiny_prompts() -> list[Prompt]:
     """Return the prompts of the tiny world."""
     from ..tiny.world import prompts
 
     return [as_prompt(tiny) for split in SPLITS for tiny in prompts(split)]
+
+
+def smol_prompts(*, in_set: bool) -> list[Prompt]:
+    """Return the prompts of the world `smol`; `in_set`: the held-out ones form a set, its own."""
+    from ..smol.prompts import prompts
+
+    return [
+        Prompt(
+            prompt_id=content_id(messages, None, each.checks, "general"),
+            task="general",
+            split=split,
+            messages=messages,
+            reference=None,
+            checks=each.checks,
+            source=SMOL,
+            family=each.family,
+            cluster=each.topic,
+            exam=SMOL if in_set and split == HELD_OUT else None,
+        )
+        for split in SPLITS
+        for each in prompts(split)
+        for messages in [(Message(role="user", content=each.text),)]
+    ]
 
 
 def as_prompt(tiny: "TinyPrompt") -> Prompt:
@@ -206,7 +244,11 @@ def _of_files(
     What has no file is split off the source.
     """
     shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
-    if config.source == NO_MODEL:
+    if config.source == SMOL:
+        _require_named_sets(config)
+        own = smol_prompts(in_set=isinstance(config.held_out, dict))
+        source = FileOfPrompts(path=Path(SMOL), placed=[(p.prompt_id, p) for p in own])
+    elif config.source == NO_MODEL:
         source = FileOfPrompts(path=Path(LABELLED), placed=[(p.prompt_id, p) for p in labelled])
     else:
         source = FileOfPrompts.read(config, Path(config.source), notes)

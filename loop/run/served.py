@@ -19,6 +19,7 @@ from ...policies.workers.identity import (
 )
 from ...policies.workers.open import engine_kind
 from ...stores.keys import Json, digest
+from ..smol.weights import prepared_folder
 from .hub_names import folder_of, without_commit
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
@@ -49,8 +50,18 @@ FIXED = PLACE - {"place", "replicas"}
 
 
 def located(model: str, part: str = "policy") -> str:
-    """Return the folder or URL that a configured model name means: of a hub name, its cache's."""
-    return str(TINY_MODELS / part) if model == "tiny" else folder_of(model)
+    """Return the folder or URL that a configured model name means: of a hub name, its cache's.
+
+    Raises:
+        ConfigError: for `smol` before its weights were prepared.
+    """
+    match model:
+        case "tiny":
+            return str(TINY_MODELS / part)
+        case "smol":
+            return str(prepared_folder())
+        case _:
+            return folder_of(model)
 
 
 def is_endpoint(model: str) -> bool:

@@ -1,0 +1,187 @@
+"""The prompts of the world `smol`: a request about a topic, and one or two demands on the answer.
+
+The demands are IFEval's families and checks in its manner, which a function decides. Topics of the
+dev and held-out splits are in no other split, so what is learned there is the demand.
+"""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ...stores.records import Check, Split
+from .topics import DEV_TOPICS, HELD_OUT_TOPICS, TRAIN_TOPICS
+
+SEED = 11
+TOPICS: Mapping[Split, tuple[str, ...]] = {
+    "train": TRAIN_TOPICS,
+    "dev": DEV_TOPICS,
+    "held-out": HELD_OUT_TOPICS,
+}
+PER_TOPIC: Mapping[Split, int] = {"train": 14, "dev": 5, "held-out": 6}
+"""Prompts about each topic: 2,100 to train on, 200 dev, 300 held out."""
+TWO_DEMANDS = 0.25
+"""The share of prompts with two demands."""
+TOGETHER = "two demands"
+"""The family of prompts with two demands."""
+REQUESTS = (
+    "Write a short note about {}.", "Explain {} to a child.", "Give some advice about {}.",
+    "Describe {} in a few words.", "Tell me something interesting about {}.",
+    "What are {} good for?", "Write a short greeting card that mentions {}.",
+    "Why do people like {}?", "What should a beginner know about {}?", "Say something about {}.",
+)  # fmt: skip
+KEYWORDS = ("blue", "morning", "together", "simple", "careful", "golden", "quiet", "always")
+PHRASES = ("That is all.", "Thank you for reading.", "Have a nice day.", "Now you know.")
+BEGINNINGS = ("My answer is", "Here we go", "Let us begin", "First of all")
+
+
+@dataclass(frozen=True, slots=True)
+class SmolPrompt:
+    """A request about a topic with its demands; `family` names the demand that it makes."""
+
+    text: str
+    split: Split
+    topic: str
+    family: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked of an answer, in words, and the check that decides it."""
+
+    family: str
+    text: str
+    check: Check
+
+
+def demands(rng: random.Random) -> list[Demand]:
+    """Return a demand of each family, its parameters drawn at random."""
+
+    def made(family: str, text: str, kind: str, **given: object) -> Demand:
+        argument = json.dumps(given, sort_keys=True) if given else ""
+        return Demand(family, text, Check(kind=kind, argument=argument))
+
+    def plain(family: str, text: str, kind: str, argument: str = "") -> Demand:
+        return Demand(family, text, Check(kind=kind, argument=argument))
+
+    few, many = rng.choice((15, 20, 25, 30)), rng.choice((30, 35, 40))
+    count, marked, absent = rng.choice((2, 3, 4)), rng.choice((1, 2)), rng.choice(("very", "also"))
+    word, other = rng.sample(KEYWORDS, 2)
+    end, start = rng.choice(PHRASES), rng.choice(BEGINNINGS)
+    return [
+        made("no comma", "Do not use any commas.", "punctuation:no_comma"),
+        plain(
+            "lowercase",
+            "Write everything in lowercase letters, without any capital letter.",
+            "lowercase",
+        ),
+        plain("uppercase", "Write your whole answer in capital letters.", "uppercase"),
+        made(
+            "fewer words", f"Use fewer than {few} words.",
+            "length_constraints:number_words", num_words=few, relation="less than",
+        ),
+        made(
+            "more words", f"Use at least {many} words.",
+            "length_constraints:number_words", num_words=many, relation="at least",
+        ),
+        made(
+            "fewer sentences", f"Use fewer than {count} sentences.",
+            "length_constraints:number_sentences", num_sentences=count, relation="less than",
+        ),
+        made(
+            "bullets",
+            f"Answer with exactly {count} bullet points, each on a line that starts with *.",
+            "detectable_format:number_bullet_lists", num_bullets=count,
+        ),
+        made("quotation", "Put the whole answer in double quotation marks.", "startend:quotation"),
+        made(
+            "ending", f"End your answer with exactly these words: {end}",
+            "startend:end_checker", end_phrase=end,
+        ),
+        plain("beginning", f"Start your answer with the words: {start}", "starts_with", start),
+        made(
+            "word twice", f"Use the word {word} at least twice.",
+            "keywords:frequency", keyword=word, frequency=2, relation="at least",
+        ),
+        made(
+            "two words", f"Use the words {word} and {other}.",
+            "keywords:existence", keywords=[word, other],
+        ),
+        made(
+            "avoided word", f"Do not use the word {absent}.",
+            "keywords:forbidden_words", forbidden_words=[absent],
+        ),
+        made(
+            "title", "Give it a title in double angular brackets, such as <<title>>.",
+            "detectable_format:title",
+        ),
+        made(
+            "highlights", f"Highlight at least {marked} parts with asterisks, such as *this*.",
+            "detectable_format:number_highlighted_sections", num_highlights=marked,
+        ),
+        made(
+            "postscript", "Add a postscript at the end that starts with P.S.",
+            "detectable_content:postscript", postscript_marker="P.S.",
+        ),
+        made(
+            "placeholders", f"Use at least {marked} placeholders in square brackets, like [name].",
+            "detectable_content:number_placeholders", num_placeholders=marked,
+        ),
+        made(
+            "paragraphs", "Write exactly 2 paragraphs, separated by ***.",
+            "length_constraints:number_paragraphs", num_paragraphs=2,
+        ),
+        made("JSON", "Give the whole answer as JSON.", "detectable_format:json_format"),
+        made(
+            "two answers", "Give two different answers, separated by ******.",
+            "combination:two_responses",
+        ),
+    ]  # fmt: skip
+
+
+CLASHES = (
+    {"lowercase", "uppercase"}, {"fewer words", "more words"}, {"fewer words", "two answers"},
+    {"fewer words", "paragraphs"}, {"fewer sentences", "more words"},
+    {"fewer sentences", "paragraphs"}, {"fewer sentences", "two answers"},
+    {"fewer sentences", "bullets"}, {"paragraphs", "two answers"}, {"ending", "postscript"},
+    {"bullets", "highlights"}, {"bullets", "paragraphs"}, {"beginning", "title"},
+)  # fmt: skip
+"""Demands that one answer can hardly meet together."""
+ALONE = {"JSON", "quotation", "lowercase", "uppercase"}
+"""Demands on the whole text that stand alone: with many others they contradict its form."""
+
+
+def drawn(topic: str, split: Split, rng: random.Random) -> SmolPrompt:
+    """Draw a request about a topic, and its demands."""
+    every = demands(rng)
+    first = rng.choice(every)
+    fits = [
+        other
+        for other in every
+        if other.family not in {first.family, *ALONE}
+        and not any({first.family, other.family} <= clash for clash in CLASHES)
+    ]
+    two = first.family not in ALONE and rng.random() < TWO_DEMANDS
+    asked = [first, rng.choice(fits)] if two else [first]
+    request = rng.choice(REQUESTS).format(topic)
+    return SmolPrompt(
+        text=" ".join([request, *(demand.text for demand in asked)]),
+        split=split,
+        topic=topic,
+        family=TOGETHER if two else first.family,
+        checks=tuple(demand.check for demand in asked),
+    )
+
+
+@cache
+def prompts(split: Split) -> tuple[SmolPrompt, ...]:
+    """Return the prompts of a split, those about a topic next to each other; all texts differ."""
+    rng = random.Random(f"smol {SEED} {split}")
+    found: dict[str, SmolPrompt] = {}
+    for number, topic in enumerate(TOPICS[split], start=1):
+        while len(found) < number * PER_TOPIC[split]:
+            prompt = drawn(topic, split, rng)
+            found.setdefault(prompt.text, prompt)
+    return tuple(found.values())

@@ -72,7 +72,7 @@ from .trainers.trainer_history import told_of_steps, write_history
 from .trainers.trainer_job import ONLINE, TrainJob, job_identity, read_job
 from .trainers.trainer_orders import Pace, Turn
 from .trainers.trainer_process import PULSE, alone
-from .trainers.trainer_steps import append_row
+from .trainers.trainer_steps import TOKENS, append_row
 from .trainers.trl_trainer import Pulse, make_trainer
 
 logger = logging.getLogger(__name__)
@@ -81,9 +81,6 @@ TAIL = 10
 """Logged steps whose mean a result reports: one step of a few dozen pairs is noise."""
 
 TURNS = get_args(Turn)
-
-TOKENS = "num_tokens"
-"""TRL's count of the tokens that it trained on."""
 
 MAKES: Mapping[str, Callable[..., Trainer]] = {
     "reward": make_reward_trainer,
@@ -141,7 +138,7 @@ class StepRecorder(TrainerCallback):
             state.log_history[-1][TOKENS] = logs[TOKENS]
         metrics = {k: v for k, v in logs.items() if isinstance(v, int | float)}
         row = {"step": state.global_step, "max_steps": state.max_steps, "metrics": metrics}
-        self.append({"event": "step", **row})
+        self.append({"event": "step", "at": time.time(), **row})
         for name, text in (("loss", "the loss"), ("grad_norm", "the gradient's norm")):
             if self.diverged is None and not math.isfinite(metrics.get(name, 0.0)):
                 self.diverged = f"{text} was not finite at step {state.global_step}"

@@ -45,6 +45,8 @@ class _Tally:
     rows: int = 0
     tokens: int = 0
     unscored: int = 0
+    work: str = ""
+    left_s: float | None = None
 
     def __post_init__(self) -> None:
         self.started = self.now()
@@ -54,6 +56,7 @@ class _Tally:
         self.rows += advance.rows
         self.tokens += advance.tokens
         self.unscored += advance.unscored
+        self.work, self.left_s = "", None
 
     @property
     def seconds(self) -> float:
@@ -62,11 +65,10 @@ class _Tally:
     @property
     def outlook(self) -> str:
         """How long the rest will take, if that is known, of a stage that goes on."""
-        made = self.done - self.before
-        if not made:
-            return " so far"
-        left = self.seconds / made * (self.planned - self.done)
-        return f" so far, about {duration(left)} to go"
+        made, left = self.done - self.before, self.left_s
+        if left is None and made:
+            left = self.seconds / made * (self.planned - self.done)
+        return " so far" if left is None else f" so far, about {duration(left)} to go"
 
     def line(self, end: str) -> str:
         """Say on one line what was done."""
@@ -75,7 +77,7 @@ class _Tally:
 
     @property
     def summary(self) -> str:
-        parts = [f"{self.rows:,} rows"]
+        parts = [self.work or f"{self.rows:,} rows"]
         if self.tokens:
             parts.append(f"{self.tokens / self.seconds:,.0f} tokens/s")
         if self.unscored:
@@ -125,6 +127,13 @@ class LiveReporter:
     def end(self, iteration: int, stage: str) -> None:
         """Finish the stage's bar."""
         del self._bars[iteration, stage]
+
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Show beside the stage's bar how far a unit is."""
+        tally, task = self._bars[iteration, stage]
+        tally.work, tally.left_s = text, left_s
+        clock = "" if left_s is None else f", about {duration(left_s)} to go"
+        self._progress.update(task, summary=f"{text}{clock}")
 
     def note(self, text: str) -> None:
         """Print a sentence above the bars."""
@@ -178,6 +187,11 @@ class PlainReporter:
         with self._speaking:
             over.set()
             self.note(tally.line(""))
+
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Remember how far a unit is, for the stage's next line."""
+        tally, _ = self._stages[iteration, stage]
+        tally.work, tally.left_s = text, left_s
 
     def note(self, text: str) -> None:
         """Print a sentence."""

@@ -15,7 +15,7 @@ from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
 from ..data.telling import tell
-from ..lake.query.answer_logprobs import told_logprobs
+from ..lake.query.answer_logprobs import told_logprobs, told_survival
 from ..lake.query.row_table import print_columns, text_columns
 from .critic_tables import print_critic
 from .result_tables import print_probes, print_results
@@ -157,6 +157,8 @@ def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
     if iteration["answers"]:
         yield told_logprobs(iteration["answers"])
+    if iteration["update_survival"] is not None:
+        yield told_survival(iteration["update_survival"])
 
 
 def _unused(told: Mapping[str, Any] | None) -> Iterator[str]:
@@ -191,12 +193,12 @@ def _stages(
             yield (
                 str(iteration["iteration"]),
                 one_line(stage["stage"], limit=STAGE),
-                f"{stage['done']}/{stage['planned']}",
+                _units(stage),
                 _count(stage["owed"]),
                 _count(stage["unscored"]),
                 _count(stage["retries"]),
                 _count(stage["tokens"]),
-                _count(round(stage["rate"] or 0)),
+                _count(round(_rate(stage) or 0)),
                 duration(stage["seconds"]),
                 duration(stage["eta_s"]) if stage["owed"] else "",
             )
@@ -205,6 +207,21 @@ def _stages(
         units, time = stage["units"], "" if seconds is None else duration(seconds)
         blank = ("",) * 5
         yield (str(stage["iteration"]), name, f"0/{units}", _count(units), *blank, time)
+
+
+def _units(stage: Mapping[str, Any]) -> str:
+    """Return how many units are done; of a training under way the step and its loss."""
+    training = stage["training"]
+    if training is None:
+        return f"{stage['done']}/{stage['planned']}"
+    loss = "" if training["loss"] is None else f", loss {training['loss']:.3g}"
+    return f"step {training['step']}/{training['max_steps']}{loss}"
+
+
+def _rate(stage: Mapping[str, Any]) -> float | None:
+    """Return the tokens per second that are drawn, or trained on."""
+    training = stage["training"]
+    return stage["rate"] if training is None else training["tokens_per_s"]
 
 
 def _count(number: int) -> str:

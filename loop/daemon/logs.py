@@ -6,6 +6,7 @@ some. A log that cannot be written must not stop a run of weeks.
 
 import json
 import logging
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ LOGGER = "lpfloop"
 FIELDS = "fields"
 FILE_BYTES = 5_000_000
 FILES_KEPT = 5
+EVERY_S = 30.0
+"""How often the log says how far a unit under way is."""
 LONGEST_MESSAGE = 16_384
 """The most characters of a message: an endpoint's error may be very long."""
 
@@ -109,6 +112,7 @@ class LogReporter:
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER}.run")
         self._sums: dict[tuple[int, str], Advance] = {}
+        self._told = -EVERY_S
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Log that a stage begins."""
@@ -123,6 +127,12 @@ class LogReporter:
         """Log what the stage has made in this process."""
         made = self._sums.pop((iteration, stage)).numbers
         self._log("stage ends", iteration=iteration, stage=stage, **made)
+
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Log how far a unit is, at most each `EVERY_S`."""
+        if time.monotonic() - self._told >= EVERY_S:
+            self._told = time.monotonic()
+            self._log(text, iteration=iteration, stage=stage, left_s=left_s)
 
     def note(self, text: str) -> None:
         """Log one sentence; if one stage is being paid, it is about that."""
@@ -157,6 +167,11 @@ class Tee:
         """Pass on that the stage is over."""
         for reporter in self._reporters:
             reporter.end(iteration, stage)
+
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Pass on how far a unit is."""
+        for reporter in self._reporters:
+            reporter.working(iteration, stage, text, left_s)
 
     def note(self, text: str) -> None:
         """Pass on one sentence."""

@@ -2,14 +2,18 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from ...configs.schema import BudgetConfig
+from ...policies.trainers.trainer_steps import STEPS, TrainingPace, training_pace
 from ...stores.journal_reader import Cost, Reader, StageState
 from ...stores.keys import Json
 from ...stores.sealed import size_of
 from ..run.run_events import STAGE, START
+from .plan import TRAININGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +21,7 @@ class Progress:
     """A stage: units planned, done and owed; the sums over those done; `rate` is tokens per second.
 
     `seconds` is wall time of all processes that worked on it; `eta_s` extrapolates it to the units
-    owed, and is None if nothing is known yet.
+    owed, and is None if nothing is known yet. `training` says how far a training under way is.
     """
 
     iteration: int
@@ -35,6 +39,7 @@ class Progress:
     seconds: float
     rate: float | None
     eta_s: float | None
+    training: TrainingPace | None = None
 
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
@@ -48,7 +53,25 @@ def progress(reader: Reader, *, running: bool) -> list[Progress]:
     too.
     """
     begun = _present(reader) if running else {}
-    return [_progress(state, _gone(begun, state)) for state in reader.stages()]
+    stages = [_progress(state, _gone(begun, state)) for state in reader.stages()]
+    pace = _training(reader.folder) if running else None
+    return [_with_training(stage, pace) if stage.owed else stage for stage in stages]
+
+
+def _training(folder: Path) -> TrainingPace | None:
+    """Return how far the training is that wrote a step last."""
+    with suppress(FileNotFoundError):  # A training that has just ended takes its folder with it.
+        files = (folder / "work").glob(f"*/{STEPS}")
+        last = max(files, key=lambda file: file.stat().st_mtime, default=None)
+        return None if last is None else training_pace(last.parent)
+    return None
+
+
+def _with_training(stage: Progress, pace: TrainingPace | None) -> Progress:
+    """Return a stage with how far its training is, if it is one that has no other units."""
+    if pace is None or stage.stage not in TRAININGS:
+        return stage
+    return replace(stage, training=pace, eta_s=pace.eta_s)
 
 
 def wall_seconds(reader: Reader, stages: Sequence[Progress]) -> float:

@@ -111,6 +111,9 @@ class Silent:
     def end(self, iteration: int, stage: str) -> None:
         """Say nothing."""
 
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Say nothing."""
+
     def note(self, text: str) -> None:
         """Say nothing."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ...policies.trainers.training_fit import SURVIVAL
 from ...stores.lake import RunReader
 from ..evaluation.panels import Lines
 from .report_plot import ReportPlot, names_of
@@ -47,6 +48,9 @@ CURVES = (
     ),
     _Curves(
         title="Learning rate", metrics={"learning_rate": "learning rate"}, y_label="learning rate"
+    ),
+    _Curves(
+        title="Update survival", metrics={SURVIVAL: "survival"}, y_label="share published", level=1
     ),
     _Curves(title="KL from the reference", metrics={"kl": "KL"}, y_label="nats", level=0),
     _Curves(title="Reward of the samples", metrics={"reward": "reward"}, y_label="reward"),

@@ -70,6 +70,10 @@ class Reporter(Protocol):
         """Show that the stage is over."""
         ...
 
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Show how far a unit under way is; `left_s` are the seconds until its end, if known."""
+        ...
+
     def note(self, text: str) -> None:
         """Say one sentence."""
         ...

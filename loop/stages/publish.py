@@ -20,7 +20,8 @@ from ...policies.trainers.train_model import (
 )
 from ...policies.trainers.trainer_faults import continuation, place
 from ...policies.trainers.trainer_job import Settings
-from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, fit_of, policy_fit
+from ...policies.trainers.trainer_steps import training_pace
+from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, placed_fit
 from ...policies.trainers.training_places import left_idle, processes_of, training_gpus
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
@@ -34,6 +35,19 @@ from ..run.training_copies import copied
 
 LITTLE = 0.8
 """A share of an update below which lpfloop says that publishing lost the rest."""
+
+
+def steps_shown(
+    run: Run, iteration: int, stage: str, work: Path
+) -> Callable[[TrainerProgress], None]:
+    """Return what shows each step of the training in a work folder."""
+
+    def show(_: TrainerProgress) -> None:
+        pace = training_pace(work)
+        if pace is not None:
+            run.reporter.working(iteration, stage, str(pace), pace.eta_s)
+
+    return show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +163,8 @@ class Publishing:
 
 
 def training_fit(run: Run) -> TrainingFit:
-    """Return how a training of the run's policy fits on its devices."""
-    return policy_fit(run.config)
-
-
-def reward_fit(run: Run) -> TrainingFit:
-    """Return how a training of the run's reward model fits on its devices."""
-    return fit_of(run.config.training)
+    """Return how a run's trainings fit on their devices."""
+    return placed_fit(run.config)
 
 
 def warm_trainer(run: Run) -> None:
@@ -187,10 +196,13 @@ def accelerate_config(run: Run) -> Path | None:
 
 
 def step_statistics(iteration: int, method: str, result: TrainResult) -> list[Statistic]:
-    """Return the numbers of all steps of a training as rows."""
+    """Return the numbers of all steps of a training as rows, the last with its update survival."""
+    history = [dict(numbers) for numbers in result.history]
+    if history and SURVIVAL in result.metrics:
+        history[-1][SURVIVAL] = result.metrics[SURVIVAL]
     return [
         row
-        for numbers in result.history
+        for numbers in history
         for row in statistics(
             iteration,
             method,

@@ -10,7 +10,7 @@ from typing import Literal
 from ...configs.load import semantic
 from ...policies.trainers.train_model import TrainJob, TrainResult
 from ...policies.trainers.trainer_job import Method, Settings
-from ...policies.trainers.training_fit import fit_params
+from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.failpoints import reach
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
@@ -39,6 +39,7 @@ from .publish import (
     Publishing,
     accelerate_config,
     step_statistics,
+    steps_shown,
     training_fit,
     training_processes,
 )
@@ -72,7 +73,7 @@ class Training:
             "reference": self._reference(rows).identity,
             "settings": semantic(self._settings(rows)),
             **thought_params(self.run),
-            **fit_params(training_fit(self.run)),
+            **fit_params(policy_fit(self.run.config)),
         }
 
     def require_enough(self, rows: Trainable) -> None:
@@ -107,7 +108,8 @@ class Training:
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             turns=turn_form(self.run, self.policy, thoughts),
         )
-        identity, result = Publishing(run=self.run).publish(job)
+        shown = steps_shown(self.run, self.iteration, "train", work)
+        identity, result = Publishing(run=self.run, on_progress=shown).publish(job)
         row = self._row(identity, result, reference)
         told = step_statistics(self.iteration, method, result)
         told = [*mix_statistics(self.run, self.iteration, method, rows), *told]

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...configs.load import semantic
 from ...policies.engines.chat_template import template_text
 from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.training_fit import fit_params
+from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import REWARD_MODELS
@@ -27,8 +27,9 @@ from ..run.stage import Stage
 from .publish import (
     Publishing,
     accelerate_config,
-    reward_fit,
     step_statistics,
+    steps_shown,
+    training_fit,
     training_processes,
 )
 from .train import parts_with_rows, require_enough
@@ -60,7 +61,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         "settings": semantic(config.training.reward.model_copy(update=ELSEWHERE)),
         "sees_end": config.reward.sees_end,
         "bucket_width": config.pairs.bucket_width,
-        **fit_params(reward_fit(it.run)),
+        **fit_params(policy_fit(it.run.config)),
     }
     owed = it.whole(TRAIN_REWARD, params, pairs)
 
@@ -103,12 +104,14 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
         processes=training_processes(run, run.config.training.reward),
         accelerate_config=accelerate_config(run),
-        fit=reward_fit(run),
+        fit=training_fit(run),
         template=_template(it),
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
     )
-    identity, result = Publishing(run=run, place=REWARD_MODELS).publish(job)
+    shown = steps_shown(run, it.number, "train_reward", job.output)
+    publishing = Publishing(run=run, place=REWARD_MODELS, on_progress=shown)
+    identity, result = publishing.publish(job)
     run.reporter.note(_summary(result))
     finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
     row = RewardModel(

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 STEPS = "metrics.jsonl"
+TOKENS = "num_tokens"
+"""TRL's count of the tokens that it trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,50 @@ class TrainerProgress:
     step: int
     max_steps: int
     metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPace:
+    """How far a training is: its last step, the loss there, and how fast it goes on.
+
+    The speed is that of the steps since the trainer started, the first one excepted: None until
+    there are two. `eta_s` are the seconds until the last step.
+    """
+
+    step: int
+    max_steps: int
+    loss: float | None
+    tokens_per_s: float | None
+    eta_s: float | None
+
+    def __str__(self) -> str:
+        parts = [f"step {self.step} of {self.max_steps}"]
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.3g}")
+        if self.tokens_per_s is not None:
+            parts.append(f"{self.tokens_per_s:,.0f} tokens/s")
+        return ", ".join(parts)
+
+
+def training_pace(work: Path) -> TrainingPace | None:
+    """Return how far the training in a work folder is; None before its first step."""
+    rows: list[dict[str, Any]] = []
+    for row in filter(None, map(parse_row, new_lines(work / STEPS, 0)[0])):
+        rows = [] if row["event"] == "start" else [*rows, row]
+    rows = [row for row in rows if row["event"] == "step" and "at" in row]
+    if not rows:
+        return None
+    first, last = rows[0], rows[-1]
+    seconds, steps = last["at"] - first["at"], last["step"] - first["step"]
+    tokens = last["metrics"].get(TOKENS, 0) - first["metrics"].get(TOKENS, 0)
+    left = last["max_steps"] - last["step"]
+    return TrainingPace(
+        step=last["step"],
+        max_steps=last["max_steps"],
+        loss=last["metrics"].get("loss"),
+        tokens_per_s=tokens / seconds if tokens > 0 and seconds > 0 else None,
+        eta_s=left * seconds / steps if steps > 0 else None,
+    )
 
 
 def append_row(work: Path, row: Mapping[str, Any]) -> None:

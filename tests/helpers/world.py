@@ -143,6 +143,9 @@ class Silent:
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         pass
 
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        pass
+
     def end(self, iteration: int, stage: str) -> None:
         pass
 

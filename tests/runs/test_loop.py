@@ -82,6 +82,9 @@ class Watcher:
         if self._stop is not None and self.commits == self._after:
             self._stop.request()
 
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        pass
+
     def end(self, iteration: int, stage: str) -> None:
         pass
 

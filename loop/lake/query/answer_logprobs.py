@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from ....policies.trainers.trainer_history import BELOW, TOKEN
+from ....policies.trainers.training_fit import SURVIVAL
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 
@@ -66,6 +67,18 @@ def told_logprobs(found: Mapping[str, Any]) -> str:
         f"DPO, nats a token by reference -> by M_t: {', '.join(sides)}; "
         f"{found['chosen_below_reference']:.0%} of chosen answers fell below the reference"
     )
+
+
+def update_survival(run: RunReader, iteration: int) -> float | None:
+    """Return the share of an iteration's update that is left in its published policy."""
+    rows = run.scan("statistics", iteration=iteration).filter(pl.col("metric") == SURVIVAL)
+    found = rows.sort("step").select("value").collect()
+    return None if found.is_empty() else float(found["value"][-1])
+
+
+def told_survival(share: float) -> str:
+    """Return `update_survival` as a line."""
+    return f"update survival: {share:.1%} of what training changed is in the published weights"
 
 
 def answer_logprobs(run: RunReader, iteration: int) -> AnswerLogprobs | None:

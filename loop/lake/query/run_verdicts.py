@@ -10,6 +10,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Answer, Checkpoint, PolicyStanding, PolicyVerdict
 from ...data.splits import DEV, HELD_OUT
+from .answer_logprobs import told_survival, update_survival
 from .runs import NoSuchRunError
 
 BESIDE = ("initial", "previous", "best")
@@ -19,11 +20,15 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationVerdict:
-    """What was found of M_t: how it stands, and the verdicts on it by all splits and scopes."""
+    """What was found of M_t: how it stands, and the verdicts on it by all splits and scopes.
+
+    `survival` is the share of its training that its published weights have.
+    """
 
     checkpoint: Checkpoint
     standing: PolicyStanding | None
     rows: tuple[PolicyVerdict, ...]
+    survival: float | None = None
 
     @property
     def answer(self) -> Answer:
@@ -63,6 +68,7 @@ class IterationVerdict:
                 for against in BESIDE
             },
             "lost": [row.name for row in self.lost()],
+            "update_survival": self.survival,
         }
 
 
@@ -113,6 +119,7 @@ def run_verdict(run: RunReader, made: Sequence[Checkpoint]) -> RunVerdict:
                 checkpoint=checkpoint,
                 standing=standings.get(checkpoint.iteration),
                 rows=tuple(row for row in rows if row.iteration == checkpoint.iteration),
+                survival=update_survival(run, checkpoint.iteration),
             )
             for checkpoint in made[1:]
         ),
@@ -172,6 +179,8 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
             yield from (f"  {line}" for line in _lines(iteration, split))
         yield from (f"  {_of_exam(row)}" for row in iteration.rows if row.scope == "exam")
         yield from _families(iteration)
+        if iteration.survival is not None:
+            yield f"  {told_survival(iteration.survival)}"
         lost = iteration.lost()
         if lost:
             yield "  lost since M_0, held-out: " + ", ".join(

@@ -23,7 +23,7 @@ from ...run.run_events import END, STAGE
 from ..imports import UNUSED
 from ..search.duplicates import reported
 from ..statistics.share_interval import share_interval
-from .answer_logprobs import answer_logprobs
+from .answer_logprobs import answer_logprobs, update_survival
 from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
 from .figures import SHARES
@@ -130,6 +130,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "receipts": _receipts(run, number),
                 "duplicates": reported(run.journal, number),
                 "answers": trained[number].as_json() if number in trained else None,
+                "update_survival": update_survival(run, number),
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},
                 "stages": [
                     {

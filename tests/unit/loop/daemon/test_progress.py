@@ -4,6 +4,7 @@ import pytest
 
 from lpfloop.configs.schema import BudgetConfig
 from lpfloop.loop.daemon.progress import Progress, progress, spend
+from lpfloop.policies.trainers.trainer_steps import TrainingPace, append_row, training_pace
 from lpfloop.stores.journal import Done, Journal
 
 UNIT = {"rows": 2, "tokens": 30, "prompt_tokens": 10, "calls": 3, "retries": 1, "unscored": 1}
@@ -43,6 +44,37 @@ def test_stage(journal):
         seconds=4.0,
         rate=15.0,
         eta_s=6.0,
+    )
+
+
+def test_training_under_way(journal):
+    """A training that goes on says its step; no other stage does."""
+    journal.plan(1, "train", "train", lambda: ["train-0"])
+    work = journal.folder / "work" / "train-0"
+    work.mkdir(parents=True)
+    append_row(work, {"event": "start", "resumed_from": 0})
+    assert stage(journal, "train", running=True).training is None
+    for step in (1, 2, 3):
+        metrics = {"loss": 1.0 / step, "num_tokens": 100.0 * step}
+        row = {"event": "step", "at": 10.0 * step, "step": step, "max_steps": 5, "metrics": metrics}
+        append_row(work, row)
+    found = stage(journal, "train", running=True)
+    assert found.training == TrainingPace(
+        step=3, max_steps=5, loss=1 / 3, tokens_per_s=10.0, eta_s=20.0
+    )
+    assert found.eta_s == 20.0
+    assert str(found.training) == "step 3 of 5, loss 0.333, 10 tokens/s"
+    assert stage(journal, "train").training is None
+    assert stage(journal, "critique", running=True).training is None
+
+
+def test_pace_after_a_resume(tmp_path):
+    """Steps from before a resume do not count: their times are of another process."""
+    for at, event in ((0.0, "step"), (5000.0, "start"), (5010.0, "step")):
+        step = {"step": 1, "max_steps": 2, "metrics": {}, "resumed_from": 0}
+        append_row(tmp_path, {"event": event, "at": at, **step})
+    assert training_pace(tmp_path) == TrainingPace(
+        step=1, max_steps=2, loss=None, tokens_per_s=None, eta_s=None
     )
 
 

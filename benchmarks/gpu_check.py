@@ -35,12 +35,12 @@ LEAST_S = 15
 """A check is skipped if less time is left than this."""
 TAIL_LINES = 20
 LIMITS_S = {
-    "tests": 60,
-    "speed-1b": 90,
+    "tests": 75,
+    "speed-1b": 120,
     "speed-8b": 100,
     "options": 120,
-    "publish": 60,
-    "resume": 60,
+    "publish": 90,
+    "resume": 90,
     "sampling": 45,
     "tiny-run": 90,
     "ppo": 75,

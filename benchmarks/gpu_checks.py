@@ -70,6 +70,11 @@ SMALL: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
 }  # fmt: skip
+SMOL_SIZES: dict[str, Any] = {
+    "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+    "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152,
+}  # fmt: skip
+"""Those of SmolLM2-135M, for checks that write weights several times."""
 LLAMAS = {"1b": "Llama-3.2-1B", "3b": "Llama-3.2-3B", "8b": "Llama-3.1-8B"}
 
 
@@ -81,10 +86,13 @@ def sizes_of(name: str) -> dict[str, Any]:
 
 SCALES = {
     "full": Scale(
-        {size: sizes_of(name) for size, name in LLAMAS.items()},
-        length=2048, steps=6, rows=256, answer=128, asked=64,
+        {size: sizes_of(name) for size, name in LLAMAS.items()} | {"135m": SMOL_SIZES},
+        length=2048, steps=6, rows=64, answer=128, asked=64,
     ),
-    "tiny": Scale(dict.fromkeys(LLAMAS, SMALL), length=128, steps=3, rows=16, answer=8, asked=8),
+    "tiny": Scale(
+        dict.fromkeys((*LLAMAS, "135m"), SMALL),
+        length=128, steps=3, rows=16, answer=8, asked=8,
+    ),
 }  # fmt: skip
 
 
@@ -404,7 +412,7 @@ def check_publish(place: Place) -> None:
     from lpfloop.policies.trainers.trained_turns import chat_of
     from lpfloop.policies.trainers.training_fit import MASTER, SURVIVAL
 
-    model = smol() or model_of(place, "1b")
+    model = smol() or model_of(place, "135m")
     data = mixed_rows(place.work / "publish.parquet", 8 * place.scale.steps, 256)
     own = {"batch_size": 8, "micro_batch_size": 4, "max_length": 512, "learning_rate": 5e-6}
     job = job_of(place, "publish", "dpo", model, data, {"publish": "bfloat16"}, **own)
@@ -553,7 +561,7 @@ def check_sampling(place: Place) -> None:
     from lpfloop.policies.engines.engine import Batch, Request, Sampling
     from lpfloop.policies.engines.transformers_engine import TransformersEngine
 
-    model = smol() or model_of(place, "1b")
+    model = smol() or model_of(place, "135m")
     config = EngineConfig(kind="transformers", max_model_len=512, dtype="bfloat16")
     engine = TransformersEngine(str(model), config)
     requests = tuple(

@@ -127,7 +127,8 @@ class EngineConfig(Section):
         "auto", "auto: openai for a URL, else vllm if installed, else transformers"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = semantic(
-        "auto", "weights' type; auto: the model's own, on a CPU float32"
+        "auto",
+        "weights' type; auto: the model's own, on a CPU bfloat16 if it multiplies it, or float32",
     )
     max_model_len: Context = semantic(
         None,

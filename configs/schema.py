@@ -100,8 +100,8 @@ class PromptsConfig(Section):
 
     source: Place = semantic(
         NO_MODEL,
-        "'tiny', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, or what "
-        "`datasets` saves; it must be named",
+        "'tiny', 'smol', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, "
+        "or what `datasets` saves; it must be named",
     )
     held_out: str | dict[ExamName, Place] | None = semantic(
         None,
@@ -153,7 +153,7 @@ class PolicyConfig(Section):
     """The model to improve."""
 
     model: Place = semantic(
-        NO_MODEL, "'tiny', a folder, or an OpenAI-compatible URL; it must be named"
+        NO_MODEL, "'tiny', 'smol', a folder, or an OpenAI-compatible URL; it must be named"
     )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()

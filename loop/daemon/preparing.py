@@ -47,8 +47,9 @@ class Preparation:
         """
         if self.method not in PREPARED:
             raise ConfigError(
-                f"prepare {self.method}: what can be prepared is {', '.join(PREPARED)}; every "
-                "other method begins with a model as it is: `lpfloop run --policy MODEL`"
+                f"prepare {self.method}: what can be prepared is smol (a model) or "
+                f"{', '.join(PREPARED)} (a method); every other method begins with a model as it "
+                "is: `lpfloop run --policy MODEL`"
             )
         return PREPARED[self.method]
 

@@ -8,7 +8,7 @@ made.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...configs.schema import PromptsConfig
+from ...configs.schema import ConfigError, PromptsConfig
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import digest
@@ -17,7 +17,7 @@ from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import RowError, placed_rows
 from ..data.prompt_rows import to_prompt
-from ..data.prompts import TINY, notes_of, shape_of
+from ..data.prompts import SMOL, TINY, notes_of, shape_of
 from ..data.row_texts import optional_text
 from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated, yield_rows
 from ..run.handles import Prompts, Rows, content_key
@@ -66,8 +66,13 @@ def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mappi
     """Return what people answered to these prompts, by prompt id; of several answers, the first.
 
     Raises:
+        ConfigError: if there can be none.
         InputError: if the prompts' file cannot be read.
     """
+    if config.source == SMOL:
+        raise ConfigError(
+            "prompts.source=smol has no answers of people: name a file of prompts with `output`"
+        )
     if config.source == TINY:
         # Imported here: the tiny world is needed where it is played.
         from ..tiny.human import demonstration_of

@@ -12,6 +12,8 @@ from trainings import make_model, make_world, sft_job
 from transformers import AutoModelForCausalLM
 
 from lpfloop.configs.training import LoRAConfig
+from lpfloop.policies.online.networks import SeparateNetworks
+from lpfloop.policies.trainers.adapters import computing_type
 from lpfloop.policies.trainers.rounding import rounded_at_random
 from lpfloop.policies.trainers.trained_model import (
     Trained,
@@ -99,6 +101,27 @@ def test_master_weights_are_kept(world: Path, tmp_path: Path):
     begins: Any = load_trained(following)
     for name, weight in begins.named_parameters():
         assert torch.equal(weight, master[name])
+
+
+def test_online_networks_begin_with_master_weights(world: Path, tmp_path: Path):
+    """The sampler gets them rounded at random, the same way at each step."""
+    first = trained(world, tmp_path / "one", HALF, 1e-4)
+    job = replace(first, model=first.folder("model"), output=tmp_path / "two")
+    job.output.mkdir()
+    networks = SeparateNetworks(job, torch.device("cpu"), valued=False)
+    master = weights(first.folder("model") / MASTER)
+    with networks.policy() as policy, networks.reference() as reference:
+        for name, weight in policy.named_parameters():
+            assert torch.equal(weight, master[name])
+        kind = computing_type(job)
+        for name, weight in reference.named_parameters():
+            assert torch.equal(weight, master[name].to(kind))
+    sampled, again = networks.weights(), networks.weights()
+    assert {t.dtype for t in sampled.values()} == {torch.bfloat16}
+    assert all(torch.equal(t, again[name]) for name, t in sampled.items())
+    assert any(not torch.equal(t, master[name].bfloat16()) for name, t in sampled.items())
+    for name, weight in sampled.items():
+        assert torch.allclose(weight.float(), master[name], rtol=2**-7, atol=1e-38)
 
 
 def test_rounding_is_no_training(world: Path, tmp_path: Path):

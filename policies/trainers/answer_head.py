@@ -51,7 +51,8 @@ class AnswerHead:
         logs the others.
         """
         # One product, so that the gradient of the weights is summed before it is rounded.
-        logits = linear(hidden, weight, bias)
+        kind = hidden.dtype
+        logits = linear(hidden, weight.to(kind), None if bias is None else bias.to(kind))
 
         def scored(part: Tensor, target: Tensor) -> tuple[Tensor, ...]:
             z = scale * part.float()

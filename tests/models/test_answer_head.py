@@ -43,6 +43,15 @@ def test_omits_what_is_not_asked() -> None:
     assert [value is None for value in found] == [False, True, True, True, True]
 
 
+def test_head_of_another_type() -> None:
+    """TRL may ask for float32 logits of weights in bfloat16."""
+    hidden, weight = torch.randn(3, 4), torch.randn(7, 4).bfloat16()
+    targets = torch.tensor([0, 1, 2])
+    found = AnswerHead.apply(hidden, weight, None, targets, 1.0, 64, None, 1.0, NAMES)
+    wanted = ChunkedLogProbFunction.apply(hidden, weight, None, targets, 1.0, 64, None, 1.0, NAMES)
+    torch.testing.assert_close(found[0], wanted[0])
+
+
 def test_no_answer_token() -> None:
     hidden, weight = torch.randn(0, 4, requires_grad=True), torch.randn(7, 4)
     targets = torch.zeros(0, dtype=torch.long)

@@ -46,12 +46,10 @@ def met(prompt: Prompt, text: str) -> tuple[bool, bool]:
 
 
 def of_run(lake: Path, run: str, iteration: int) -> dict[str, str]:
-    """Return a run's greedy answers by the text of their prompts."""
+    """Return a run's greedy answers by the id of their prompts."""
     with closing(open_run(lake, run)) as opened:
         greedy = opened.scan("candidates", iteration=iteration).collect().filter(kind="greedy")
-        prompts = opened.scan("prompts").collect().select("prompt_id", "messages")
-        rows = greedy.join(prompts, on="prompt_id").select("messages", "text").to_dicts()
-    return {row["messages"][-1]["content"]: row["text"] for row in rows}
+        return {row["prompt_id"]: row["text"] for row in greedy.to_dicts()}
 
 
 def main() -> int:
@@ -68,14 +66,16 @@ def main() -> int:
     asked = [p for p in read_prompts(args.prompts) if p.checks]
     theirs = {} if args.lake is None else of_run(args.lake, args.run, args.iteration)
     if theirs:
-        asked = [prompt for prompt in asked if prompt.messages[-1].content in theirs]
+        asked = [prompt for prompt in asked if prompt.prompt_id in theirs]
+    if not asked:
+        sys.exit("no prompt with checks is left; has the run answered this file?")
     own = [*answers(args.model, asked, args.dtype, args.tokens)]
     found = [met(prompt, text) for prompt, text in zip(asked, own, strict=True)]
     print(
         f"{len(asked)} prompts; strict {sum(s for s, _ in found)}, loose {sum(o for _, o in found)}"
     )
     if theirs:
-        texts = [theirs[prompt.messages[-1].content] for prompt in asked]
+        texts = [theirs[prompt.prompt_id] for prompt in asked]
         other = [met(prompt, text) for prompt, text in zip(asked, texts, strict=True)]
         print(f"the run: strict {sum(s for s, _ in other)}, loose {sum(o for _, o in other)}")
         apart = sum(a != b for a, b in zip(found, other, strict=True))

@@ -88,7 +88,7 @@ def _words(answer: str, _: Given) -> str:
 
 def _times(answer: str, given: Given) -> str:
     word: str = given.get("keyword") or given["letter"]
-    return f"it {answer.casefold().count(word.casefold())} times"
+    return f"{_quoted([word])} {answer.casefold().count(word.casefold())} times"
 
 
 def _absent(answer: str, given: Given) -> str:

@@ -17,7 +17,7 @@ from typing import Self
 from ..configs.own_function import OwnFunction
 from ..stores.keys import Json, canonical_json, digest
 from ..stores.records import AspectRating, Check, Prompt, Rating
-from .check_remarks import remark
+from .check_remarks import ASKED, remark
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
 from .ifeval.families import FAMILIES
 from .judge import Reading, Status
@@ -295,7 +295,7 @@ class VerifierCritic:
     def digest(self) -> str:
         """Return the hash of all that shapes its critiques."""
         how = _how(self.own, self.limit_s, matches=self.sentence_match)
-        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, *how])
+        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, ASKED, *how])
 
     def aspect(self, prompt: Prompt) -> str:
         """Return the aspect that is rated for a prompt."""

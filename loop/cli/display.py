@@ -19,15 +19,13 @@ from rich.table import Column
 
 from ..data.durations import duration
 from ..data.sanitize import one_line, visible
-from ..run.reporter import Advance
+from ..run.reporter import EVERY_S, Advance
 
 LONGEST_STAGE = 80
 ROOMY = 120
 """From this width on, a bar and the name of its stage may be long."""
 TITLE, BAR = 38, 24
 NARROW_TITLE, NARROW_BAR = 28, 6
-EVERY_S = 30.0
-"""How often a plain log says how far a long stage is."""
 _Place = tuple[int, str]
 """A stage, by its iteration and its name."""
 

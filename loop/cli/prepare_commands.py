@@ -39,12 +39,15 @@ def prepare(
     """
     from ..daemon.preparing import Preparation
     from ..daemon.preparing import prepare as make
+    from ..lake.query.forms import FormError
     from ..run.terminal import say
     from ..smol.weights import prepare_weights
     from .session import stop_signal, turn
 
     if method == SMOL:
         with exit_codes():
+            if any((config, name, prompts, policy, critic, settings)) or seed is not None:
+                raise FormError("prepare smol takes no options: it fetches the weights, no more")
             prepare_weights(say)
             say("run it with\n  lpfloop run --config smol --iterations 2")
         return

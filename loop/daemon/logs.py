@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from ...configs.secrecy import redacted
-from ..run.reporter import Advance, Reporter
+from ..run.reporter import EVERY_S, Advance, Reporter
 
 LOGS = "logs"
 RUN_LOG = "run.jsonl"
@@ -24,8 +24,6 @@ LOGGER = "lpfloop"
 FIELDS = "fields"
 FILE_BYTES = 5_000_000
 FILES_KEPT = 5
-EVERY_S = 30.0
-"""How often the log says how far a unit under way is."""
 LONGEST_MESSAGE = 16_384
 """The most characters of a message: an endpoint's error may be very long."""
 

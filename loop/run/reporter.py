@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 from ...stores.keys import Json
 
+EVERY_S = 30.0
+"""How often a log says how far a unit that takes long is."""
 Said = tuple[str, str, str]
 """A model as it is asked for, and what its endpoint says it is: the model, its fingerprint."""
 

@@ -84,7 +84,7 @@ def _downloaded(work: Path, say: Callable[[str], None]) -> Path:
     if find_spec("gguf") is None or find_spec("torch") is None:
         raise ConfigError(
             "prepare smol: the weights are in GGUF, which the package gguf reads and torch "
-            "converts: pip install 'lpfloop[smol,train]'"
+            "converts: pip install gguf torch transformers, or `make setup` in a checkout"
         )
     say(f"smol: downloading {PACKAGE} (93 MB)")
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps"]

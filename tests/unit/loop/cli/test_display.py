@@ -11,20 +11,21 @@ from lpfloop.loop.run.reporter import Advance
 
 
 def test_plain_line_of_a_training() -> None:
-    out, told = io.StringIO(), threading.Event()
-    turns = iter((False, True))
+    out, told, spoken = io.StringIO(), threading.Event(), threading.Event()
 
-    def wait(_over: threading.Event, _seconds: float) -> bool:
-        told.wait(10)
-        return next(turns)
+    def wait(over: threading.Event, _seconds: float) -> bool:
+        if not told.is_set():
+            told.wait(10)
+            return False
+        spoken.set()
+        return over.wait(10)
 
     console = Console(file=out, width=200)
     reporter = PlainReporter(console, now=lambda: 0.0, wait=wait)
     reporter.begin(1, "train", planned=1, done=0)
     reporter.working(1, "train", "step 3 of 20, loss 0.5, 200 tokens/s", 65.0)
     told.set()
-    while "go" not in out.getvalue():
-        threading.Event().wait(0.01)
+    assert spoken.wait(10)
     reporter.advance(1, "train", Advance(rows=20))
     reporter.end(1, "train")
     first, last = out.getvalue().splitlines()

@@ -28,7 +28,7 @@ TOGETHER = "two demands"
 REQUESTS = (
     "Write a short note about {}.", "Explain {} to a child.", "Give some advice about {}.",
     "Describe {} in a few words.", "Tell me something interesting about {}.",
-    "What are {} good for?", "Write a short greeting card that mentions {}.",
+    "What is good about {}?", "Write a short greeting card that mentions {}.",
     "Why do people like {}?", "What should a beginner know about {}?", "Say something about {}.",
 )  # fmt: skip
 KEYWORDS = ("blue", "morning", "together", "simple", "careful", "golden", "quiet", "always")

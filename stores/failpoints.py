@@ -85,7 +85,6 @@ _STEPS = {
     "journal.commit": "the SQLite COMMIT of a group of units",
     "journal.amend": "the SQLite COMMIT that replaces a unit's rows by those of another key",
     "journal.pack": "the SQLite COMMIT that replaces parts by a pack",
-    "journal.migrate": "the SQLite COMMIT that brings an older journal up to date",
     "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
     "journal.redo": "the SQLite COMMIT that forgets what was made from damaged units",
     "journal.forget": "the SQLite COMMIT that forgets what was made before people rated it",

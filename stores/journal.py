@@ -8,17 +8,13 @@ epoch as a fence against a holder that was suspended and overtaken); everyone el
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from .journal_opening import open_journal_file
-from .journal_reader import JOURNAL, TWICE, Cost, JournalError, Part
+from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, StageId
 from .journal_undoing import Undoing
 from .keys import Json, canonical_json
 from .lock import FencedError
-from .migrations import Migration, outdated
 from .sealed import PartFile
 
 __all__ = [
@@ -28,7 +24,6 @@ __all__ = [
     "FencedError",
     "Journal",
     "KeptSlice",
-    "migrated",
 ]
 
 AMENDED = "amended"
@@ -70,23 +65,41 @@ class Journal(Undoing):
     """The one writer of a run's journal; its methods may be called from several threads."""
 
     def plan(
-        self, iteration: int, stage: str, identity: str, keys: Callable[[], Sequence[str]]
+        self,
+        iteration: int,
+        stage: str,
+        identity: str,
+        keys: Callable[[], Sequence[str]],
+        *,
+        upstream: Collection[str] = (),
+        decided_by: StageId | None = None,
     ) -> int:
         """Record the units of a stage, all at once; return how many there are.
 
         `identity` hashes what the stage computes and from which stages. A stage planned before
-        under the same identity has the same keys, so these are not computed again.
+        under the same identity has the same keys, so these are not computed again. The stages that
+        it reads are stored with it: those whose identity, or the key of one of whose units, is in
+        `upstream`, and the stage `decided_by` whose rows the recipe took the last decision.
 
         Raises:
             JournalError: if the stage was planned before with other inputs.
         """
         found = self._query(
-            "SELECT identity, planned FROM stages WHERE iteration = ? AND stage = ?",
+            "SELECT identity, planned, replaceable FROM stages WHERE iteration = ? AND stage = ?",
             (iteration, stage),
         )
         if not found:
-            return self._insert_plan(iteration, stage, identity, keys())
-        ((planned_as, count),) = found
+            return self._insert_plan(iteration, stage, identity, keys(), upstream, decided_by)
+        ((planned_as, count, replaceable),) = found
+        if replaceable and planned_as == identity:
+            with self._transaction("plan"):
+                self._db.execute(
+                    "UPDATE stages SET replaceable = 0 WHERE iteration = ? AND stage = ?",
+                    (iteration, stage),
+                )
+        elif replaceable:
+            self.forget(iteration, stage)
+            return self._insert_plan(iteration, stage, identity, keys(), upstream, decided_by)
         if planned_as != identity:
             raise JournalError(
                 f"stage {stage} of iteration {iteration} was planned with other inputs; "
@@ -95,7 +108,15 @@ class Journal(Undoing):
             )
         return int(count)
 
-    def _insert_plan(self, iteration: int, stage: str, identity: str, keys: Sequence[str]) -> int:
+    def _insert_plan(
+        self,
+        iteration: int,
+        stage: str,
+        identity: str,
+        keys: Sequence[str],
+        upstream: Collection[str],
+        decided_by: StageId | None,
+    ) -> int:
         with self._transaction("plan"):
             self._db.execute(
                 "INSERT INTO stages (iteration, stage, ordinal, identity, planned) VALUES"
@@ -107,6 +128,19 @@ class Journal(Undoing):
                 "INSERT INTO units (key, iteration, stage, chunk) VALUES (?, ?, ?, ?)",
                 [(key, iteration, stage, chunk) for chunk, key in enumerate(keys)],
             )
+            names = json.dumps(list(upstream))
+            self._db.execute(
+                "INSERT INTO edges SELECT ?1, ?2, iteration, stage, 0 FROM stages"
+                " WHERE identity IN (SELECT value FROM json_each(?3))"
+                " UNION SELECT ?1, ?2, iteration, stage, 0 FROM units"
+                " WHERE key IN (SELECT value FROM json_each(?3))",
+                (iteration, stage, names),
+            )
+            if decided_by is not None:
+                self._db.execute(
+                    "INSERT OR IGNORE INTO edges VALUES (?, ?, ?, ?, 1)",
+                    (iteration, stage, *decided_by),
+                )
         return len(keys)
 
     def commit(self, results: Sequence[Done]) -> None:
@@ -158,13 +192,13 @@ class Journal(Undoing):
         self,
         unit: str,
         result: Done,
-        made_of_it: Sequence[tuple[int, str]],
         why: Mapping[str, Json],
-    ) -> None:
+    ) -> Downstream:
         """Replace what a done unit committed by a result under another key, which adds to it.
 
-        The result's telemetry is its cost beyond the unit's. The stages `made_of_it`, by
-        iteration and label, are forgotten. An event `amended` keeps both keys, and `why`.
+        The result's telemetry is its cost beyond the unit's. What was made from the unit's stage
+        is forgotten as by `forget`; return the stages that depend on it. An event `amended` keeps
+        both keys, and `why`.
 
         Raises:
             JournalError: if the unit is not done; nothing is changed then.
@@ -178,7 +212,7 @@ class Journal(Undoing):
             if not found:
                 raise JournalError(f"unit {unit} is not done")
             ((iteration, stage, chunk, telemetry, served),) = found
-            self._forget(made_of_it)
+            downstream = self._forget_downstream(iteration, stage)
             self._take_parts(unit)
             self._db.execute("DELETE FROM units WHERE key = ?", (unit,))
             self._db.execute(
@@ -203,6 +237,7 @@ class Journal(Undoing):
             self._db.execute(
                 "INSERT INTO events VALUES (?, ?, ?)", (time.time(), AMENDED, json.dumps(detail))
             )
+        return downstream
 
     def _settle_losses(self, results: Sequence[Done]) -> None:
         if self._query("SELECT 1 FROM lost LIMIT 1"):
@@ -306,19 +341,3 @@ def _listed(served: Sequence[Mapping[str, Json]]) -> str | None:
 def _added(totals: Mapping[str, float], telemetry: Mapping[str, float]) -> dict[str, float]:
     names = {**totals, **telemetry}
     return {name: totals.get(name, 0) + telemetry.get(name, 0) for name in names}
-
-
-def migrated(folder: Path) -> list[Migration]:
-    """Bring the journal at `folder` up to date, if an older lpfloop wrote it; return what was done.
-
-    Raises:
-        LockedError: if it is older, and another process holds the run.
-    """
-    if not (folder / JOURNAL).exists():
-        return []
-    with closing(open_journal_file(folder)) as opened:
-        if not outdated(opened.database):
-            return []
-    journal = Journal(folder)
-    journal.close()
-    return journal.migrated

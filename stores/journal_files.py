@@ -13,8 +13,8 @@ from typing import Any
 
 from .journal_opening import open_journal_file
 from .journal_pages import JOURNAL
+from .journal_tables import JOURNAL_VERSION
 from .lock import release, share
-from .migrations import JOURNAL_VERSION
 from .schemas import SCHEMA_VERSION
 from .sealed import PartFile
 
@@ -101,7 +101,7 @@ class Files:
             self._unshare()
             raise
         try:
-            self._check_version(writable=writable)
+            self._check_version()
         except BaseException:
             Files.close(self)
             raise
@@ -111,13 +111,13 @@ class Files:
         with self._mutex:
             return self._db.execute(sql, tuple(values)).fetchall()
 
-    def _check_version(self, *, writable: bool) -> None:
+    def _check_version(self) -> None:
         ((version,),) = self._query("PRAGMA user_version")
-        if version < JOURNAL_VERSION and not writable:
+        if version < JOURNAL_VERSION:
             raise JournalError(
                 f"the run at {self.folder} was written by an older lpfloop (journal {version}, "
-                f"this code reads {JOURNAL_VERSION}): `lpfloop lake migrate {self.folder.name}` "
-                "brings it up to date"
+                f"this code reads {JOURNAL_VERSION}): read it with that version, or start the run "
+                "again under another name"
             )
         if version > JOURNAL_VERSION:
             raise JournalError(

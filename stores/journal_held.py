@@ -23,8 +23,8 @@ from .journal_opening import blocks_of
 from .journal_pages import PageHashes, require_sound
 from .journal_reader import JOURNAL, Reader, read_cost
 from .journal_snapshots import Snapshots
+from .journal_tables import create_tables
 from .lock import FencedError, acquire, admit_readers, release
-from .migrations import create_tables, migrate
 from .objects import require_unused
 from .schemas import SCHEMA_VERSION
 from .signs_of_life import SignsOfLife
@@ -81,7 +81,6 @@ class Held(Reader):
             admit_readers(self.folder)
             self._pages = self._opened.pages
             self._move_log()
-            self.migrated = migrate(self._db)
             self._epoch = self._begin_epoch()
             self._abandon_reservations()
         except BaseException:

@@ -11,18 +11,36 @@ from .keys import Json
 __all__ = [
     "JOURNAL",
     "Cost",
+    "Downstream",
     "JournalError",
     "Part",
     "Reader",
     "RowFile",
     "Serving",
+    "StageId",
     "StageState",
     "Unit",
 ]
 
 
+StageId = tuple[int, str]
+"""A stage, by its iteration and label."""
+
 TWICE = "seconds_twice"
 """The fact that says how much of the stages' time counts for more than one of them."""
+
+_DOWNSTREAM_SQL = """
+WITH RECURSIVE found(iteration, stage, decided) AS (
+    SELECT iteration, stage, 0 FROM stages WHERE iteration = ?1 AND stage = ?2
+    UNION
+    SELECT e.iteration, e.stage, found.decided OR e.decides
+    FROM found JOIN edges e ON e.from_iteration = found.iteration AND e.from_stage = found.stage
+)
+SELECT s.iteration, s.stage, min(found.decided) FROM found
+JOIN stages s ON s.iteration = found.iteration AND s.stage = found.stage
+WHERE (s.iteration, s.stage) != (?1, ?2)
+GROUP BY s.iteration, s.stage ORDER BY s.iteration, s.ordinal
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +104,33 @@ class Cost:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downstream:
+    """The planned stages that depend on a stage.
+
+    `made` read its rows, or rows that were made from them. `decided` only follow a decision that
+    was made from these rows, such as which policy an iteration begins with.
+    """
+
+    made: list[StageId]
+    decided: list[StageId]
+
+    @property
+    def places(self) -> list[StageId]:
+        """All of them."""
+        return [*self.made, *self.decided]
+
+
 class Reader(Files):
     """Read access to a run's journal, safe while another process writes."""
+
+    def downstream(self, iteration: int, stage: str) -> Downstream:
+        """Return the planned stages that depend on a stage, by the edges stored with each plan."""
+        rows = self._query(_DOWNSTREAM_SQL, (iteration, stage))
+        return Downstream(
+            made=[(number, label) for number, label, decided in rows if not decided],
+            decided=[(number, label) for number, label, decided in rows if decided],
+        )
 
     def keys(self, iteration: int, stage: str) -> list[str]:
         """Return the keys of a stage's units, in the order of its chunks."""

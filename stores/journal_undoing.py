@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from .journal_held import Held
+from .journal_reader import Downstream, StageId
 
 
 class Undoing(Held):
@@ -37,10 +38,27 @@ class Undoing(Held):
             "DELETE FROM parts WHERE unit = (SELECT number FROM units WHERE key = ?)", (unit,)
         )
 
-    def forget(self, stages: Sequence[tuple[int, str]]) -> None:
-        """Forget the plans and results of stages, by iteration and label; their cost stays."""
+    def forget(self, iteration: int, stage: str) -> Downstream:
+        """Forget a stage and the stages made from its rows; their cost stays.
+
+        Stages that only follow a decision made from these rows are kept if the recipe plans them
+        with the same inputs, and replaced if it plans them with others.
+        """
         with self._transaction("forget"):
-            self._forget(stages)
+            return self._forget_with_downstream(iteration, stage)
+
+    def _forget_with_downstream(self, iteration: int, stage: str) -> Downstream:
+        found = self._forget_downstream(iteration, stage)
+        self._forget([(iteration, stage)])
+        return found
+
+    def _forget_downstream(self, iteration: int, stage: str) -> Downstream:
+        found = self.downstream(iteration, stage)
+        self._db.executemany(
+            "UPDATE stages SET replaceable = 1 WHERE iteration = ? AND stage = ?", found.decided
+        )
+        self._forget(found.made)
+        return found
 
     def redo(self) -> int:
         """Accept whatever rows lost units give, and forget all that was planned after the first.
@@ -65,7 +83,7 @@ class Undoing(Held):
             )
         )
 
-    def _forget(self, stages: Sequence[tuple[int, str]]) -> int:
+    def _forget(self, stages: Sequence[StageId]) -> int:
         """Forget the plans and results of stages; their cost still counts as spent."""
         self._abandon(
             totals
@@ -97,5 +115,6 @@ class Undoing(Held):
         forgotten = self._db.executemany(
             "DELETE FROM units WHERE iteration = ? AND stage = ?", stages
         ).rowcount
+        self._db.executemany("DELETE FROM edges WHERE iteration = ? AND stage = ?", stages)
         self._db.executemany("DELETE FROM stages WHERE iteration = ? AND stage = ?", stages)
         return max(forgotten, 0)

@@ -25,7 +25,7 @@ from .failpoints import reach
 from .far_rows import FarRows
 from .journal import FencedError, Journal, KeptSlice
 from .journal_backups import QUARANTINE, back_up
-from .journal_reader import JOURNAL, JournalError, Part, Reader, RowFile
+from .journal_reader import JOURNAL, Downstream, JournalError, Part, Reader, RowFile
 from .keys import Json
 from .objects import objects_of
 from .pack_hashes import ALL, Some
@@ -42,7 +42,6 @@ from .packs import (
     scan,
     scan_parts,
 )
-from .renamed_metrics import renamed, table_under_new_names, under_new_names
 from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table, with_later
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
@@ -108,8 +107,7 @@ class RunReader:
         """
         some = ALL if columns is None else Some(columns=frozenset(columns))
         files = [file for file in self._present(table, iteration) if stages(file.stage)]
-        rows = scan(self.folder, table, files, some)
-        return under_new_names(rows, renamed(self.journal, table))
+        return scan(self.folder, table, files, some)
 
     def about(
         self, prompt_id: str, tables: Sequence[str], *, iteration: int | None = None
@@ -117,10 +115,7 @@ class RunReader:
         """Return the committed rows of some tables that are about one prompt, quickly."""
         present = [self._present(table, iteration) for table in tables]
         return [
-            under_new_names(
-                scan(self.folder, table, files, Some(prompt_id=prompt_id)),
-                renamed(self.journal, table),
-            )
+            scan(self.folder, table, files, Some(prompt_id=prompt_id))
             for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
         ]
 
@@ -134,21 +129,20 @@ class RunReader:
         files = [file for file in self._present(table) if file.rows]
         whole = all(file.live is None for file in files)
         groups = [[file] for file in files] if whole else [files]
-        some, names = Some(columns=frozenset(columns)), renamed(self.journal, table)
+        some = Some(columns=frozenset(columns))
         found, first = list[pl.LazyFrame](), 0
         for group in groups:
             after = first + sum(file.rows for file in group)
             here = [place - first for place in sorted(places) if first <= place < after]
             if here:
-                rows = under_new_names(scan(self.folder, table, group, some), names)
+                rows = scan(self.folder, table, group, some)
                 found += [rows.slice(begin, count) for begin, count in stretches(here)]
             first = after
         return found
 
     def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
         """Return the rows of some committed parts of a table, in the order given."""
-        rows = scan_parts(self.folder, table, parts)
-        return under_new_names(rows, renamed(self.journal, table))
+        return scan_parts(self.folder, table, parts)
 
     def files(self, table: str) -> list[str]:
         """Return the local Parquet files that hold exactly the rows of `scan`, verified, or none.
@@ -180,7 +174,7 @@ class RunReader:
         """Return a table's files, or none if they hold other rows than `scan`."""
         files = [file for file in self.journal.files(table=table) if file.rows]
         fewer = any(file.live is not None for file in files)
-        return [] if fewer or renamed(self.journal, table) else files
+        return [] if fewer else files
 
     def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
         files = self.journal.files(table=table, iteration=iteration)
@@ -245,21 +239,20 @@ class RunWriter:
         self,
         unit: str,
         result: Finished,
-        made_of_it: Sequence[tuple[int, str]],
         why: Mapping[str, Json],
-    ) -> None:
+    ) -> Downstream:
         """Replace a done unit by a result under another key; durable on return (`Journal.amend`).
 
         Raises:
             JournalError: if the unit is not done.
         """
 
-        def replace() -> None:
+        def replace() -> Downstream:
             with self.journal.publishing:
                 (sealed,) = seal(self.journal, [result])
-                self.journal.amend(unit, sealed, made_of_it, why)
+                return self.journal.amend(unit, sealed, why)
 
-        self.when_there_is_room(replace)
+        return self.when_there_is_room(replace)
 
     def give_up(self) -> None:
         """Let nothing wait for room on the disk any more: the run ends."""
@@ -291,8 +284,7 @@ class RunWriter:
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
         table = TABLES[row_type]
-        rows = with_later(self._read(self._part(row_type, unit)), SCHEMAS[table])
-        return table_under_new_names(rows, renamed(self.journal, table))
+        return with_later(self._read(self._part(row_type, unit)), SCHEMAS[table])
 
     def verified_path(self, row_type: type[Row], unit: str) -> Path:
         """Return a Parquet file that holds a unit's rows alone, its bytes verified.

@@ -43,7 +43,7 @@ from .reward_commands import reward_check
 from .run_commands import resume, run
 from .search_commands import duplicates, reindex, search
 from .step_commands import steps
-from .store_commands import compact, digest, failpoints, gc, migrate, repair, verify
+from .store_commands import compact, digest, failpoints, gc, repair, verify
 from .study_commands import study
 from .trace_commands import diff, lineage, show
 from .variant_commands import variants
@@ -178,7 +178,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
                 "digest": digest,
                 "gc": gc,
                 "compact": compact,
-                "migrate": migrate,
                 "reindex": reindex,
                 "duplicates": duplicates,
                 "derived": derived,

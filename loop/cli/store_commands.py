@@ -1,4 +1,4 @@
-"""Commands that maintain a run: `digest`, `verify`, `repair`, `gc`, `compact`, `migrate`."""
+"""Commands that maintain a run: `digest`, `verify`, `repair`, `gc`, `compact`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -197,19 +197,6 @@ def compact(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
         finally:
             writer.close()
     typer.echo(f"{count} parts were packed; the run has {packs} packs")
-
-
-def migrate(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Update a run that an older lpfloop wrote."""
-    from ...stores.journal import migrated
-    from ...stores.lake import run_folder
-
-    with exit_codes():
-        done = migrated(run_folder(lake, name or chosen_run(lake, None, tell=True)))
-    for migration in done:
-        typer.echo(f"journal version {migration.version}: {migration.what}")
-    if not done:
-        typer.echo("the journal is up to date")
 
 
 def _mendable(lake: Path, name: str) -> Path:

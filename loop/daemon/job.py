@@ -12,7 +12,7 @@ from typing import cast
 
 from ...configs.load import resolved, semantic, unsaid
 from ...configs.schema import ConfigError, RunConfig
-from ...stores.journal import Journal, migrated
+from ...stores.journal import Journal
 from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.keys import Json, canonical_json
 from ...stores.lake import run_folder
@@ -77,7 +77,6 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
             f"run {folder.name} exists already: `lpfloop resume {folder.name}` goes on with it; "
             "name the new one with --run NAME"
         )
-    migrated(folder)
     reader = Reader(folder)
     try:
         require_same_run(reader, job, fingerprint)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ...configs.load import Override, stored_config
 from ...configs.schema import ConfigError, RunConfig
-from ...stores.journal import migrated
-from ...stores.lake import RunReader, run_folder, run_names
+from ...stores.lake import RunReader, run_names
 from ..lake.imports import require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
@@ -62,8 +61,6 @@ def resumption(
         NoSuchRunError: if it does not exist.
     """
     name = name or (run_names(lake) or [None])[-1]
-    if name is not None:
-        migrated(run_folder(lake, name))
     with closing(open_run(lake, name)) as reader:
         folder = reader.folder
         answers = stored_answers(reader.journal)

@@ -91,12 +91,19 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
         "settings": semantic(config),
         "counted": [_counted(prompt, clusters[prompt.prompt_id]) for prompt in prompts],
     }
-    work = Work(verb=VERDICT, params=params, upstream=tuple(keys), reads=lambda: [keys])
+    work = Work(
+        verb=VERDICT,
+        params=params,
+        upstream=tuple(keys),
+        reads=lambda: [keys],
+        besides=_verdicts_before(it, split),
+    )
     planned = it.run.make(it.number, verdict_stage(split), work, make)
     key = planned.key(it.run.store.journal, 0)
     course = course.finding(it.run.store.rows(PolicyVerdict, key))
     if split != DEV:
         return course
+    it.run.decide_by(planned)
     (standing,) = it.run.store.rows(PolicyStanding, key)
     return course.having(it.parent, standing)
 
@@ -105,6 +112,13 @@ def _counted(prompt: Prompt, cluster: str) -> Json:
     """Return what of a prompt says what it is counted with."""
     exam = () if prompt.exam is None else (prompt.exam,)
     return [prompt.prompt_id, prompt.task, prompt.family, cluster, *exam]
+
+
+def _verdicts_before(it: Iteration, split: str) -> tuple[str, ...]:
+    """Return the key of the last verdicts on a split: the level of this look depends on them."""
+    journal, label = it.run.store.journal, verdict_stage(split)
+    looks = [s.iteration for s in journal.stages() if s.stage == label and s.iteration < it.number]
+    return (journal.key(max(looks), label, 0),) if looks else ()
 
 
 def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:

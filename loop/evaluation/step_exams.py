@@ -115,6 +115,7 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
         return {Checkpoint: [replace(chosen, at_step=None)]}
 
     planned = it.run.make(it.number, CHOOSE.name, work, make)
+    it.run.decide_by(planned)
     (checkpoint,) = it.run.store.rows(Checkpoint, planned.key(it.run.store.journal, 0))
     return checkpoint
 

@@ -20,7 +20,6 @@ from ...stores.journal_reader import Part, Unit
 from ...stores.lake import RunReader, RunWriter
 from ...stores.objects import Objects, objects_of
 from ...stores.packs import MODELS, UnitRows, part_folder, path_of, trained
-from ...stores.renamed_metrics import holds_renamed, renamed
 from ...stores.sealed import DamagedError, PartFile
 
 AT_ONCE = 64
@@ -67,16 +66,9 @@ class Fork:
             return
         parts = self.parent.journal.parts_of(unit.key).values()
         try:
-            if any(map(self._is_renamed, parts)):
-                return  # the fork measures anew, under the names of now
             yield {part: self._linked(store, part) for part in parts}
         except DamagedError as damage:
             logger.warning("%s; the fork makes it itself", damage)
-
-    def _is_renamed(self, part: Part) -> bool:
-        """Whether metrics of a part mean something else by now than they are called."""
-        names = renamed(self.parent.journal, part.table)
-        return bool(names) and holds_renamed(self._units.read(part), names)
 
     def _linked(self, store: RunWriter, part: Part) -> pa.Table | None:
         if part.pack is not None:

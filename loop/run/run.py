@@ -19,7 +19,7 @@ from ...policies.trainers.train_model import Trainer
 from ...policies.trainers.warm_trainer import WarmTrainer
 from ...stores.committer import if_there_is_room
 from ...stores.failpoints import reach
-from ...stores.journal_reader import Unit
+from ...stores.journal_reader import StageId, Unit
 from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
@@ -60,13 +60,15 @@ class Work:
     """What a stage computes: its verb, with which parameters, from which stages.
 
     `upstream` are the identities of the stages it reads; `reads` gives, for each unit, the keys of
-    the units it reads, and is called only if the stage is new.
+    the units it reads, and is called only if the stage is new. `besides` are identities, or keys of
+    units, of stages that it depends on through its parameters.
     """
 
     verb: Verb
     params: Json
     upstream: tuple[str, ...]
     reads: Callable[[], Sequence[Sequence[str]]]
+    besides: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -105,6 +107,7 @@ class Run:
     flow: Flow = field(init=False)
     wall_time: WallTime = field(default_factory=WallTime, init=False)
     _verified: set[str] = field(default_factory=set[str], init=False)
+    _decided_by: StageId | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.store, lambda: self.config)
@@ -225,6 +228,13 @@ class Run:
         self.flow.pay(planned, owed, needed, payment.show, paid)
         return planned
 
+    def decide_by(self, stage: Planned) -> None:
+        """Note that a stage's rows decide what is planned from now on.
+
+        They decide which policy an iteration begins with, for example, or which prompts it takes.
+        """
+        self._decided_by = (stage.iteration, stage.stage)
+
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
     ) -> Planned:
@@ -283,7 +293,11 @@ class Run:
         identity = self._hash(iteration, work, work.upstream)
         journal = self.store.journal
         count = self.store.when_there_is_room(
-            lambda: journal.plan(iteration, label, identity, keys)
+            lambda: journal.plan(
+                *(iteration, label, identity, keys),
+                upstream={*work.upstream, *work.besides},
+                decided_by=self._decided_by,
+            )
         )
         return Planned(iteration=iteration, stage=label, identity=identity, chunks=count)
 

@@ -15,8 +15,8 @@ from ..data.judged_candidates import READ
 from ..lake.annotations.bring_in import bring_in
 from ..run.iteration import Iteration
 from ..run.run import Work
-from .made_of_judgements import is_import, made_of
-from .retry_unscored import TRAINING
+from .judgement_kinds import is_import
+from .retry_unscored import trained_on
 
 LATE = (
     "people's ratings that were imported after iteration {} was trained are not used for it; "
@@ -55,15 +55,11 @@ def human_ratings(it: Iteration, label: str) -> HumanRatings:
     bring_in(it.run.store)
     parts = [p for p in journal.parts(table="critiques", iteration=it.number) if is_import(p.stage)]
     imports = [part.stage for part in parts if part.rows]
-    stages = [state for state in journal.stages() if state.iteration == it.number]
-    names = [state.stage for state in stages]
+    names = [state.stage for state in journal.stages() if state.iteration == it.number]
     if label in names and any(names.index(name) > names.index(label) for name in imports):
-        if any(s.done and s.stage.partition(":")[0] in TRAINING for s in stages):
+        if trained_on(journal, it.number, label):
             it.run.reporter.note(LATE.format(it.number))
             imports = [name for name in imports if names.index(name) < names.index(label)]
         else:
-            places = [(it.number, name) for name in names]
-            made = made_of((it.number, label), places, prompts_change=False)
-            forgotten = [(it.number, label), *made]
-            it.run.store.when_there_is_room(lambda: journal.forget(forgotten))
+            it.run.store.when_there_is_room(lambda: journal.forget(it.number, label))
     return HumanRatings(it=it, keys=[part.unit for part in parts if part.stage in imports])

@@ -100,6 +100,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
 
     planned = run.pay(it.number, "train", training.publication(steps), publish, places=places)
     reach("checkpoint.committed")
+    run.decide_by(planned)
     (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
 

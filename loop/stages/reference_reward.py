@@ -50,6 +50,7 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
 
     work = it.work(REWARD_REFERENCES, None, answers, rewards)
     planned = it.run.make(it.number, FILTER, work, make)
+    it.run.decide_by(planned)
     found = dict[str, ReferenceReward]()
     for chunk in range(answers.chunks):
         found |= reference_rewards(it.chunk(answers, chunk), it.chunk(rewards, chunk))

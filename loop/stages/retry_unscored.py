@@ -1,9 +1,10 @@
 """Judgements that could not be read and are asked for again: `lpfloop resume --retry-unscored`.
 
 A unit that is asked again keeps what was read, and takes another key, which says how many replies
-its questions may have had; what was made of it is forgotten, and made again when the recipe comes
-to it. So it is as if more replies had been allowed in the first place, and a unit that is lost
-later comes out the same. What a model was trained on already stays as it is.
+its questions may have had. The stages made from it, which the journal knows by its edges, are
+forgotten, and made again when the recipe comes to them. So it is as if more replies had been
+allowed in the first place, and a unit that is lost later comes out the same. A stage is not asked
+again if a finished training depends on it.
 """
 
 from collections import Counter
@@ -17,12 +18,10 @@ from ...policies.trainers.trainer_job import ONLINE
 from ...stores.committer import Finished, if_there_is_room
 from ...stores.frames import rows_frame
 from ...stores.journal import AMENDED
-from ...stores.journal_reader import Reader, Unit
+from ...stores.journal_reader import Reader, StageId, Unit
 from ...stores.keys import digest
 from ...stores.packs import scan_parts
-from ...stores.records import PromptReview
 from ...stores.schemas import TABLES, RowsByType
-from ..data.receipts import keeps
 from ..run.budget import cost_of
 from ..run.handles import Planned
 from ..run.reporter import Advance, served_by
@@ -31,8 +30,7 @@ from ..run.stage import Stage
 from ..run.stage_places import Places
 from ..run.wall_time import StageTime
 from .ask_judge import Replies
-from .made_of_judgements import KINDS, JudgementKind, Place, is_evaluation, kind_of, made_of
-from .review_prompts import REVIEW, fate
+from .judgement_kinds import KINDS, JudgementKind, kind_of
 
 TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 """The stages that train, by the first word of their labels."""
@@ -84,7 +82,7 @@ def judged(run: Run, iteration: int, label: str, work: Work, judge: Judge) -> Pl
 class Unscored:
     """A stage with judgements that could not be read.
 
-    `trained` is the iteration whose models learned from the rest, if there is one.
+    `trained` is the first iteration with a finished training that depends on it, if there is one.
     """
 
     kind: JudgementKind
@@ -96,24 +94,33 @@ class Unscored:
 
 def unscored(journal: Reader) -> list[Unscored]:
     """Return the stages that judged and could not read everything, in the order of planning."""
-    states = journal.stages()
-    trained = [s.iteration for s in states if s.done and s.stage.partition(":")[0] in TRAINING]
     found = list[Unscored]()
-    for state in states:
+    for state in journal.stages():
         kind = kind_of(state.stage)
         rows = 0 if kind is None else _unread(journal, kind, (state.iteration, state.stage))
         if kind is not None and rows:
-            late = [n for n in trained if state.stage == REVIEW or n == state.iteration]
             found.append(
                 Unscored(
                     kind=kind,
                     iteration=state.iteration,
                     stage=state.stage,
                     rows=rows,
-                    trained=min(late) if late and not is_evaluation(state.stage) else None,
+                    trained=min(trained_on(journal, state.iteration, state.stage), default=None),
                 )
             )
     return found
+
+
+def trained_on(journal: Reader, iteration: int, label: str) -> list[int]:
+    """Return the iterations with a finished training that depends on a stage."""
+    later = {*journal.downstream(iteration, label).places}
+    return [
+        state.iteration
+        for state in journal.stages()
+        if (state.iteration, state.stage) in later
+        and state.done
+        and state.stage.partition(":")[0] in TRAINING
+    ]
 
 
 def to_retry(journal: Reader) -> list[Unscored]:
@@ -151,7 +158,7 @@ def replies_so_far(journal: Reader, attempts: int) -> Callable[[Unit], Replies[A
     return lambda unit: Replies(most=counts.get(unit.key, attempts))
 
 
-def _unread(journal: Reader, kind: JudgementKind, place: Place) -> int:
+def _unread(journal: Reader, kind: JudgementKind, place: StageId) -> int:
     iteration, label = place
     table = TABLES[kind.row_type]
     parts = [p for p in journal.parts(table=table, iteration=iteration) if p.stage == label]
@@ -235,32 +242,12 @@ class Retrying:
             asked = {"judge_calls": cost.judge_calls, "judge_tokens": more.tokens}
             spent = {**more.numbers, **asked}
             result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
-            forgotten = self._made_of_it(again, tables)
             why = {"stage": self.planned.stage, "replies": again.replies.most}
-            run.store.amend(again.before, result, forgotten, why)
-            # What judges among them is made anew, and may have as many replies.
-            run.retry.update(place for place in forgotten if kind_of(place[1]))
+            downstream = run.store.amend(again.before, result, why)
+            # Judgements among them are made again, and may have as many replies.
+            run.retry.update(place for place in downstream.places if kind_of(place[1]))
             run.budget.settle(unit.key, cost)
             place = (self.planned.iteration, f"retry:{self.planned.stage}")
             run.reporter.advance(*place, done)
 
         return commit
-
-    def _made_of_it(self, again: _Again, tables: RowsByType) -> list[Place]:
-        """Return the planned stages that read what is replaced."""
-        planned = [(state.iteration, state.stage) for state in self.run.store.journal.stages()]
-        place = (self.planned.iteration, self.planned.stage)
-        changed = self.planned.stage == REVIEW and self._takes_others(again, tables)
-        found = made_of(place, planned, prompts_change=changed)
-        return [stage for stage in found if stage in planned]
-
-    def _takes_others(self, again: _Again, tables: RowsByType) -> bool:
-        """Whether reviews that are read now let other prompts be taken than before."""
-        least = self.run.config.prompts.quality.least
-        before: Mapping[str, PromptReview] = again.replies.rows
-        now = cast("Sequence[PromptReview]", tables[PromptReview])
-        return any(
-            keeps(fate(row, least)) != keeps(fate(before[row.prompt_id], least))
-            or row.intention != before[row.prompt_id].intention
-            for row in now
-        )

@@ -171,7 +171,7 @@ def _by_quality(
             _warn(run, counted)
         return {Receipt: rows}
 
-    run.make(ITERATION, QUALITY, work, make)
+    run.decide_by(run.make(ITERATION, QUALITY, work, make))
     return kept, classes
 
 

@@ -56,6 +56,7 @@ class Supervision:
         return replace(
             work,
             upstream=(*work.upstream, key),
+            besides=(*work.besides, stage.identity),
             reads=lambda: [(*keys, key) for keys in work.reads()],
         )
 

@@ -173,6 +173,7 @@ def train(
     places = it.run.places.of_training(it.run.config.training.devices)
     planned = it.run.pay(it.number, "train", owed, pay, places=places)
     reach("checkpoint.committed")
+    it.run.decide_by(planned)
     key = planned.key(it.run.store.journal, 0)
     (checkpoint,) = it.run.store.rows(Checkpoint, key)
     return checkpoint

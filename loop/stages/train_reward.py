@@ -74,6 +74,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
 
     places = it.run.places.of_training(config.training.devices)
     planned = it.run.pay(it.number, "train_reward", owed, pay, places=places)
+    it.run.decide_by(planned)
     key = planned.key(it.run.store.journal, 0)
     (model,) = it.run.store.rows(RewardModel, key)
     return model

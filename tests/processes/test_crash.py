@@ -41,7 +41,7 @@ from lpfloop.stores.lake import run_folder
 SEED = 20_261_121
 LONGEST = 5
 """So many kills one run suffers at most before it is finished and compared."""
-OWN = ("journal.migrate.", "journal.amend.", "journal.forget.")
+OWN = ("journal.amend.", "journal.forget.")
 BUCKET = ("object.", "head.", "snapshot.", "adopt.", "training.copied")
 ELSEWHERE = ("trainer.", "control.", *OWN, *BUCKET)
 """Failpoints that tests of their own kill at: those of other processes, of commands, of buckets."""

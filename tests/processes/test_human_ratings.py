@@ -92,7 +92,8 @@ def test_pairs_follow_what_people_said(lake: Path) -> None:
 def test_trained_pairs_stay(lake: Path) -> None:
     _, before, _ = paired(lake)
     journal = Journal(run_folder(lake, RUN))
-    journal.plan(1, "train", "of these pairs", lambda: ["trained"])
+    pairs = journal.keys(1, "pair")
+    journal.plan(1, "train", "of these pairs", lambda: ["trained"], upstream=pairs)
     journal.commit([Done(unit="trained", parts={}, telemetry={})])
     journal.close()
     annotate(lake, {row.chosen_id: -1 for row in before})

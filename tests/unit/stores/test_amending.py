@@ -11,7 +11,7 @@ from lpfloop.stores.committer import Finished
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import AMENDED, Journal
 from lpfloop.stores.journal_opening import check_journal
-from lpfloop.stores.journal_reader import Cost
+from lpfloop.stores.journal_reader import Cost, JournalError
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.packing import pack_all
 from lpfloop.stores.records import Preference, Reward
@@ -22,12 +22,18 @@ UNREAD = [
 READ = [replace(row, preferred="tie", status="scored") for row in UNREAD]
 
 
+EDGES = {"asked": [], "other": [], "made": ["asked-1"]}
+"""What the stages of iteration 1 read: stages by their identities, or units by their keys."""
+
+
 @pytest.fixture
 def writer(tmp_path):
     writer = RunWriter(Journal.create(run_folder(tmp_path, "a"), {"config": "{}"}))
-    for stage in ("asked", "other", "made"):
+    for stage, upstream in EDGES.items():
         keys = [f"{stage}-0", f"{stage}-1"]
-        writer.journal.plan(1, stage, stage, lambda keys=keys: keys)
+        writer.journal.plan(1, stage, stage, lambda keys=keys: keys, upstream=upstream)
+    writer.journal.plan(2, "later", "later", lambda: ["later-0"], decided_by=(1, "made"))
+    writer.journal.plan(2, "last", "last", lambda: ["last-0"], upstream=["later"])
     for n in (0, 1):
         writer.commit(f"asked-{n}", {Preference: [UNREAD[n]]}, {"tokens": 5, "unscored": 1})
         writer.commit(f"other-{n}", {Reward: [REWARD]}, {"tokens": 2})
@@ -40,7 +46,7 @@ def writer(tmp_path):
 def amend(writer, unit="asked-0"):
     more = {"tokens": 7, "unscored": -1}
     result = Finished(unit="again", tables={Preference: [READ[0]]}, telemetry=more)
-    writer.amend(unit, result, [(1, "made")], {"replies": 4})
+    writer.amend(unit, result, {"replies": 4})
 
 
 def preferences(writer):
@@ -60,10 +66,29 @@ def test_amended_rows_replace_old(writer):
 def test_only_dependents_forgotten(writer):
     amend(writer)
     states = {state.stage: state for state in writer.journal.stages()}
-    assert set(states) == {"asked", "other"}
+    assert set(states) == {"asked", "other", "later", "last"}
     assert (states["asked"].done, states["asked"].planned) == (2, 2)
     assert states["asked"].totals == {"tokens": 17, "unscored": 1}
     assert writer.journal.spent() == Cost(tokens=17 + 4 + 6), "what is forgotten stays spent"
+
+
+def test_new_decision_replaces_stages(writer):
+    with pytest.raises(JournalError, match="later"):
+        writer.journal.plan(2, "later", "with another policy", list)
+    amend(writer)
+    assert writer.journal.plan(2, "later", "with another policy", lambda: ["new-0"]) == 1
+    assert writer.journal.keys(2, "later") == ["new-0"]
+    assert not writer.journal.keys(2, "last")
+    with pytest.raises(JournalError, match="later"):
+        writer.journal.plan(2, "later", "with a third policy", list)
+
+
+def test_same_decision_keeps_stages(writer):
+    amend(writer)
+    assert writer.journal.plan(2, "later", "later", list) == 1
+    assert writer.journal.keys(2, "last") == ["last-0"]
+    with pytest.raises(JournalError, match="later"):
+        writer.journal.plan(2, "later", "with another policy", list)
 
 
 def test_amending_packed_rows(writer, monkeypatch):

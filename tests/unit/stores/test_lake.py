@@ -84,6 +84,16 @@ def test_newer_version_refused(subtests, writer, folder):
                 Reader(folder)
 
 
+def test_older_version_refused(subtests, writer, folder):
+    writer.close()
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as db:
+        db.execute("PRAGMA user_version = 8")
+        db.commit()
+    for journal in (Reader, Journal):
+        with subtests.test(case=journal), pytest.raises(JournalError, match="older lpfloop"):
+            journal(folder)
+
+
 def test_run_names_refused(subtests, tmp_path):
     for name in ["../x", "/abs", "", "A", ".hidden", "x" * 65, "a\0b"]:
         with subtests.test(case=name), pytest.raises(RunNameError, match="not allowed"):

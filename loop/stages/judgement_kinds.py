@@ -1,6 +1,5 @@
-"""What a stage of judgements is, by its label, and which later stages were made of its rows."""
+"""Which kind of judgements a stage holds, by its label."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,28 +9,15 @@ from ...critics.judge import WAS_READ
 from ...stores.beside import smoked
 from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
 from ..data.judged_candidates import VERIFIER
-from ..data.splits import HELD_OUT, is_measured_on
+from ..data.splits import DEV, HELD_OUT, is_measured_on
 from ..data.stage_names import named
-from .review_prompts import QUALITY, REVIEW
+from ..data.step_names import step_of
+from .review_prompts import REVIEW
 
-Place = tuple[int, str]
-"""A stage, by its iteration and label."""
 EVALUATED, BEST = "evaluate:", "best"
 """How the labels of answers begin that are evaluated, and that of the best of several."""
-MEASURED = {
-    "critique": ("measure:",),
-    "compare": ("assess:",),
-    "break_up": ("judge_claims:evaluate:", "facts:"),
-    "judge_claims": ("facts:",),
-    "score_answers": ("scores:",),
-}
-"""How the labels begin of what is made of judged answers, by what judged them."""
-DRAWN = frozenset({"sample", "complete"})
-"""The first words of stages that draw answers to prompts, whatever was said of others."""
 NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
 """The first words of stages whose labels end with who judged, in what, or by which form."""
-ABOUT = frozenset({"reward", "critique", "grade", "annotate"})
-"""The first words of stages that are about answers, which their labels name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +108,7 @@ def kind_of(label: str) -> JudgementKind | None:
     if smoked(label):
         return None
     # Answers to prompts of the user's own are evaluated beside the loop, which never returns there.
-    answers = _answers(label).removeprefix(EVALUATED)
-    if about.startswith(EVALUATED) and not is_measured_on(answers, HELD_OUT):
+    if about.startswith(EVALUATED) and not _examines(_answers(label).removeprefix(EVALUATED)):
         return None
     return next((kind for kind in KINDS if {verb, label} & {*kind.stages}), None)
 
@@ -134,47 +119,17 @@ def is_evaluation(label: str) -> bool:
     return about.startswith(EVALUATED) or about.split(":")[0] == BEST
 
 
-def made_of(place: Place, stages: Sequence[Place], *, prompts_change: bool) -> list[Place]:
-    """Return which of the planned stages, in their order, were made of a stage of judgements.
-
-    `prompts_change` says of reviews that other prompts are taken now than were before.
-    """
-    iteration, label = place
-    if label == REVIEW:
-        later = [(number, name) for number, name in stages if number and not is_import(name)]
-        return [(iteration, QUALITY), *(later if prompts_change else ())]
-    names = [name for number, name in stages if number == iteration]
-    after = names[names.index(label) + 1 :]
-    verb = label.partition(":")[0]
-    if is_evaluation(label):
-        return [(iteration, name) for name in after if _are_numbers(verb, label, name)]
-    found = set[str]()
-    for name in after:
-        if not is_import(name) and _reads(name, found):
-            found.add(name)
-    return [(iteration, name) for name in after if name in found]
-
-
-def _are_numbers(verb: str, label: str, name: str) -> bool:
-    """Whether a stage holds the numbers that are made of a stage of judged answers."""
-    answers = _answers(label)
-    if answers.split(":")[0] == BEST:
-        return name.startswith(MEASURED[verb])
-    return name in {made + answers.removeprefix(EVALUATED) for made in MEASURED[verb]}
+def _examines(benchmark: str) -> bool:
+    """Whether a benchmark is about the run's own dev or held-out prompts."""
+    at_step = step_of(benchmark)
+    own = benchmark if at_step is None else at_step[1]
+    return any(is_measured_on(own, split) for split in (DEV, HELD_OUT))
 
 
 def _answers(label: str) -> str:
     """Return the label of the answers that a stage judged; a comparison's ends with who judged."""
     verb, _, about = named(label).partition(":")
     return about.rpartition(":")[0] if verb in NAMING else about
-
-
-def _reads(name: str, made: set[str]) -> bool:
-    """Whether a later stage depends on judgements, or on what was made of them."""
-    verb = name.partition(":")[0]
-    if verb in DRAWN:
-        return False
-    return verb not in ABOUT or bool(made.intersection(_answers(name).split("+")))
 
 
 def is_import(name: str) -> bool:

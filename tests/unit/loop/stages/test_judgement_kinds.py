@@ -1,0 +1,20 @@
+"""What a critic, a grader or a reviewer said that could not be read can be asked for again."""
+
+from lpfloop.loop.stages.judgement_kinds import kind_of
+
+JUDGED = [
+    ("critique:sample", "critiques"),
+    ("grade:complete:overall", "grades"),
+    ("annotate:sample:one", "comparisons"),
+    ("prompts:review", "reviews"),
+    ("critique:evaluate:dev", "critiques"),
+    ("critique:evaluate:step-5:held-out:sums", "critiques"),
+    ("critique:evaluate:mine-1234", None),
+    ("train", None),
+]
+
+
+def test_stage_is_known_by_label():
+    for label, noun in JUDGED:
+        kind = kind_of(label)
+        assert (None if kind is None else kind.noun) == noun

@@ -8,6 +8,7 @@ reservations of what was in flight, which count as spent.
 """
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 
@@ -21,6 +22,9 @@ from .reporter import Advance
 from .stop import Stopped
 
 GIB = 1 << 30
+DISK_EVERY_S = 1.0
+DISK_SHARE = 0.02
+"""How often a run's folder is measured, and the share of the time that this may take at most."""
 
 
 class BudgetReachedError(Stopped):
@@ -30,11 +34,17 @@ class BudgetReachedError(Stopped):
 class Budget:
     """What a run has spent, what may be spent by what is under way, and what is still expected.
 
+    `elapsed` gives the seconds for which stages have been at work in this process.
     `experience` is what requests have cost so far, by their kind. `deciding` is held from the look
     at what fits until that is reserved: several stages spend at one time.
     """
 
-    def __init__(self, store: RunWriter, config: Callable[[], RunConfig]) -> None:
+    def __init__(
+        self,
+        store: RunWriter,
+        config: Callable[[], RunConfig],
+        elapsed: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._store = store
         self._journal = journal = store.journal
         self._config = config
@@ -44,7 +54,10 @@ class Budget:
         self._open: dict[str, Cost] = {}
         self._spent = journal.spent()
         self._kept = journal.kept()
-        self._seconds = journal.seconds()
+        self._seconds_before = journal.seconds()
+        self._elapsed = elapsed
+        self._disk_gib = 0.0
+        self._measure_disk_at = 0.0
         self.experience = defaultdict[Hashable, CostExperience](CostExperience)
         self.reached: BudgetReachedError | None = None
 
@@ -115,25 +128,38 @@ class Budget:
             self._open.pop(unit, None)
             self._spent += cost - self._kept.pop(unit, Cost())
 
-    def add_seconds(self, seconds: float) -> None:
-        """Count wall time."""
-        with self._mutex:
-            self._seconds += seconds
-
     def require_time_and_room(self) -> None:
         """Stop the run if its hours or its disk are used up.
 
         Raises:
             BudgetReachedError: naming the limit.
         """
+        reached = self.time_or_room_reached()
+        if reached is not None:
+            raise reached
+
+    def time_or_room_reached(self) -> BudgetReachedError | None:
+        """Return which limit is reached, of hours and of disk; may be asked all the time."""
         limits = self._config().budget
-        hours = self._seconds / 3600
-        if limits.hours is not None and hours >= limits.hours:
-            raise BudgetReachedError(_sentence("hours", f"{hours:.2f}", limits.hours))
+        if limits.hours is not None:
+            hours = (self._seconds_before + self._elapsed()) / 3600
+            if hours >= limits.hours:
+                return BudgetReachedError(_used_up("hours", hours, limits.hours))
         if limits.disk_gib is not None:
-            used = size_of(self._journal.folder) / GIB
+            used = self._disk_used()
             if used >= limits.disk_gib:
-                raise BudgetReachedError(_sentence("disk_gib", f"{used:.3f}", limits.disk_gib))
+                return BudgetReachedError(_used_up("disk_gib", used, limits.disk_gib))
+        return None
+
+    def _disk_used(self) -> float:
+        """Return the size of the run's folder in GiB, measured a moment ago."""
+        with self._mutex:
+            began = time.monotonic()
+            if began >= self._measure_disk_at:
+                self._disk_gib = size_of(self._journal.folder) / GIB
+                took = time.monotonic() - began
+                self._measure_disk_at = began + max(DISK_EVERY_S, took / DISK_SHARE)
+            return self._disk_gib
 
     def _reserved(self) -> list[Cost]:
         with self._mutex:
@@ -155,11 +181,16 @@ class Budget:
 
 
 def _sentence(name: str, used: str, limit: float) -> str:
-    option = f"--max-{name.replace('_', '-')}"
-    return (
-        f"budget.{name} is {limit}, {used} are spent, and the next request may not fit: raise it "
-        f"with `lpfloop resume RUN {option} …`"
-    )
+    spent = f"budget.{name} is {limit}, {used} are spent"
+    return f"{spent}, and the next request may not fit{_raise(name)}"
+
+
+def _used_up(name: str, used: float, limit: float) -> str:
+    return f"budget.{name} is {limit:g}, and {used:.4g} are used up{_raise(name)}"
+
+
+def _raise(name: str) -> str:
+    return f": raise it with `lpfloop resume RUN --max-{name.replace('_', '-')} …`"
 
 
 def cost_of(advance: Advance, *, judge: bool) -> Cost:

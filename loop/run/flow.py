@@ -47,6 +47,7 @@ class Ongoing:
 class Flow:
     """What is being paid, and whether more may begin; `break_off` ends whatever engines do.
 
+    `limit_reached` returns the error of a limit that ends the run whatever is under way, or None.
     `changed` is notified whenever something has become durable, or a stage has ended.
     The methods may be called from any thread, but those that begin stages, or wait for their end,
     from the main thread alone.
@@ -55,6 +56,7 @@ class Flow:
     store: RunWriter
     stop: StopSignal
     break_off: Callable[[], None]
+    limit_reached: Callable[[], BaseException | None] = lambda: None
     changed: threading.Condition = field(default_factory=threading.Condition)
     _ongoing: list[Ongoing] = field(default_factory=list[Ongoing], init=False)
     _stage_of: dict[str, Ongoing] = field(default_factory=dict[str, Ongoing], init=False)
@@ -92,6 +94,8 @@ class Flow:
     @property
     def ended(self) -> bool:
         """Whether no unit may begin any more."""
+        if self._error is None and (reached := self.limit_reached()) is not None:
+            self._note(reached)
         return self.stop.requested or self._error is not None
 
     @property
@@ -113,8 +117,9 @@ class Flow:
 
     def check(self) -> None:
         """Raise as `raise_error` does, or `Stopped` if a stop was asked for."""
-        self.raise_error()
-        self.stop.check()
+        if self.ended:
+            self.raise_error()
+            self.stop.check()
 
     def admit(self) -> None:
         """Let a unit begin: wait while paused, and raise as `check` does."""

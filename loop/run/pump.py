@@ -116,7 +116,7 @@ class _BatchSource(Generic[Q]):
 
     def ready(self) -> bool:
         """Whether `next` would answer, or end, without waiting for an answer."""
-        if self._flow.broken:
+        if self._ends_now:
             return True
         if self._waiting:
             # What is under way, here or in another stage, may cost less than it can: then the
@@ -135,6 +135,11 @@ class _BatchSource(Generic[Q]):
                 if self.ready():
                     return self._next()
 
+    @property
+    def _ends_now(self) -> bool:
+        """Whether nothing more is sent, not even the rest of the units that have begun."""
+        return self._flow.broken or self._budget.time_or_room_reached() is not None
+
     def _await_ready(self) -> None:
         """Wait for another stage, or for what is under way."""
         with nullcontext() if self._away else self._rest():
@@ -142,7 +147,7 @@ class _BatchSource(Generic[Q]):
                 self._flow.wait()
 
     def _next(self) -> Any:
-        if self._flow.broken:
+        if self._ends_now:
             raise StopIteration
         if not self._waiting and self._admission.look() is Next.READY:
             self._cut(opened := self._admission.take(), opened.unsettled)

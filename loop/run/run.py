@@ -78,7 +78,8 @@ class Run:
     `parts` are the names of the parts of the prompts that the recipe uses, `labels` what it learns
     from in place of its annotators' comparisons. `retry` are the stages, by iteration and label,
     whose unread judgements are asked for again. `trainer` stands in for the one that trains in a
-    child process; `warm` starts that process before its job is known.
+    child process; `warm` starts that process before its job is known. With `asks_most`, as in a
+    rehearsal, a stage asks all that it may ask, whatever a critic passes.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Run:
     labels: Labels | None = None
     fork: Fork | None = None
     trainer: Trainer | None = None
+    asks_most: bool = False
     warm: WarmTrainer = field(default_factory=WarmTrainer, init=False)
     budget: Budget = field(init=False)
     prices: Prices = field(init=False)
@@ -110,10 +112,18 @@ class Run:
     _decided_by: StageId | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.budget = Budget(self.store, lambda: self.config)
-        self.flow = Flow(store=self.store, stop=self.stop, break_off=self.break_off)
+        self.budget = Budget(self.store, lambda: self.config, self._seconds_at_work)
+        self.flow = Flow(
+            store=self.store,
+            stop=self.stop,
+            break_off=self.break_off,
+            limit_reached=self.budget.time_or_room_reached,
+        )
         self.configure(self.config)
         self.store.journal.on_adopted = self._stop_at_once
+
+    def _seconds_at_work(self) -> float:
+        return self.wall_time.elapsed()
 
     @property
     def logs(self) -> Path:
@@ -324,8 +334,6 @@ class Run:
             self.flow.report(lambda: self.reporter.end(planned.iteration, planned.stage))
 
     def _note_seconds(self, planned: Planned, seconds: float, twice: float) -> None:
-        self.budget.add_seconds(seconds - twice)
-
         def note() -> None:
             self.store.journal.add_seconds(planned.iteration, planned.stage, seconds, twice=twice)
 

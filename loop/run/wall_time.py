@@ -15,12 +15,19 @@ class WallTime:
         self._running = 0
         self._since = 0.0
         self._twice = 0.0
+        self._busy = 0.0
+
+    def elapsed(self) -> float:
+        """Return the seconds in which stages were at work, those until now included."""
+        with self._mutex:
+            return self._busy + (self._clock() - self._since if self._running else 0.0)
 
     def change(self, by: int) -> float:
         """Note that so many more stages are at work; return the time."""
         with self._mutex:
             now = self._clock()
             self._twice += max(0, self._running - 1) * (now - self._since)
+            self._busy += now - self._since if self._running else 0.0
             self._running += by
             self._since = now
         return now

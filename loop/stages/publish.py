@@ -127,7 +127,7 @@ class Publishing:
                 if end.kind != "halted":
                     raise
                 self.run.reporter.note(str(end))
-            stop.admit()
+            self.run.flow.admit()
 
     def _trained(self, job: TrainJob) -> TrainResult:
         """Train, under the run's patience with trainers that fail or hang."""
@@ -143,7 +143,7 @@ class Publishing:
                 log=self.run.logs / "train.log",
                 on_progress=self.on_progress,
                 on_answers=self.on_answers,
-                is_to_end=lambda: self.run.stop.halts,
+                is_to_end=lambda: self.run.stop.halts or self.run.flow.ended,
                 checkpoint_minutes=training.checkpoint_minutes,
                 retries=training.retries,
                 stall_s=training.stall_s,

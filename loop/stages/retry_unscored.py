@@ -205,7 +205,6 @@ class Retrying:
             judge.pay(stage, lambda unit: units[unit.key].replies)
         finally:
             seconds, _ = time_.end()
-            run.budget.add_seconds(seconds)
             if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))
             run.reporter.end(*shown)
         run.stop.check()

@@ -6,8 +6,10 @@ from contextlib import closing
 import pytest
 from rows import CANDIDATE, PROMPT, REWARD
 
+from lpfloop.stores import journal_files
 from lpfloop.stores.journal import ContradictionError, Journal, KeptSlice
 from lpfloop.stores.journal_reader import Cost, JournalError, Reader
+from lpfloop.stores.journal_tables import JOURNAL_VERSION
 from lpfloop.stores.lake import OwedAgainError, RunNameError, RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Prompt, Reward
 
@@ -84,11 +86,10 @@ def test_newer_version_refused(subtests, writer, folder):
                 Reader(folder)
 
 
-def test_older_version_refused(subtests, writer, folder):
-    writer.close()
-    with closing(sqlite3.connect(folder / "journal.sqlite")) as db:
-        db.execute("PRAGMA user_version = 8")
-        db.commit()
+def test_older_version_refused(subtests, tmp_path, monkeypatch):
+    folder = run_folder(tmp_path, "older")
+    Journal.create(folder, {}).close()
+    monkeypatch.setattr(journal_files, "JOURNAL_VERSION", JOURNAL_VERSION + 1)
     for journal in (Reader, Journal):
         with subtests.test(case=journal), pytest.raises(JournalError, match="older lpfloop"):
             journal(folder)

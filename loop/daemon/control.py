@@ -29,6 +29,7 @@ from ...configs.load import Override, fields, resolved, stored_config
 from ...configs.price_table import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redacted
+from ...policies.engines.engine import EngineError
 from ...policies.workers.machine_queue import Joined
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
@@ -39,6 +40,8 @@ from .joining import require_replicas
 
 SOCKET = "control.sock"
 MODE = 0o600
+REFUSALS = (ConfigError, EngineError, JournalError, FencedError, sqlite3.Error, OSError)
+"""Errors that keep a command from being obeyed: the caller is told, and the server goes on."""
 DESCRIPTORS = Path("/proc/self/fd")
 """Folders that are open, by number; Linux alone shows them so that paths can go through."""
 LINE_BYTES = 65_536
@@ -222,7 +225,7 @@ class ControlServer:
             self._obey(command)
         except ValidationError:
             error = "this lpfloop does not know that command: use the version that runs the daemon"
-        except (ConfigError, JournalError, FencedError, sqlite3.Error, OSError) as refused:
+        except REFUSALS as refused:
             error = str(refused)
         if not isinstance(command, Look):
             _log.info("%s: %s", command or "unknown command", error or "done")
@@ -249,14 +252,20 @@ class ControlServer:
                 self._set(command)
 
     def _set(self, command: Set) -> None:
-        journal = self._operator.journal
-        before = self._operator.config()
+        """Make a setting effective, then keep it in the journal; undo it if either fails."""
+        operator = self._operator
+        before = operator.config()
         config = with_live(before, command.path, command.value)
         value = resolved_at(config, command.path)
-        journal.record(CONTROL, {"op": command.op, "path": command.path, "value": value})
-        journal.set_meta([("config", canonical_json(resolved(config)))])
-        self._operator.stop.drain_s = config.drain_s
-        self._operator.configure(config)
+        try:
+            operator.configure(config)
+            kept = {"op": command.op, "path": command.path, "value": value}
+            operator.journal.record(CONTROL, kept)
+            operator.journal.set_meta([("config", canonical_json(resolved(config)))])
+        except REFUSALS:
+            operator.configure(before)
+            raise
+        operator.stop.drain_s = config.drain_s
 
     def _end(self, command: Stop) -> None:
         if command.now:

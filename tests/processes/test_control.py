@@ -25,6 +25,7 @@ from lpfloop.loop.daemon.control import (
 )
 from lpfloop.loop.daemon.status import stop_run
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.policies.engines.engine import EngineError
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.keys import canonical_json
 
@@ -38,6 +39,7 @@ class Loop:
         self.config = load_config("tiny", None, [f"critic.engine.api_key={KEY}"], {})
         self.folder = folder
         self.taken = []
+        self.too_many, self.error = None, None
         self.stop = StopSignal(**stop)
         if (folder / "journal.sqlite").exists():
             self.journal = Journal(folder)
@@ -48,6 +50,8 @@ class Loop:
     def configure(self, config):
         self.taken.append(config)
         self.config = config
+        if config.policy.engine.replicas == self.too_many:
+            raise self.error
 
     @contextmanager
     def served(self):
@@ -114,6 +118,21 @@ def test_live_field_is_kept_with_the_run(loop):
     assert config.critic.engine.concurrency == 7
     assert json.loads(loop.journal.meta("config"))["critic"]["engine"]["concurrency"] == 7
     assert loop.journal.events("control") == [{"op": "set", "path": path, "value": 7}]
+
+
+@pytest.mark.parametrize("error", [EngineError("no worker"), OSError("no worker")])
+def test_setting_that_fails_is_undone(loop, error):
+    path = "policy.engine.replicas"
+    before, meta = ask(loop.folder, Look()).live[path], loop.journal.meta("config")
+
+    loop.too_many, loop.error = 3, error
+    for _ in range(2):
+        with pytest.raises(CommandRefusedError, match="no worker"):
+            ask(loop.folder, Set(path=path, value=3))
+    assert ask(loop.folder, Look()).live[path] == before
+    assert loop.journal.events("control") == []
+    assert loop.journal.meta("config") == meta
+    assert ask(loop.folder, Pause()).paused
 
 
 def test_other_fields_are_refused(loop):

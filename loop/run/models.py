@@ -70,6 +70,9 @@ class Models:
     `reward_start` is the model that a reward model begins as, where that is not M_0.
     `training_bytes` is what the run's trainings need of a device at the most. Workers elsewhere
     join the `listener`.
+
+    `_lock` and `_lock_elsewhere` are held while a model loads. `_changing` guards `config`,
+    `_policies` and `_tenants` against a change of settings, and is held for a moment only.
     """
 
     config: RunConfig
@@ -87,6 +90,7 @@ class Models:
     _loaded: LoadedModels = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _lock_elsewhere: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _policies: dict[str, Served] = field(default_factory=dict[str, Served], init=False)
     _tenants: dict[str, Tenant] = field(default_factory=dict[str, Tenant], init=False)
 
@@ -198,7 +202,8 @@ class Models:
                 self._hand_over(served, tenant)
             engine = self._loaded.bring(tenant, lambda: self._opened(name, served))
             if served.canary is not None or served == self.initial:
-                self._policies[name] = served
+                with self._changing:
+                    self._policies[name] = served
         return engine
 
     def scorer(self, folder: Path | None = None) -> Scorer:
@@ -234,9 +239,13 @@ class Models:
 
     def configure(self, config: RunConfig) -> None:
         """Take over live settings of the models, from their next request on."""
-        before, self.config = self.config, config
+        with self._changing:
+            before, self.config = self.config, config
+            # What they take of the devices is looked up again.
+            self._tenants.clear()
+            policies = list(self._policies.items())
         settings = {engine_name(served): served.engine for served in self.completers.values()}
-        for name, policy in self._policies.items():
+        for name, policy in policies:
             own = run_alike(policy.engine, before.policy.engine)
             if not own and run_alike(policy.engine, before.critic.engine):
                 # A policy that judges, and is run as the critic is.
@@ -251,8 +260,6 @@ class Models:
                 model.configure(settings.get(name, config.policy.engine))
             elif isinstance(model, ScorerPool) and name.startswith(REWARD):
                 model.configure(config.reward)
-        # What they take of the devices is looked up again.
-        self._tenants.clear()
 
     def make_room(self) -> None:
         """Put aside what is in the way of a training."""
@@ -271,9 +278,20 @@ class Models:
 
     def _tenant(self, name: str, found: Callable[[], Tenant]) -> Tenant:
         """Return what a model takes, looked up once: it reads the headers of its files."""
-        if name not in self._tenants:
-            self._tenants[name] = found()
-        return self._tenants[name]
+        with self._changing:
+            known, config = self._tenants.get(name), self.config
+        if known is not None:
+            return known
+        tenant = found()
+        with self._changing:
+            # Under other settings it may take something else.
+            if self.config is config:
+                self._tenants[name] = tenant
+        return tenant
+
+    def _forget(self, policy: str) -> None:
+        with self._changing:
+            self._policies.pop(policy, None)
 
     def _tenant_of(self, name: str, served: Served) -> Tenant:
         found = self.premises.engine(name, served.location, served.engine)
@@ -303,10 +321,10 @@ class Models:
                 prove(engine, rows)
 
             self._loaded.replace(old, tenant, reload)
-            del self._policies[old]
+            self._forget(old)
         elif before.canary is not None:
             self._loaded.close(old)
-            del self._policies[old]
+            self._forget(old)
 
     def _is_like(self, before: Served, served: Served) -> bool:
         # Of machines elsewhere it is not known.
@@ -321,7 +339,9 @@ class Models:
         if served.canary is None:
             return None
         judges = {engine_name(judge) for judge in self.judges}
-        loaded = [p for name, p in self._policies.items() if name in self._loaded]
+        with self._changing:
+            policies = list(self._policies.items())
+        loaded = [policy for name, policy in policies if name in self._loaded]
         others = [p for p in loaded if p.identity != served.identity]
         free = sorted(others, key=lambda p: not run_alike(p.engine, served.engine))
         trained = [policy for policy in free if policy.canary is not None]

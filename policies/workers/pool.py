@@ -94,11 +94,11 @@ class EnginePool:
 
     def sleep(self) -> None:
         """Move every replica into the machine's memory; nothing may be in flight."""
-        self._pool.each(lambda replica: replica.sleep())
+        self._pool.sleep()
 
     def wake(self) -> None:
         """Move every replica back to its devices."""
-        self._pool.each(lambda replica: replica.wake())
+        self._pool.wake()
 
     def configure(self, config: EngineConfig) -> None:
         """Use the new stall limit, and so many replicas, from now on."""
@@ -158,11 +158,11 @@ class ScorerPool:
 
     def sleep(self) -> None:
         """Move every replica into the machine's memory; nothing may be in flight."""
-        self._pool.each(lambda replica: replica.sleep())
+        self._pool.sleep()
 
     def wake(self) -> None:
         """Move every replica back to its device."""
-        self._pool.each(lambda replica: replica.wake())
+        self._pool.wake()
 
     def configure(self, config: RewardConfig) -> None:
         """Use so many replicas from now on."""

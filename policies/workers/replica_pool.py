@@ -50,6 +50,14 @@ class Replica(Protocol):
         """Send items while there is room, and yield results as they come."""
         ...
 
+    def sleep(self) -> None:
+        """Move the model into the machine's memory."""
+        ...
+
+    def wake(self) -> None:
+        """Move the model back to its devices."""
+        ...
+
     def close(self) -> None:
         """End the worker; any thread may."""
         ...
@@ -101,7 +109,8 @@ class Seat(Generic[R]):
 class ReplicaPool(Generic[R]):
     """Holds a replica for each of `berths`, which `start` opens; all start at once.
 
-    `changes` counts how often seats came or went.
+    `changes` counts how often seats came or went. While it sleeps its devices may be lent to
+    others, so it takes another size only when it wakes.
     """
 
     def __init__(self, start: Callable[[int, Berth], R], berths: Sequence[Berth]) -> None:
@@ -113,6 +122,8 @@ class ReplicaPool(Generic[R]):
         self.changes = 0
         self.seats: list[Seat[R]] = []
         self._leaving: list[Seat[R]] = []
+        self._asleep = False
+        self._size_awake: Sequence[Berth] | None = None
         try:
             for berth in berths:
                 self._add(berth)
@@ -128,11 +139,16 @@ class ReplicaPool(Generic[R]):
     def resize(self, berths: Sequence[Berth]) -> None:
         """Have a replica for each of `berths` from now on; those that leave finish what they have.
 
+        If the pool sleeps, it changes when it wakes.
+
         Raises:
             EngineError: if no worker process can be started.
         """
         with self._changing:
             if self._closed:
+                return
+            if self._asleep:
+                self._size_awake = berths
                 return
             wanted = Counter(berths)
             # Whoever still waits for a machine goes first.
@@ -145,6 +161,25 @@ class ReplicaPool(Generic[R]):
             for berth in wanted.elements():
                 if berth not in there:
                     self._add(berth)
+
+    def sleep(self) -> None:
+        """Move every replica into the machine's memory; nothing may be in flight."""
+        with self._changing:
+            self._asleep = True
+        self.each(lambda replica: replica.sleep())
+
+    def wake(self) -> None:
+        """Move every replica back to its devices, then take the size that was asked for meanwhile.
+
+        Raises:
+            EngineError: if none can, or no further worker process can be started.
+        """
+        self.each(lambda replica: replica.wake())
+        with self._changing:
+            self._asleep = False
+            wanted, self._size_awake = self._size_awake, None
+        if wanted is not None:
+            self.resize(wanted)
 
     def grow(self) -> None:
         """Let one replica wait for the next machine, where there are as many as machines."""

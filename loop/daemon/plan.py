@@ -55,6 +55,7 @@ class PlannedRole:
 class PlannedStage:
     """A stage: units, requests and their tokens, `rows` and `steps` of a training.
 
+    `reused` units are those that a fork takes over; the other numbers are of what is left.
     `tokens` are those of answers: measured before if `measured`, else the most they may be, as
     `most_tokens`. `seconds` is None where none like it was timed.
     """
@@ -74,6 +75,7 @@ class PlannedStage:
     rows: int = 0
     steps: int = 0
     seconds: float | None = None
+    reused: int = 0
 
     @property
     def is_work(self) -> bool:
@@ -103,7 +105,8 @@ class Plan:
     """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen.
 
     `left_out` counts the `dropped` prompts by the rule that refuses them. `unpriced` are the models
-    elsewhere of which nobody said what they cost, `money_limit` is what the run may spend.
+    elsewhere of which nobody said what they cost, `money_limit` is what the run may spend. `fork`
+    is the run from which units are taken over.
     """
 
     recipe: str
@@ -121,6 +124,7 @@ class Plan:
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     unpriced: tuple[str, ...] = ()
     money_limit: float | None = None
+    fork: str | None = None
 
     @property
     def bills(self) -> dict[str, dict[str, float]]:
@@ -144,6 +148,16 @@ class Plan:
         working = [stage.seconds for stage in self.stages if stage.is_work]
         known = [seconds for seconds in working if seconds is not None]
         return sum(known) / 3600 if len(known) == len(working) else None
+
+    def turned(self, iteration: int) -> list[PlannedStage]:
+        """Return the stages of an iteration."""
+        return [stage for stage in self.stages if stage.iteration == iteration]
+
+    def differing(self) -> list[int]:
+        """Return the iterations, from 1, that do something else than the one before."""
+        numbers = range(1, max((stage.iteration for stage in self.stages), default=0) + 1)
+        work = {number: _work_of(self.turned(number)) for number in (0, *numbers)}
+        return [n for n in numbers if n == 1 or work[n] != work[n - 1]]
 
     def total(self, name: str) -> float:
         """Return the sum of a number of all stages."""
@@ -172,11 +186,8 @@ def plan_of(
     count = max(len(prompts), sample.train)
     scaling = _Scaling(config=config, prompts=count, costs=costs or {})
     once = list(_each_step(config, [scaling.stage(stage) for stage in rehearsal.stages]))
-    stages = [*once]
-    if rehearsal.ends is None:
-        turned = [stage for stage in once if stage.iteration == 1]
-        numbers = range(2, config.iterations + 1)
-        stages += [replace(stage, iteration=number) for number in numbers for stage in turned]
+    last = config.iterations if rehearsal.ends is None else max(s.iteration for s in once)
+    stages = list(_turned(once, last))
     jobs = [s.notes.job for s in rehearsal.stages if s.notes.job is not None]
     return Plan(
         recipe=config.recipe.name,
@@ -195,6 +206,25 @@ def plan_of(
         unpriced=tuple(_unpriced(rehearsal)),
         money_limit=config.budget.money,
     )
+
+
+def _turned(rehearsed: Sequence[PlannedStage], last: int) -> Iterator[PlannedStage]:
+    """Give the stages of all iterations: one that does what the one before does has its numbers."""
+    by_number = dict[int, list[PlannedStage]]()
+    for stage in rehearsed:
+        by_number.setdefault(stage.iteration, []).append(stage)
+    yield from by_number.get(0, ())
+    before = list[PlannedStage]()
+    for number in range(1, last + 1):
+        found = by_number.get(number, before)
+        if _work_of(found) != _work_of(before):
+            before = found
+        yield from (replace(stage, iteration=number) for stage in before)
+
+
+def _work_of(stages: Sequence[PlannedStage]) -> list[tuple[str, str, int, int]]:
+    """Return what an iteration does; how long texts are, and how many rows pass, is chance."""
+    return [(stage.stage, stage.model, stage.units, stage.calls) for stage in stages]
 
 
 def _each_step(config: RunConfig, once: Sequence[PlannedStage]) -> Iterator[PlannedStage]:

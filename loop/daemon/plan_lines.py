@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ..data.sanitize import visible
 from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, exam_of, is_measured_on
@@ -24,9 +25,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def short_lines(plan: Plan) -> list[str]:
     """Return a plan for the beginning of a run: stages of one verb are one line."""
-    once = [stage for stage in plan.stages if stage.iteration == 0]
-    turned = [stage for stage in plan.stages if stage.iteration == 1]
-    rows = [*_merged(once), *_merged(turned)]
+    rows = [row for number in (0, *plan.differing()) for row in _merged(plan.turned(number))]
     lines = [*head_lines(plan), *_table(plan, rows), *total_lines(plan), *_more(plan)]
     return [visible(line) for line in lines]
 
@@ -159,13 +158,37 @@ def _sum(one: PlannedStage, other: PlannedStage) -> PlannedStage:
     return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
+def _alike(plan: Plan) -> Iterator[str]:
+    """Say which iterations do what the one before them does."""
+    if plan.ends is not None:
+        return
+    for first, following in pairwise([*plan.differing(), plan.iterations + 1]):
+        others = range(first + 1, following)
+        if len(others) == 1:
+            yield f"  iteration {others[0]} does what iteration {first} does"
+        elif others:
+            yield f"  iterations {others[0]} to {others[-1]} do what iteration {first} does"
+
+
+def _reused(plan: Plan) -> Iterator[str]:
+    """Say what a fork takes over from its parent; the calls of a plan are those that are left."""
+    if plan.fork is None:
+        return
+    reused = plan.total("reused")
+    if reused:
+        whole = sum(stage.reused == stage.units > 0 for stage in plan.stages)
+        yield (
+            f"  re-uses {reused:,.0f} of {plan.total('units'):,.0f} units of run {plan.fork}, "
+            f"{whole:,} stages whole"
+        )
+    else:
+        yield f"  no unit of run {plan.fork} is known to be re-used"
+
+
 def _more(plan: Plan) -> Iterator[str]:
     """Give what else there is to tell, and where the run would end."""
-    if plan.iterations > 1:
-        others = "iteration 2 does"
-        if plan.iterations > len((1, 2)):
-            others = f"iterations 2 to {plan.iterations} do"
-        yield f"  {others} what iteration 1 does"
+    yield from _alike(plan)
+    yield from _reused(plan)
     if plan.ends is not None:
         yield f"as it was rehearsed, it ends there: {plan.ends}"
     for section in plan.sections:

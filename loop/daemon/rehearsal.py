@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.load import resolved
-from ...configs.recipes import RLRF, CritiqueDistillation, Recipe, Refined
+from ...configs.own_function import names_function
+from ...configs.recipes import Scheduled
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
@@ -69,8 +70,9 @@ from .stand_ins import (
     rows_of,
 )
 
-ITERATIONS = 1
-"""Those that are rehearsed: the later ones do what the first does."""
+ITERATIONS, OWN_ITERATIONS = 2, 8
+"""How many iterations are rehearsed at least, and of a recipe that the user wrote, which may do
+something else in each. Later ones do what the last of them does."""
 STEPS = 2
 """Steps of an online method that are rehearsed."""
 FEW = 20
@@ -159,7 +161,13 @@ class RehearsedRun(Run):
         notes.units = planned.chunks
         by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
         self._done.append(
-            RehearsedStage(notes=notes, group=group, by_chunk=by_chunk, planned=planned)
+            RehearsedStage(
+                notes=notes,
+                group=group,
+                by_chunk=by_chunk,
+                planned=planned,
+                upstream=self.store.journal.upstream(iteration, label),
+            )
         )
         return planned
 
@@ -285,11 +293,10 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     stepped = {name: _few_steps(getattr(training, name)) for name in sorted(ONLINE)}
     return config.model_copy(
         update={
-            "iterations": min(config.iterations, ITERATIONS),
+            "iterations": min(config.iterations, rehearsed_iterations(config)),
             "budget": BudgetConfig(),
             "overlap": False,
             "assessment": assessment,
-            "recipe": _at_most(config.recipe),
             "prompts": prompts.model_copy(
                 update={
                     "chunk": sample.chunk,
@@ -311,30 +318,21 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     )
 
 
+def rehearsed_iterations(config: RunConfig) -> int:
+    """Return how many iterations are rehearsed at most, so that each that differs is among them."""
+    recipe = config.recipe
+    if names_function(recipe.name):
+        return OWN_ITERATIONS
+    scheduled = isinstance(recipe, Scheduled) and not isinstance(recipe.train, str)
+    return max(ITERATIONS, len(recipe.train)) if scheduled else ITERATIONS
+
+
 def _few_steps(settings: OnlineSettings) -> OnlineSettings:
     """Return the settings of a training of few steps, which publishes on its way if it does."""
     few: dict[str, object] = {"max_steps": STEPS}
     return settings.model_copy(
         update=few | ({"publish_every": 1} if settings.publish_every else {})
     )
-
-
-def _at_most(recipe: Recipe) -> Recipe:
-    """Return a recipe that asks all it may ask: nobody knows what the critic will pass."""
-    if type(recipe) is RLRF:
-        return _AtMost.model_construct(**dict(recipe))
-    if isinstance(recipe, RLRF | CritiqueDistillation):
-        return recipe.model_copy(update={"refine": "all"})
-    return recipe
-
-
-class _AtMost(RLRF):
-    """RLRF with a critic that passes nothing: every candidate is refined in every round."""
-
-    def refined(self, number: int) -> Refined:
-        """Return what is refined in a round: all."""
-        del number
-        return "all"
 
 
 @contextmanager
@@ -377,6 +375,7 @@ def _opened(
                 forms=forms_of(config),
                 labels=None if labels is None else labels.first(FEW),
                 trainer=StandInTrainer(notes=notes),
+                asks_most=True,
                 notes=notes,
                 sample=sample,
             )

@@ -43,7 +43,7 @@ def refine(
 
     def work(chunk: int, _: Json) -> list[Draw]:
         feedback = worst(it.chunk(critiques, chunk))
-        passed = _passed(it, critiques, chunk) if which == "failures" else frozenset[str]()
+        passed = _passed(it, critiques, chunk, which)
         rewards = {r.candidate_id: r for r in it.chunk(best.rewards, chunk)}
         drafts = it.chunk(best.candidates, chunk)
         return [
@@ -92,7 +92,7 @@ def revise(
 
     def work(unit: Unit) -> list[Draw]:
         feedback = worst(it.chunk(critiques, unit.chunk))
-        passed = _passed(it, critiques, unit.chunk) if which == "failures" else frozenset[str]()
+        passed = _passed(it, critiques, unit.chunk, which)
         return [
             draw
             for draft in it.chunk(drafts, unit.chunk)
@@ -179,8 +179,10 @@ def _agreement(it: Iteration) -> Mapping[str, Json]:
     return {} if agreement is None else {"agreement": agreement}
 
 
-def _passed(it: Iteration, critiques: Rows[Critique], chunk: int) -> frozenset[str]:
-    """Return the candidates that the critic passes."""
+def _passed(it: Iteration, critiques: Rows[Critique], chunk: int, which: Refined) -> frozenset[str]:
+    """Return the candidates that need not be refined: those that the critic passes."""
+    if which == "all" or it.run.asks_most:
+        return frozenset()
     said = verdicts(it.frame(critiques, chunk), _deciding(it))
     return frozenset(said.filter("success")["candidate_id"])
 

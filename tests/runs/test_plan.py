@@ -41,10 +41,10 @@ QUICK = (
 )
 
 
-def config_of(name: str) -> RunConfig:
+def config_of(name: str, *more: str) -> RunConfig:
     limits = ("prompts.per_iteration=8", "prompts.evaluated=4", "prompts.deciding=4")
     rewarded = ("reward.model=none",) if name == "rlrf" else ()
-    return load_config("tiny", name, (*QUICK, *limits, *rewarded), {})
+    return load_config("tiny", name, (*QUICK, *limits, *rewarded, *more), {})
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,16 @@ def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]
 )
 def test_run_as_planned(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
     """A run has the stages, units and requests of its plan."""
-    config = config_of(name)
+    require_as_planned(tmp_path, prompts, config_of(name))
+
+
+@pytest.mark.parametrize("name", ["rlrf", "reward-only"])
+def test_schedule_as_planned(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
+    config = config_of(name, "recipe.train=[rs, dpo]", "iterations=3")
+    require_as_planned(tmp_path, prompts, config)
+
+
+def require_as_planned(tmp_path: Path, prompts: list[Prompt], config: RunConfig) -> None:
     plan = planned(config, prompts, tmp_path / "lake")
     made = done(config, prompts, tmp_path)
     assert plan.ends is None
@@ -88,6 +97,61 @@ def test_run_as_planned(tmp_path: Path, prompts: list[Prompt], name: str) -> Non
 
     first = asked(made, lambda stage: stage.calls - stage.retries)
     assert asked(plan.stages, lambda stage: stage.calls) == first
+
+
+def test_only_alike_iterations_are_told_as_such(tmp_path: Path, prompts: list[Prompt]) -> None:
+    for train, alike in [
+        ("dpo", "iterations 2 to 4 do what iteration 1 does"),
+        ("[rs, dpo]", "iterations 3 to 4 do what iteration 2 does"),
+        ("[rs, rs, rs, dpo]", "iterations 2 to 3 do what iteration 1 does"),
+    ]:
+        config = config_of("reward-only", f"recipe.train={train}", "iterations=4")
+        plan = planned(config, prompts, tmp_path)
+        made = {"pair": set[int](), "demonstrate": set[int]()}
+        for stage in plan.stages:
+            made.get(stage.stage, set[int]()).add(stage.iteration)
+        assert made["pair"] | made["demonstrate"] == {1, 2, 3, 4}
+        assert not made["pair"] & made["demonstrate"]
+        told = [line.strip() for line in short_lines(plan) if "what iteration" in line]
+        assert told == [alike]
+
+
+OWN_RECIPE = """
+from lpfloop.configs.recipes import Recipe
+from lpfloop.loop.run.handles import JudgedRows
+from lpfloop.loop.run.iteration import Iteration
+from lpfloop.loop.stages.critique import critique
+from lpfloop.loop.stages.pair import demonstrate
+from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.train import train
+
+
+def wider(it: Iteration, cfg: Recipe):
+    answers = sample(it, it.prompts(), n=4 if it.number == 3 else 2)
+    judged = JudgedRows(candidates=answers, critiques=critique(it, answers))
+    return train(it, demonstrate(it, judged, rule="success", top_k=1))
+"""
+
+
+def test_own_recipe_may_differ_later(tmp_path: Path, prompts: list[Prompt]) -> None:
+    place = tmp_path / "recipe.py"
+    place.write_text(OWN_RECIPE)
+    chosen = (*QUICK, "iterations=5", "prompts.per_iteration=8", f"recipe.name={place}:wider")
+    plan = planned(load_config("tiny", None, chosen, {}), prompts, tmp_path)
+    calls = [s.calls for s in plan.stages if s.stage == "sample"]
+    assert calls == [16, 16, 32, 16, 16]
+
+
+@pytest.mark.parametrize(
+    "name", ["rlrf", "critique-distillation", pytest.param("reflective-sft", id="reflective")]
+)
+def test_failures_are_planned_as_all(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
+    plans = [
+        planned(config_of(name, f"recipe.refine={which}"), prompts, tmp_path)
+        for which in ("all", "failures")
+    ]
+    every, failures = ({(s.stage, s.units, s.calls) for s in plan.stages} for plan in plans)
+    assert every == failures
 
 
 def invoke(*words: object) -> Result:

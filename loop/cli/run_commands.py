@@ -139,6 +139,7 @@ def run(
     with exit_codes():
         refuse_secrets(settings or ())
         refuse_json(as_json=as_json, dry_run=dry_run)
+        _refuse_dropped(dry_run=dry_run, detach=detach, alone=not (variants or paper), seeds=seeds)
         several = variants is not None and paper is None
         beside = {"--judge-tokens": judge_tokens, "--trials": trials}
         require_together(policy_tokens, beside, several=several)
@@ -170,7 +171,7 @@ def run(
         loaded = options.resolved()
         name = name or options.name_of(loaded)
         if dry_run:
-            print_plan(_job(loaded, lake, name), as_json=as_json)
+            print_plan(_job(loaded, lake, name, fork), as_json=as_json)
         elif detach:
             words = [f"--set={item}" for item in settings or ()]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
@@ -186,6 +187,20 @@ def _arms(variants: str | None, paper: str | None) -> "tuple[Arm, ...]":
     from ..daemon.suite import chosen_variants
 
     return chosen_variants(variants or "") if paper is None else arms_of(paper)
+
+
+def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> None:
+    """Refuse options that would do nothing."""
+    from ...configs.schema import ConfigError
+
+    if dry_run and detach:
+        raise ConfigError(
+            "--dry-run begins no run that --detach could leave: leave one of them out"
+        )
+    if alone and seeds != 1:
+        raise ConfigError(
+            "--seeds is for --variants and --paper: name the seed of one run with --seed"
+        )
 
 
 def _refuse_beside(several: str, options: Mapping[str, object]) -> None:

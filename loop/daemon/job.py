@@ -66,17 +66,13 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     """
     stored = canonical_json(fingerprint)
     snapshot = canonical_json(resolved(job.config))
+    require_forkable(folder, job)
     if not (folder / JOURNAL).exists():
-        parent = {} if job.fork is None else {"parent": _parent(job, job.fork)}
+        parent = {} if job.fork is None else {"parent": job.fork}
         given = {} if job.given is None else {GIVEN: job.given.as_json()}
         answers = {} if job.answers is None else {ANSWERS: job.answers.as_json()}
         facts = {"fingerprint": stored, "config": snapshot, **parent, **given, **answers}
         return Journal.create(folder, facts)
-    if job.fork is not None:
-        raise ConfigError(
-            f"run {folder.name} exists already: `lpfloop resume {folder.name}` goes on with it; "
-            "name the new one with --run NAME"
-        )
     reader = Reader(folder)
     try:
         require_same_run(reader, job, fingerprint)
@@ -129,12 +125,23 @@ def _require_same_rows(reader: Reader, answers: AnswersFile | None) -> None:
         )
 
 
-def _parent(job: Job, parent: str) -> str:
-    """Return the name of the run to fork, which must be there."""
-    if not (run_folder(job.lake, parent) / JOURNAL).exists():
-        raise ConfigError(f"--fork {parent}: there is no such run in {job.lake}")
-    Reader(run_folder(job.lake, parent)).close()
-    return parent
+def require_forkable(folder: Path, job: Job) -> None:
+    """Refuse a fork of a run that is not there, or under the name of a run that is.
+
+    Raises:
+        ConfigError: if so.
+        JournalError: if the run to fork cannot be read.
+    """
+    if job.fork is None:
+        return
+    if (folder / JOURNAL).exists():
+        raise ConfigError(
+            f"run {folder.name} exists already: `lpfloop resume {folder.name}` goes on with it; "
+            "name the new one with --run NAME"
+        )
+    if not (run_folder(job.lake, job.fork) / JOURNAL).exists():
+        raise ConfigError(f"--fork {job.fork}: there is no such run in {job.lake}")
+    Reader(run_folder(job.lake, job.fork)).close()
 
 
 def changed_fields(before: Json, after: Json, unsaid: Json, path: str = "") -> list[str]:

@@ -20,7 +20,8 @@ from ..recipes.roles import needed_roles
 from ..run.models import located
 from ..run.run import Run
 from ..stages.people_labels import labels_of
-from .job import Job
+from .fork_plan import with_reuse
+from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_section import memory_section
 from .opening import required_roles
@@ -37,8 +38,10 @@ EARLIER = 5
 """Runs of a lake that are looked through for what calls cost."""
 
 
-def planned(config: RunConfig, prompts: Sequence[Prompt], lake: Path) -> Plan:
-    """Return the plan of a run of a lake.
+def planned(
+    config: RunConfig, prompts: Sequence[Prompt], lake: Path, *, fork: str | None = None
+) -> Plan:
+    """Return the plan of a run of a lake, which may be a fork of another run there.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -47,7 +50,8 @@ def planned(config: RunConfig, prompts: Sequence[Prompt], lake: Path) -> Plan:
     costs = costs_in(lake, config)
     told = [] if config.memory == "ignore" else [memory_section(config)]
     rehearsal = rehearse(config, prompts, costs, labels=labels_of(config, lake))
-    return plan_of(rehearsal, prompts, costs, told)
+    plan = plan_of(rehearsal, prompts, costs, told)
+    return plan if fork is None else with_reuse(plan, rehearsal, prompts, lake, fork)
 
 
 def dry_plan(job: Job) -> Plan:
@@ -57,10 +61,10 @@ def dry_plan(job: Job) -> Plan:
         ConfigError: if the run would be refused, or its recipe fails.
         InputError: if prompts cannot be read.
     """
-    run_folder(job.lake, job.name)
+    require_forkable(run_folder(job.lake, job.name), job)
     prompts = required_prompts(job.config, job.read_lake)
     try:
-        plan = planned(job.config, prompts, job.lake)
+        plan = planned(job.config, prompts, job.lake, fork=job.fork)
         require_folders(job.config)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
@@ -105,7 +109,8 @@ def tell_plan(run: Run, prompts: Sequence[Prompt]) -> None:
     if any(stage.done for stage in journal.stages()):
         return
     try:
-        plan = planned(run.config, prompts, run.store.folder.parent.parent)
+        fork = None if run.fork is None else run.fork.parent.folder.name
+        plan = planned(run.config, prompts, run.store.folder.parent.parent, fork=fork)
     except (RehearsalError, ConfigError, EngineError) as error:
         run.reporter.note(f"plan: {error}")
         return

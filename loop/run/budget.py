@@ -79,8 +79,9 @@ class Budget:
 
     def check(self) -> None:
         """Raise what stopped the admission of units, if something did."""
-        if self.reached is not None:
-            raise self.reached
+        reached = self.reached or self.time_or_room_reached()
+        if reached is not None:
+            raise reached
 
     def expects(self, cost: Cost) -> bool:
         """Whether `cost` fits beside what is spent, and still expected of the open units."""

@@ -86,6 +86,7 @@ def require_as_planned(tmp_path: Path, prompts: list[Prompt], config: RunConfig)
     assert plan.ends is None
     assert plan.exact
     units = {(stage.iteration, stage.stage): stage.planned for stage in made}
+    assert len(plan.stages) == len(units)
     assert {(stage.iteration, stage.stage): stage.units for stage in plan.stages} == units
 
     def asked(stages, calls_of) -> Counter[tuple[int, str]]:
@@ -97,6 +98,15 @@ def require_as_planned(tmp_path: Path, prompts: list[Prompt], config: RunConfig)
 
     first = asked(made, lambda stage: stage.calls - stage.retries)
     assert asked(plan.stages, lambda stage: stage.calls) == first
+
+
+def test_answers_of_initial_are_planned_once(tmp_path: Path, prompts: list[Prompt]) -> None:
+    named = (f"annotation.{role}.model=tiny" for role in ("strong", "medium", "weak"))
+    config = config_of("reward-only", "assessment.reference=initial", "iterations=2", *named)
+    plan = planned(config, prompts, tmp_path)
+    places = [(stage.iteration, stage.stage) for stage in plan.stages]
+    assert len(places) == len(set(places))
+    assert any(stage.startswith("compare:") for _, stage in places)
 
 
 def test_only_alike_iterations_are_told_as_such(tmp_path: Path, prompts: list[Prompt]) -> None:

@@ -327,8 +327,9 @@ def rehearsed_iterations(config: RunConfig) -> int:
     recipe = config.recipe
     if names_function(recipe.name):
         return OWN_ITERATIONS
-    scheduled = isinstance(recipe, Scheduled) and not isinstance(recipe.train, str)
-    return max(ITERATIONS, len(recipe.train)) if scheduled else ITERATIONS
+    if isinstance(recipe, Scheduled) and not isinstance(recipe.train, str):
+        return max(ITERATIONS, len(recipe.train))
+    return ITERATIONS
 
 
 def _few_steps(settings: OnlineSettings) -> OnlineSettings:

@@ -19,13 +19,13 @@ from .dialect import FOLDED, Dialect
 from .endpoint import ServedModel
 from .faults import shown
 from .finish import ending
-from .transport import Connections
+from .transport import Connections, reading
 from .usage import Share, Tokens, settled
 
 REASONING = ("reasoning_content", "reasoning")
 """Where servers put what a model thought before its answer; some fill both, with one text."""
-SAID = ("content", *REASONING)
-"""The fields of a message that hold text."""
+TEXT_PARTS = ("text", "output_text")
+"""The types of the parts of a message that hold text of the answer."""
 
 Fields = Mapping[str, Any]
 """An object of a reply."""
@@ -61,8 +61,8 @@ class ChatRequest:
         """Post it once, with `extra` fields.
 
         Raises:
-            OpenAIError, ClientError, AnswerTooLargeError, OSError, ValueError, TypeError,
-            LookupError, AttributeError, RecursionError: when no chat completion comes back.
+            OpenAIError, ClientError, AnswerTooLargeError, OSError, UnreadableReplyError: when no
+                chat completion comes back.
         """
         reply = await connections.post("chat/completions", self.body(served, dialect, extra))
         return self.answered(reply, dialect, connections.key)
@@ -76,9 +76,11 @@ class ChatRequest:
     def answered(self, reply: Any, dialect: Dialect, key: str | None) -> Completion:
         """Read the reply to what was sent in a dialect, with remarks on what that left out.
 
-        Raises: as `completion`.
+        Raises:
+            UnreadableReplyError: when it is no chat completion.
         """
-        drawn = self.completion(reply, key)
+        with reading(reply):
+            drawn = self.completion(reply, key)
         whole = self.request.messages
         changed = () if dialect.system or folded(whole) == whole else (FOLDED,)
         remarks = (*changed, *dialect.remarks)
@@ -123,21 +125,24 @@ class ChatRequest:
                 completion.
         """
         choice = reply["choices"][0]
-        content = choice["message"].get("content")
-        if not isinstance(content, str | None):
-            raise NoCompletionError
+        message = choice.get("message")
+        if message is None and ending(choice.get("finish_reason")) == "withheld":
+            message = {}
+        content, thought = _read_content(message.get("content"))
         logprobs = _logprobs(choice)
-        tokens = self._tokens(reply, choice, len(logprobs))
+        fields = [message.get(name) for name in REASONING]
+        thoughts = [text for text in (thought, *fields) if isinstance(text, str)]
+        tokens = self._tokens(reply, [content, *thoughts], len(logprobs))
         how, remark = self._ended(choice, tokens.completion, key)
-        reasoning = next(filter(None, _texts(choice, REASONING)), "")
-        in_thought = (reasoning or _reasoned(reply)) and not (content or "").strip()
+        reasoning = next(filter(None, thoughts), "")
+        in_thought = (reasoning or _reasoned(reply)) and not content.strip()
         if in_thought and how == "length":
             remark = OUT_OF_TOKENS.format(self.sampling.max_tokens)
         remarks = tokens.remarks if remark is None else (*tokens.remarks, remark)
         cut: FinishReason = "truncated_thinking" if in_thought else "length"
         answer = Completion(
             request_id=self.request.request_id,
-            text=_whole_characters(content or ""),
+            text=_whole_characters(content),
             reasoning=_whole_characters(reasoning),
             prompt_tokens=tokens.prompt,
             completion_tokens=tokens.completion,
@@ -173,8 +178,11 @@ class ChatRequest:
         told = shown(str(word), key)[:LONGEST_WORD]
         return decided, None if word is None else READ_AS[decided].format(told)
 
-    def _tokens(self, reply: Fields, choice: Fields, drawn: int) -> Tokens:
-        """Return what the reply cost: as reported, never more than the request can cost."""
+    def _tokens(self, reply: Fields, texts: Sequence[str], drawn: int) -> Tokens:
+        """Return what the reply cost: as reported, never more than the request can cost.
+
+        `texts` are what the model wrote, and `drawn` the tokens whose log-probability is reported.
+        """
         messages, usage = self.request.messages, _fields(reply.get("usage"))
         prompt = Share(
             reported=usage.get("prompt_tokens"),
@@ -184,7 +192,7 @@ class ChatRequest:
         completion = Share(
             reported=usage.get("completion_tokens"),
             most=self.sampling.max_tokens,
-            own=lambda: drawn or sum(map(self.count, _texts(choice, SAID))),
+            own=lambda: drawn or sum(map(self.count, texts)),
         )
         return settled(prompt, completion)
 
@@ -208,10 +216,27 @@ def _fields(value: object) -> Fields:
     return cast("Fields", value) if isinstance(value, dict) else {}
 
 
-def _texts(choice: Fields, names: Sequence[str]) -> list[str]:
-    """Return what the model wrote into these fields of its message."""
-    fields = (choice["message"].get(name) for name in names)
-    return [text for text in fields if isinstance(text, str)]
+def _read_content(content: object) -> tuple[str, str]:
+    """Return text and thought in the content of a message: a text, or a list of parts.
+
+    Raises:
+        NoCompletionError, TypeError, LookupError, AttributeError: if it is something else.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, list):
+        raise NoCompletionError
+    text = thought = ""
+    parts = cast("list[Any]", content)
+    for part in parts:
+        if part.get("type") in TEXT_PARTS:
+            text += part["text"]
+        elif part.get("type") == "thinking":
+            # Mistral's holds a list of parts again, others' a text.
+            thought += _read_content(part["thinking"])[0]
+    if parts and not any(part.get("type") in (*TEXT_PARTS, "thinking") for part in parts):
+        raise NoCompletionError
+    return text, thought
 
 
 def _reasoned(reply: Fields) -> bool:

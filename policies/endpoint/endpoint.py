@@ -22,7 +22,7 @@ from .faults import (
     fault_of,
     shown,
 )
-from .transport import Connections
+from .transport import Connections, reading
 
 PROBE_S = 15.0
 PROBED = 16
@@ -170,10 +170,11 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
     Raises:
         EngineError: when `model_name` is not served, or several are and none is named.
         OpenAIError, AnswerTooLargeError, OSError: when it does not answer.
-        ValueError, TypeError, LookupError, AttributeError: when the reply is no list of models.
+        UnreadableReplyError: when the reply is no list of models.
     """
     listed: Any = await connections.get("models")
-    models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
+    with reading(listed):
+        models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
     names = list(models)
     url = connections.url
     told = shown(", ".join(names[:8]) or "none", connections.key)

@@ -13,7 +13,7 @@ from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .gate import Passage
 from .retry import Errand
 from .traffic import Traffic
-from .transport import Connections
+from .transport import Connections, reading
 
 CONCURRENCY = 8
 TIMEOUT_S = 120.0
@@ -78,11 +78,17 @@ class EndpointEmbedder:
                     "embeddings",
                     {"model": self._served.name, "input": texts, "encoding_format": "float"},
                 )
-                rows = sorted(answer["data"], key=lambda row: row["index"])
-                vectors = [array("f", row["embedding"]).tobytes() for row in rows]
-                if len(vectors) != len(texts) or len({len(v) for v in vectors}) != 1:
-                    raise ValueError
-                return vectors
+                with reading(answer):
+                    return _vectors(answer, len(texts))
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._url, error, self._key)
         raise fault  # outside: a traceback from within would hold the server's text
+
+
+def _vectors(answer: Any, count: int) -> list[bytes]:
+    """Return the `count` vectors of a reply; raise an error that `reading` knows otherwise."""
+    rows = sorted(answer["data"], key=lambda row: row["index"])
+    vectors = [array("f", row["embedding"]).tobytes() for row in rows]
+    if len(vectors) != count or len({len(v) for v in vectors}) != 1:
+        raise ValueError
+    return vectors

@@ -5,6 +5,7 @@ it.
 """
 
 import base64
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
 from ..engines.engine import EngineError
-from .transport import AnswerTooLargeError
+from .transport import ERROR_BYTES, AnswerTooLargeError, UnreadableReplyError
 
 KEY_VARIABLE = "LPFLOOP_API_KEY"
 HIDDEN = "[hidden]"
@@ -75,6 +76,8 @@ ATTEMPT_ERRORS = (
 
 
 GARBLED = "the answer is not that of an OpenAI-compatible endpoint"
+MESSAGE_FIELDS = ("error", "message", "msg", "detail")
+"""Where servers put their sentence: some in an object in `error`, some at the top."""
 
 
 class TemporaryError(Exception):
@@ -152,14 +155,40 @@ def fault_of(
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
-    return TemporaryError(GARBLED, suspect=True, garbled=True)
+    received = error.received if isinstance(error, UnreadableReplyError) else ""
+    said = shown(server_message(received) or _text(received), key)
+    sentence = f"{GARBLED}: {said!r}" if said else GARBLED
+    return TemporaryError(sentence, suspect=True, garbled=True)
+
+
+def server_message(body: object) -> str:
+    """Return the server's own sentence in the body of an error; empty if there is none."""
+    if isinstance(body, str):
+        return body.strip()
+    if not isinstance(body, dict):
+        return ""
+    fields = cast("dict[str, object]", body)
+    choices = fields.get("choices")
+    of_choice = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
+    found = (server_message(fields.get(name)) for name in MESSAGE_FIELDS)
+    return next(filter(None, (*found, *map(_error_message, of_choice))), "")
+
+
+def _error_message(choice: object) -> str:
+    """Return why one answer broke off: its other texts are the model's."""
+    fields = cast("dict[str, object]", choice) if isinstance(choice, dict) else {}
+    return server_message(fields.get("error"))
+
+
+def _text(body: object) -> str:
+    return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)[:ERROR_BYTES]
 
 
 def _status(
     url: str, error: openai.APIStatusError, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
     status, text = error.status_code, error.response.text.strip()
-    message = _message(error) or text
+    message = server_message(error.body) or text
     sentence = f"HTTP {status}: {shown(message, key)}" if message else f"HTTP {status}"
     if "insufficient_quota" in (error.code, error.type):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
@@ -176,13 +205,6 @@ def _status(
             gone=status in PROXY_STATUSES and pause is None,
         )
     return EngineError(f"{url}: {_final(status, sentence)}")
-
-
-def _message(error: openai.APIStatusError) -> str:
-    """Return the server's message without the JSON around it; empty if there is none."""
-    body = error.body
-    said = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else body
-    return said.strip() if isinstance(said, str) else ""
 
 
 def _complaints(body: object, text: str) -> list[Complaint]:

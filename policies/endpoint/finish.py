@@ -39,8 +39,8 @@ MEANINGS: tuple[tuple[Ending, frozenset[str]], ...] = (
 
 
 def ending(word: object) -> Ending:
-    """Return what a `finish_reason` means, in whatever case it is written."""
-    lower = word.lower() if isinstance(word, str) else ""
+    """Return what a `finish_reason` means, in any case, with or without details after a colon."""
+    lower = word.lower().partition(":")[0].strip() if isinstance(word, str) else ""
     for meaning, words in MEANINGS:
         if lower in words:
             return meaning

@@ -15,7 +15,7 @@ from .endpoint import ServedModel, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, TemporaryError, fault_of
 from .fleet_canary import OTHERS, CanaryAnswer, Portrait, canary_requests, read_canary_answer
 from .gate import Gate
-from .transport import Connections
+from .transport import Connections, reading
 from .vllm_fields import vllm_fields
 
 
@@ -126,10 +126,11 @@ class Introducer:
                 if dialect.logprobs:
                     body["top_logprobs"] = OTHERS
                 reply: Any = await connections.post("chat/completions", body)
-                fingerprint = reply.get("system_fingerprint")
-                if isinstance(fingerprint, str):
-                    member.fingerprints.add(fingerprint)
-                return read_canary_answer(reply)
+                with reading(reply):
+                    fingerprint = reply.get("system_fingerprint")
+                    if isinstance(fingerprint, str):
+                        member.fingerprints.add(fingerprint)
+                    return read_canary_answer(reply)
         except ATTEMPT_ERRORS as error:
             fault = fault_of(connections.url, error, connections.key)
         raise fault  # outside: a traceback from within would hold the server's text

@@ -12,9 +12,9 @@ import asyncio
 import json
 import resource
 import ssl
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, cast
@@ -61,6 +61,29 @@ OTHER_FILES = 512
 
 class AnswerTooLargeError(Exception):
     """A reply is larger than any can be."""
+
+
+class UnreadableReplyError(ValueError):
+    """A success without what was asked for: `received` is its JSON value, or its text."""
+
+    def __init__(self, received: object) -> None:
+        super().__init__()
+        self.received = received
+
+
+@contextmanager
+def reading(reply: object) -> Generator[None]:
+    """Read a reply in the block.
+
+    Raises:
+        UnreadableReplyError: if the reply lacks a field, or a field has another type.
+    """
+    try:
+        yield
+    except UnreadableReplyError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        raise UnreadableReplyError(reply) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +137,7 @@ class Connections:
 
         Raises: as `post`, but `openai.APIConnectionError` when no reply comes.
         """
-        return json.loads(await self.download(path, **asked))
+        return parsed(await self.download(path, **asked))
 
     async def download(self, path: str, **asked: object) -> bytes:
         """Return the bytes that the endpoint has at `path`.
@@ -139,23 +162,27 @@ class Connections:
             options={"headers": {"Content-Type": "multipart/form-data"}},
             cast_to=httpx2.Response,
         )
-        return json.loads(reply.content)
+        return parsed(reply.content)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> object:
         """Return what the endpoint replies to `body`.
 
         Raises:
-            openai.APIStatusError: when the status is no success.
+            openai.APIStatusError: when the status is no success, or the body reports an error 4xx.
             AnswerTooLargeError: for a success beyond the limits.
             aiohttp.ClientError, OSError: when no reply comes, or none that can be unpacked.
-            ValueError, RecursionError: when it is no JSON.
+            UnreadableReplyError: when it is no JSON.
         """
         address = _below(self._url, path)
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         reply = await self._wire.send("POST", address, content.encode(), JSON)
         if not reply.is_success:
             raise status_error(address, reply)
-        return json.loads(reply.content)
+        value = parsed(reply.content)
+        status = reported_status(value)
+        if status is not None:
+            raise status_error(address, replace(reply, status=status))
+        return value
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -241,6 +268,34 @@ class _ByWire(httpx2.AsyncBaseTransport):
 def succeeded(status: int) -> bool:
     """Whether a status says so; servers have some that no standard names."""
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def parsed(content: bytes) -> object:
+    """Return the JSON value of a reply.
+
+    Raises:
+        UnreadableReplyError: if it is no JSON.
+    """
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        text = content[:ERROR_BYTES].decode("utf-8", "replace")
+        raise UnreadableReplyError(text) from None
+
+
+def reported_status(value: object) -> int | None:
+    """Return the status 4xx of an error that a server reports in the body of a success."""
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, object]", value)
+    error = fields.get("error")
+    if fields.get("choices") or not (error or {"msg", "message", "detail"} & fields.keys()):
+        return None
+    code = (cast("dict[str, object]", error) if isinstance(error, dict) else fields).get("code")
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code[:4])
+    is_client_error = isinstance(code, int) and 400 <= code < 500  # noqa: PLR2004
+    return code if is_client_error else None
 
 
 def status_error(address: str, reply: Reply) -> openai.APIStatusError:

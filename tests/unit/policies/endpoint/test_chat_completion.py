@@ -87,6 +87,46 @@ def test_withheld_answer(subtests):
             assert len(posts) == 1
 
 
+def test_withheld_without_message(subtests):
+    for word in ["content_filter", "content_filter: PROHIBITED_CONTENT"]:
+        for message in [None, ABSENT, {"role": "assistant"}]:
+            with subtests.test(word=word, message=message):
+                choice = {"index": 0, "finish_reason": word, "message": message}
+                if message is ABSENT:
+                    del choice["message"]
+                completion, posts = drawn(said(lambda value, c=choice: value.update(choices=[c])))
+                assert (completion.finish_reason, completion.text) == ("failed", "")
+                assert "withholds" in (completion.error or "")
+                assert len(posts) == 1
+
+
+def test_content_parts(subtests):
+    text, thought = {"type": "text", "text": "yes, "}, {"type": "text", "text": "hm"}
+    for content, read in [
+        ([text], ("yes, ", "")),
+        ([text, {"type": "output_text", "text": "of course"}], ("yes, of course", "")),
+        ([{"type": "thinking", "thinking": [thought]}, text], ("yes, ", "hm")),
+        ([{"type": "thinking", "thinking": "hm"}, text], ("yes, ", "hm")),
+        ([{"type": "image_url", "image_url": {}}, text], ("yes, ", "")),
+        ([], ("", "")),
+    ]:
+        with subtests.test(content=content):
+            completion, posts = drawn(said(lambda value, c=content: write(value, c)))
+            assert (completion.text, completion.reasoning, len(posts)) == (*read, 1)
+
+
+def test_unreadable_parts(subtests):
+    for content in [["yes"], [{"type": "text"}], [{"type": "audio"}], [5], {"text": "yes"}]:
+        with subtests.test(content=content):
+            completion, posts = drawn(said(lambda value, c=content: write(value, c)))
+            assert (completion.finish_reason, len(posts)) == ("stop", 2)
+
+
+def write(value: dict[str, Any], content: object) -> None:
+    """Have the answer's message hold `content`."""
+    value["choices"][0]["message"]["content"] = content
+
+
 def test_answer_given_up(subtests):
     for word in ["error", "abort", "insufficient_system_resource"]:
         with subtests.test(word=word):

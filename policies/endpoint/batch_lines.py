@@ -12,7 +12,7 @@ from .batch_session import BatchLine
 from .chat_completion import ChatRequest
 from .dialect import Dialect
 from .endpoint import ServedModel
-from .faults import ATTEMPT_ERRORS, RefusedError, TemporaryError, fault_of
+from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, TemporaryError, fault_of
 from .openai_engine import keyless
 from .transport import Reply, status_error
 from .vllm_fields import vllm_fields
@@ -60,6 +60,8 @@ class LineForm:
             told = drawn.provenance
             batched = None if told is None else replace(told, batched=True)
             return keyless(replace(drawn, provenance=batched))
+        if isinstance(fault, DeniedError):
+            return RefusedError(fault.reason, told="")
         if isinstance(fault, EngineError):
             raise fault
         return fault

@@ -63,10 +63,13 @@ class EndpointEmbedder:
         return [vector for vectors in found for vector in vectors]
 
     def _errand(self, texts: list[str]) -> Errand[list[bytes]]:
-        return Errand(partial(self._attempt, texts), self._refused)
+        return Errand(partial(self._attempt, texts), self._refused, self._check)
 
     def _refused(self, refusal: RefusedError) -> list[bytes]:
         raise EngineError(f"{self._url}: {refusal}")
+
+    async def _check(self, passage: Passage) -> None:
+        await self._attempt(["check"], passage)
 
     async def _attempt(self, texts: list[str], passage: Passage) -> list[bytes]:
         try:

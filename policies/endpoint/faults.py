@@ -44,6 +44,9 @@ OWN_STATUSES = frozenset(
 )
 """Statuses that concern one request, not the endpoint."""
 
+KEY_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
+"""Statuses that concern every request."""
+
 BUSY_STATUSES = frozenset(
     {
         HTTPStatus.REQUEST_TIMEOUT,
@@ -130,6 +133,18 @@ class RefusedError(Exception):
         self.complaints = tuple(complaints)
 
 
+class DeniedError(EngineError):
+    """A refusal because of the key, the account or the address; or of this request alone.
+
+    Servers use the same statuses for both, so another request has to show which it is. `reason`
+    is the server's sentence.
+    """
+
+    def __init__(self, sentence: str, *, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
 def fault_of(
     url: str, error: Exception, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
@@ -204,7 +219,10 @@ def _status(
             crowded=status == HTTPStatus.TOO_MANY_REQUESTS,
             gone=status in PROXY_STATUSES and pause is None,
         )
-    return EngineError(f"{url}: {_final(status, sentence)}")
+    final = f"{url}: {_final(status, sentence)}"
+    if status < HTTPStatus.BAD_REQUEST or status in KEY_STATUSES:
+        return EngineError(final)
+    return DeniedError(final, reason=sentence)
 
 
 def _complaints(body: object, text: str) -> list[Complaint]:
@@ -236,9 +254,9 @@ def _complaint(fields: Mapping[str, object], field: object) -> Complaint:
 
 def _final(status: int, sentence: str) -> str:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return f"the endpoint refuses the API key (HTTP {status}); set {KEY_VARIABLE}"
+        return f"the endpoint refuses the API key ({sentence}); set {KEY_VARIABLE}"
     if status == HTTPStatus.NOT_FOUND:
-        return "not found (HTTP 404); the address usually ends in /v1"
+        return f"not found ({sentence}); the address usually ends in /v1"
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return (
             f"the endpoint redirects (HTTP {status}), which is not followed; give its new address"

@@ -34,7 +34,7 @@ from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
 from .dialect import UNKEPT_SCHEMA, Dialect, overflows
 from .endpoint import api_key, endpoints
-from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
+from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
 from .fleet import Fleet
 from .fleet_member import is_break
 from .gate import Passage
@@ -46,7 +46,14 @@ CLOSE_S = 0.5
 CLOSED = "the engine was closed"
 
 REFUSED = 8
-"""This many refusals before any answer mean that the endpoint is at fault, not a request."""
+"""After each so many refusals in a row it is checked that the endpoint answers another question."""
+DENIED = 64
+"""A denied request (`DeniedError`) after so many refusals in a row ends the run: the account may
+have credit for a short question only, and thousands of rows would be left unscored.
+"""
+
+CHECK = (Message(role="user", content="Reply with the word yes."),)
+"""The short question that shows whether an endpoint answers anything."""
 
 
 @dataclass(slots=True)
@@ -83,6 +90,8 @@ class OpenAIEngine:
         self._dialect = Dialect()
         self._count = token_count(model)
         self._refused = 0
+        self._answers_before = 0
+        self._answers_others = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._fleet = Fleet(
             endpoints(model, config),
@@ -148,7 +157,8 @@ class OpenAIEngine:
                     more = batch is not None
                     if batch is not None:
                         stream.add(self._submit(batch, stream), len(batch.requests))
-                if self._traffic.answers or not (stream.batches or (more and arrived(source))):
+                answers = self._traffic.answers or self._answers_others
+                if answers or not (stream.batches or (more and arrived(source))):
                     yield from held
                     held.clear()
         finally:
@@ -227,6 +237,7 @@ class OpenAIEngine:
         errand = Errand(
             partial(self._attempt, question),
             partial(self._refuse, request),
+            partial(self._check, question),
             stream.begin,
             tokens=question.asked.tokens if limited else 0,
             used=_used,
@@ -237,14 +248,6 @@ class OpenAIEngine:
 
     def _refuse(self, request: Request, refusal: RefusedError) -> Completion:
         """Return the `failed` completion of a request that only itself cannot be answered."""
-        self._refused += 1
-        if self._refused >= REFUSED and not self._traffic.answers:
-            error = EngineError(
-                f"{self._fleet.told()}: all of the first {REFUSED} requests were refused; "
-                f"correct the endpoint's settings ({refusal})"
-            )
-            self._traffic.stop(error)
-            raise error
         return Completion(
             request_id=request.request_id,
             text="",
@@ -256,6 +259,68 @@ class OpenAIEngine:
         )
 
     async def _attempt(self, question: Wording, passage: Passage) -> Completion:
+        """Ask one endpoint; if it refuses, find out whether it refuses every request.
+
+        Raises:
+            TemporaryError, RefusedError, EngineError: for every failure.
+        """
+        try:
+            return await self._asked(question, passage)
+        except DeniedError as error:
+            denied, refusal = error, RefusedError(error.reason, told="")
+        except RefusedError as error:
+            denied, refusal = None, error
+        in_a_row = self._count_refusal()
+        if denied is not None or in_a_row % REFUSED == 0:
+            await self._require_other_answers(question, passage, denied or refusal)
+        if denied is not None and in_a_row >= DENIED:
+            raise EngineError(
+                f"{passage.gate.url}: {in_a_row} requests in a row were refused, the last one with "
+                f"{refusal}; if the key and the account are in order, resume: the rows that were "
+                "refused stay unscored"
+            )
+        raise refusal
+
+    def _count_refusal(self) -> int:
+        """Count a refusal; return how many there were since the last answer."""
+        if self._answers_before != self._traffic.answers:
+            self._refused, self._answers_before = 0, self._traffic.answers
+        self._refused += 1
+        return self._refused
+
+    async def _require_other_answers(
+        self, question: Wording, passage: Passage, refusal: DeniedError | RefusedError
+    ) -> None:
+        """Ask the short question after a refusal.
+
+        Raises:
+            TemporaryError: if it is not answered for now.
+            EngineError: if it is refused, too.
+        """
+        try:
+            await self._ask_shortly(question, passage)
+        except RefusedError:
+            if isinstance(refusal, RefusedError):
+                raise EngineError(
+                    f"{passage.gate.url}: {self._refused} requests in a row were refused, and a "
+                    f"short question, too; correct the endpoint's settings ({refusal})"
+                ) from None
+        except EngineError as error:
+            raise (refusal if isinstance(refusal, DeniedError) else error) from None
+
+    async def _check(self, question: Wording, passage: Passage) -> None:
+        """Show that the endpoint answers another request; a refusal counts as an answer."""
+        with suppress(RefusedError):
+            await self._ask_shortly(question, passage)
+
+    async def _ask_shortly(self, question: Wording, passage: Passage) -> None:
+        """Ask the short question, sampled as another one."""
+        asked = replace(question.asked.request, request_id="check", messages=CHECK, schema=None)
+        passage.gate.pace.count(self._loop.time())
+        await self._asked(Wording(replace(question.asked, request=asked)), passage)
+        self._answers_others = True
+
+    async def _asked(self, question: Wording, passage: Passage) -> Completion:
         """Ask one endpoint, dropping what of the request it does not take."""
         while True:
             dialect, asked = self._dialect, question.asked

@@ -15,6 +15,7 @@ Everything runs on one event loop and uses its clock.
 
 import asyncio
 import itertools
+import logging
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ from .openings import Openings
 from .pace import PaceBooking, RequestPace
 from .paced_gates import PacedGates
 from .ranking import Ranking
-from .retry import Errand, Patience, Trial
+from .retry import SUSPICIOUS, Errand, Patience, Trial
 
 T = TypeVar("T")
 
@@ -47,6 +48,12 @@ UNANSWERED = 4
 """At most so many times the slots are without an answer, those that wait to be tried again too."""
 SLOWER = 2.0
 """An endpoint is slow that takes so many times as long as the quickest."""
+STRANGE_REPLIES, STRANGE_S = 7, 15.0
+"""After so many unreadable replies, over so long, and no other one, a short question is asked; if
+its reply cannot be read either, nothing that speaks the protocol listens there.
+"""
+
+logger = logging.getLogger("lpfloop.endpoint")
 
 
 class Traffic:
@@ -75,6 +82,8 @@ class Traffic:
         self._spared: list[Gate] = []
         self.paced = PacedGates(self._gates)
         self._enough = math.inf
+        self._unreadable, self._unreadable_since = 0, math.inf
+        self._warned = -1
         self._quickest_s, self._rate = math.inf, 0.0
         for url, pace in itertools.zip_longest(urls, paces or ()):
             self._add(url, pace or RequestPace(), 0.0)
@@ -256,7 +265,8 @@ class Traffic:
         if passage.on_trial:
             gate.trier = passage
         self._note(gate)
-        task = trial.waits_for = asyncio.create_task(trial.errand.attempt(passage))
+        check = self._is_strange or trial.is_doubtful(self.answers)
+        task = trial.waits_for = asyncio.create_task(trial.attempt(passage, check=check))
         self.tasks.add(task)
         task.add_done_callback(partial(self._ended, trial, passage))
         if not trial.begun:
@@ -294,13 +304,30 @@ class Traffic:
             self._survey()
         self._dispatch_soon()
 
+    @property
+    def _is_strange(self) -> bool:
+        """Whether no reply could ever be read."""
+        lasts = self._now - self._unreadable_since >= STRANGE_S
+        return not self.answers and lasts and self._unreadable >= STRANGE_REPLIES
+
     def _again(self, trial: Trial[Any], gate: Gate, fault: TemporaryError) -> None:
         """Try again after a pause, unless the request is at fault or its patience ends before."""
+        self._note_unreadable(trial, fault)
         if trial.result.done():
             return
         pause = trial.pause_after(fault)
+        if trial.failures == SUSPICIOUS and self._warned != self.answers:
+            self._warned = self.answers
+            logger.warning("%s: a request failed %d times: %s", gate.url, SUSPICIOUS, fault)
         if trial.is_guilty(self.answers):
             trial.refuse(trial.given_up(fault))
+        elif trial.checks and fault.garbled and self._is_strange:
+            error = EngineError(
+                f"{gate.url}: {fault}; {self._unreadable} of its replies could not be read, and "
+                "none was an answer: correct the address, the key or the account"
+            )
+            self.stop(error)
+            trial.fail(error)
         elif pause > trial.patience.left(self._now):
             trial.fail(self._out_of_patience(trial.patience))
         elif pause:
@@ -308,6 +335,14 @@ class Traffic:
             trial.waits_for = asyncio.get_running_loop().call_later(pause, self._join, trial)
         else:
             self._join(trial)
+
+    def _note_unreadable(self, trial: Trial[Any], fault: TemporaryError) -> None:
+        """Count replies that could not be read, since the last answer to a short question."""
+        if trial.has_checked:
+            self._unreadable, self._unreadable_since = 0, math.inf
+        if fault.garbled:
+            self._unreadable += 1
+            self._unreadable_since = min(self._unreadable_since, self._now)
 
     def _note(self, gate: Gate) -> None:
         """Take in a change of a gate that has not left."""

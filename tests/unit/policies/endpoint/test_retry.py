@@ -18,7 +18,7 @@ from clock import Asked, Reply, Script, Stage, StagedEngine, answer, as_json, fa
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint import retry as endpoint_retry
 from lpfloop.policies.endpoint.faults import LONGEST_PAUSE_S
-from lpfloop.policies.endpoint.openai_engine import REFUSED, OpenAIEngine
+from lpfloop.policies.endpoint.openai_engine import CHECK, DENIED, REFUSED, OpenAIEngine
 from lpfloop.policies.engines.engine import (
     Batch,
     BatchResult,
@@ -35,6 +35,8 @@ DEADLINE_S = 60.0
 PATIENCE_S = 1e5
 NAMES = ("victim", "second", "third")
 ANSWERED = {name: name for name in NAMES}
+SHORT = CHECK[0].content
+"""The name of the short question that shows whether an endpoint answers anything."""
 HTML = {"Content-Type": "text/html"}
 PAGE = b"<html><body>We will be back soon.</body></html>"
 
@@ -96,6 +98,11 @@ def always(reply: Reply) -> Script:
     return lambda _, name, attempt: None if name.startswith("/") else reply
 
 
+def on(start: str, reply: Reply) -> Script:
+    """Requests whose name begins with `start` meet `reply`; all else is answered."""
+    return lambda _, name, __: reply if name.startswith(start) else None
+
+
 def on_victim(reply: Reply, attempts: int) -> Script:
     """The first `attempts` of one request meet `reply`; all else is answered."""
     return lambda _, name, attempt: reply if name == "victim" and attempt < attempts else None
@@ -139,14 +146,21 @@ RETRY_AFTER = {
 
 FINAL = {
     "HTTP 401": (failure(401, f"Incorrect API key: {KEY}"), "refuses the API key"),
-    "HTTP 404": (failure(404), "not found"),
-    "HTTP 402": (failure(402), "HTTP 402"),
+    "HTTP 407": (failure(407), "HTTP 407"),
     "spent": (failure(429, "pay", "insufficient_quota", Retry_After="1"), "quota"),
     "redirect": (as_json(302, {}, Location="http://169.254.169.254/latest"), "redirects"),
 }
 
+DENIED_REPLIES = {
+    **{f"HTTP {status}": failure(status, "is not nice") for status in (402, 403, 404, 424, 451)},
+    "200 with an error": as_json(200, {"error": {"message": "not nice", "code": 403}}),
+    "200 with a code": as_json(200, {"code": "402", "msg": "not nice", "data": None}),
+}
+"""Replies that concern one request, or the key, the account or the address."""
+
 OWN = {
     "HTTP 400": failure(400, "the text is not nice"),
+    **DENIED_REPLIES,
     "endless answer": Reply(200, manner="endless"),
     "gzip bomb": Reply(200, gzip.compress(b" " * 2**25), {"Content-Encoding": "gzip"}),
     "brackets": Reply(200, b'{"choices": [' + b"{}," * 300_000 + b"{}]}"),
@@ -237,7 +251,9 @@ def test_own_faults(subtests):
             assert victim.error
             assert "not nice" in victim.error or "larger" in victim.error
             assert {played.drawn[name].text for name in NAMES[1:]} == {"second", "third"}
-            assert len(played.posts) == len(NAMES) + before
+            checks = [post for post in played.posts if post.name == SHORT]
+            assert len(played.posts) == len(NAMES) + before + len(checks)
+            assert len(checks) == (kind in DENIED_REPLIES)
 
 
 def test_poisonous_request() -> None:
@@ -246,7 +262,8 @@ def test_poisonous_request() -> None:
     assert played.error is None
     assert played.drawn["victim"].finish_reason == "failed"
     assert "while others were answered" in (played.drawn["victim"].error or "")
-    assert len(played.posts) == len(names) + endpoint_retry.SUSPICIOUS
+    assert len([post for post in played.posts if post.name == SHORT]) == 1
+    assert len(played.posts) == len(names) + 1 + endpoint_retry.SUSPICIOUS
     assert all(played.drawn[name].text == name for name in names)
 
 
@@ -318,8 +335,104 @@ def test_all_refused() -> None:
     played = play(always(failure(400, "no such thing")), *map(batch, names), concurrency=1)
     assert played.error is not None
     assert "no such thing" in str(played.error)
-    assert len(played.posts) == REFUSED
+    assert len(played.posts) == REFUSED + 1
     assert not played.drawn, "a request was blamed"
+
+
+def test_long_run_of_refusals() -> None:
+    """Sixty requests in a row are refused, but the short question is answered."""
+    names = [f"n{i}" for i in range(60)]
+    played = play(on("n", failure(400, "filtered")), batch(*names), batch("last"))
+    assert played.error is None
+    assert {played.drawn[name].finish_reason for name in names} == {"failed"}
+    assert played.drawn["last"].text == "last"
+
+
+def test_denied_from_some_time_on(subtests):
+    """The account is spent, or the key is revoked, in the middle of a run."""
+    for kind, reply in DENIED_REPLIES.items():
+        with subtests.test(kind=kind):
+            turn = itertools.count()
+            played = play(
+                lambda _, name, __, r=reply, t=turn: (
+                    None if name.startswith("/") or next(t) < 20 else r
+                ),
+                *(batch(*(f"{start}.{i}" for i in range(5))) for start in range(40)),
+            )
+            assert "not nice" in str(played.error)
+            assert {drawn.finish_reason for drawn in played.drawn.values()} == {"stop"}
+            assert len(played.posts) <= 20 + 4
+
+
+def test_only_short_question_answered() -> None:
+    """What is left of the account pays for the short question only."""
+    names = [f"n{i}" for i in range(200)]
+    played = play(on("n", failure(402, "no credits")), *map(batch, names))
+    assert "no credits" in str(played.error)
+    failed = [drawn for drawn in played.drawn.values() if drawn.finish_reason == "failed"]
+    assert DENIED // 2 < len(failed) <= DENIED
+    assert "no credits" in (failed[0].error or "")
+
+
+def test_denied_first_request() -> None:
+    for reply in DENIED_REPLIES.values():
+        played = play(on_victim(reply, 10**9), batch("victim"))
+        assert played.error is None
+        assert played.drawn["victim"].finish_reason == "failed"
+        assert "not nice" in (played.drawn["victim"].error or "")
+
+
+def test_lone_poisonous_request(subtests):
+    """No other request is left: the short question shows that the endpoint works."""
+    for kind in ("reset", "HTML with status 200", "empty", "no choices", "HTTP 500"):
+        reply = {
+            **TEMPORARY,
+            "no choices": as_json(200, {"choices": []}),
+            "HTTP 500": failure(500),
+        }[kind]
+        with subtests.test(kind=kind):
+            played = play(on_victim(reply, 10**9), batch("victim"))
+            assert played.error is None
+            assert played.drawn["victim"].finish_reason == "failed"
+            assert played.ended < 300
+
+
+def test_outage_blames_no_request() -> None:
+    """Others were answered before the endpoint broke for an hour, and are afterwards."""
+    class Broken(Stage):
+        async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
+            now = self.loop.time()
+            await self.loop.stall(writer.get_extra_info("peername")[1], 1.0)
+            return await super()._play(failure(500) if 10 < now < 3600 else reply, writer)
+
+    stage = Broken(1, lambda *_: None)
+    config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=4)
+    engine = StagedEngine("unused", config, loop=stage.loop)
+    names = [f"n{i}" for i in range(80)]
+    [result] = engine.generate([batch(*names)])
+    engine.close()
+    stage.close()
+    assert [c.text for c in result.completions] == names
+
+
+def test_nothing_readable(subtests):
+    """An endpoint that never gave an answer ends the run soon, with its own words."""
+    for kind, reply, told in [
+        ("no balance", as_json(200, {"error": {"message": "no\x1bbalance"}}), "'no balance'"),
+        ("text", as_json(200, {"error": "upstream busy"}), "upstream busy"),
+        ("code", as_json(200, {"code": 500, "msg": "not today"}), "not today"),
+        ("choice", as_json(200, {"choices": [{"error": {"message": "no luck"}}]}), "no luck"),
+        ("page", Reply(200, PAGE, HTML), "We will be back soon"),
+        ("stream", Reply(200, b'data: {"choices": []}'), "data: {"),
+        ("no choices", as_json(200, {"choices": []}), "choices"),
+        ("nothing", Reply(200, b""), "OpenAI-compatible"),
+    ]:
+        for names in [["only"], [f"n{i}" for i in range(100)]]:
+            with subtests.test(kind=kind, requests=len(names)):
+                played = play(always(reply), batch(*names), concurrency=64)
+                assert told in str(played.error)
+                assert played.ended < 60
+                assert not played.drawn
 
 
 def test_few_refused() -> None:

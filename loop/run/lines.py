@@ -101,8 +101,10 @@ class EngineLine:
                 store.when_there_is_room(partial(store.journal.record, "failed", detail))
 
     def remarks(self, answers: Sequence[Completion]) -> set[str]:
-        """Return what is to be told of the endpoint's answers."""
+        """Return the remarks on answers, and why one of the requests failed, if any did."""
         told = {remark for p in _provenances(answers) for remark in p.remarks}
+        failed = next((answer.error for answer in answers if answer.error is not None), None)
+        told |= {f"a request failed: {failed}"} if failed else set()
         return {f"{self.served.name}: {redacted(remark)}" for remark in told}
 
     @property

@@ -6,6 +6,8 @@ from typing import Any, cast
 from ...stores.keys import Json
 from ...stores.lake import RunWriter
 
+MOST = 20
+"""Remarks that are kept of a stage: reasons why requests failed may differ each time."""
 REMARK = "remark"
 """The kind of the event: iteration, stage, remark."""
 
@@ -25,7 +27,7 @@ class Remarks:
 
     def note(self, remarks: set[str]) -> None:
         """Keep those that are new."""
-        for remark in sorted(remarks - self._told):
+        for remark in sorted(remarks - self._told)[: max(0, MOST - len(self._told))]:
             self._told.add(remark)
             detail: Json = {**self._place, "remark": remark}
             self._store.when_there_is_room(partial(self._store.journal.record, REMARK, detail))

@@ -13,7 +13,7 @@ from ...configs.annotation import AnswerJudge
 from ...configs.filters import PromptQuality
 from ...configs.schema import CriticConfig, GradingConfig
 from ...critics.guard import GUARDED, MARK_TOKENS
-from ...critics.judge import WAS_READ, Question, Reading
+from ...critics.judge import WAS_READ, Question, Reading, Status
 from ...policies.engines.engine import Completion, Request, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -98,9 +98,10 @@ class JudgeInquiry(Generic[S, T]):
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be asked any more."""
-        read = bool(self.readings) and all(reading.status in WAS_READ for reading in self.readings)
-        return read or self.attempts >= self.most
+        """Whether nothing is to be asked any more: a request that failed would fail again."""
+        over = (*WAS_READ, Status.FAILED)
+        is_over = bool(self.readings) and all(reading.status in over for reading in self.readings)
+        return is_over or self.attempts >= self.most
 
     def request(self) -> Request:
         """Return the next request."""

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from world import RUN, loop, small_config, stand_ins, write_prompts
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.policies.engines.engine import Request, Sampling
+from lpfloop.stores.frames import frame_rows
 from lpfloop.stores.journal_reader import Reader
-from lpfloop.stores.lake import run_folder
-from lpfloop.stores.records import Message
+from lpfloop.stores.lake import RunReader, run_folder
+from lpfloop.stores.records import Critique, Message
 
 GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=96)
 
@@ -149,3 +151,19 @@ def test_judge_without_a_price(lake, judge):
     assert not run_folder(lake, RUN).exists()
     turn(lake, judge, "budget.money=5", "prices.models={judge-1: {prompt: 1, completion: 2}}")
     assert told(lake)["spend"]["money"]["used"] == pytest.approx(judge.served * 90e-6)
+
+
+def test_failed_requests_are_not_asked_again(lake, judge):
+    def change(reply: dict[str, Any], number: int) -> None:
+        if number % 9 == 8:
+            reply["choices"][0].update(finish_reason="content_filter", message=None)
+
+    judge.change = change
+    with suppress(NothingToTrainOn):
+        turn(lake, judge, "critic.attempts=3", "recipe.m=0")
+    with closing(RunReader(run_folder(lake, RUN))) as reader:
+        critiques = frame_rows(Critique, reader.scan("critiques").collect())
+    failed = [row for row in critiques if row.status == "failed"]
+    assert failed
+    assert {row.attempts for row in failed} == {1}
+    assert any("content_filter" in warning for warning in told(lake)["warnings"])

@@ -114,6 +114,11 @@ class _BatchSource(Generic[Q]):
         """Whether there is nothing to ask, so that no model need be loaded."""
         return self._admission.look() is Next.NONE
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the run stops: a request that waits for another attempt is not worth it."""
+        return self._flow.ended
+
     def ready(self) -> bool:
         """Whether `next` would answer, or end, without waiting for an answer."""
         if self._ends_now:

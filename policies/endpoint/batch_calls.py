@@ -62,14 +62,16 @@ class BatchCalls:
                     ) from None
                 self.rest(pause)
 
-    def rest(self, seconds: float) -> None:
-        """Wait.
+    def rest(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait, at most `until` something is so.
 
         Raises:
             EngineError: if the engine is closed meanwhile.
         """
-        if self._closed.wait(seconds):
-            raise EngineError(CLOSED)
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0 and not until():
+            if self._closed.wait(min(left, TURN_S)):
+                raise EngineError(CLOSED)
 
     def end(self) -> None:
         """Close the connections."""

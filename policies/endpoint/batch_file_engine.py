@@ -25,7 +25,7 @@ from ..engines.engine import (
     Completion,
     EngineError,
 )
-from ..engines.feed import arrived
+from ..engines.feed import arrived, is_stopping
 from ..engines.token_count import token_count
 from .batch_calls import BatchCalls, GoneError
 from .batch_endpoint import BatchEndpoint, BatchState, LineReply
@@ -99,7 +99,8 @@ class BatchFileEngine:
         """Draw every request of `batches`; give each batch back when whole.
 
         A file is sent when it is full, or nothing has joined it from one look at the endpoint to
-        the next.
+        the next. When the source is asked to stop, the files that were sent are left to the
+        endpoint.
 
         Raises:
             EngineError: when the endpoint takes no batch files, or a batch fails as a whole.
@@ -130,13 +131,16 @@ class BatchFileEngine:
             before = len(session.waiting)
             more = self._gathered(session, source, more=more)
             joined = len(session.waiting) > before
-            if self._is_full(session) or not (joined and more):
+            is_due = self._is_full(session) or not (joined and more)
+            if is_due and not is_stopping(source):
                 self._send(talk)
             self._look(talk)
             finished = session.give_back()
             yield from finished
             if session.open and not finished:
-                talk.calls.rest(self._config.batch_poll_s)
+                talk.calls.rest(self._config.batch_poll_s, until=partial(is_stopping, source))
+            if is_stopping(source):
+                return
 
     def _is_full(self, session: BatchSession) -> bool:
         return len(session.waiting) >= self._config.batch_most

@@ -8,6 +8,7 @@ endpoints only those are asked that serve the same weights (`fleet`).
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -29,7 +30,7 @@ from ..engines.engine import (
     Request,
     Sampling,
 )
-from ..engines.feed import arrived
+from ..engines.feed import arrived, is_stopping
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
 from .dialect import UNKEPT_SCHEMA, Dialect, overflows
@@ -44,6 +45,10 @@ from .vllm_fields import vllm_fields
 
 CLOSE_S = 0.5
 CLOSED = "the engine was closed"
+LOOK_S = 0.2
+"""How often it is seen whether the run stops."""
+REST_S = 0.5
+"""So long after the last request was under way, no result is still to be given back."""
 
 REFUSED = 8
 """After each so many refusals in a row it is checked that the endpoint answers another question."""
@@ -129,7 +134,9 @@ class OpenAIEngine:
         """Draw every request of `batches`; give each batch back when whole.
 
         A batch with a refused request is held back until the endpoint has answered anything, or
-        nothing else is left to do: if all requests are refused, the endpoint is to blame.
+        nothing else is left to do: if all requests are refused, the endpoint is to blame. When the
+        source is asked to stop, batches end without a result once none of their requests is under
+        way: they only wait for another attempt.
 
         Raises:
             EngineError: when a batch's bias names a token by its text, which endpoints do not look
@@ -138,12 +145,16 @@ class OpenAIEngine:
         source = iter(batches)
         stream = Stream(self._traffic)
         held: list[BatchResult] = []
-        more = True
+        more, busy_at = True, time.monotonic()
         try:
             while more or stream.batches:
                 room = more and stream.has_room()
                 take = room and (not stream.batches or arrived(source))
-                finished = stream.next(0 if take else POLL_S if room else None)
+                finished = stream.next(0 if take else POLL_S if room else LOOK_S)
+                if finished is not None or take or self._traffic.tasks:
+                    busy_at = time.monotonic()
+                elif is_stopping(source) and time.monotonic() - busy_at > REST_S:
+                    return
                 if finished is not None:
                     result = _result(finished)
                     if any(drawn.finish_reason == "failed" for drawn in result.completions):

@@ -23,6 +23,21 @@ class Pollable(Protocol):
         ...
 
 
+@runtime_checkable
+class Stoppable(Protocol):
+    """An iterator whose owner may be asked to stop."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no item follows, and only requests under way are worth waiting for."""
+        ...
+
+
+def is_stopping(items: Iterable[object]) -> bool:
+    """Whether the owner of `items` was asked to stop; never said of other iterables."""
+    return isinstance(items, Stoppable) and items.stopping
+
+
 def arrived(items: Iterable[object]) -> bool:
     """Whether the next item of `items` can be taken without waiting; assumed of other iterables."""
     return items.ready() if isinstance(items, Pollable) else True

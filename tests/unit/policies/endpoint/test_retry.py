@@ -468,6 +468,46 @@ def test_close() -> None:
     stage.close()
 
 
+class Asking:
+    """A source of one batch whose owner stops when the first request has failed."""
+
+    def __init__(self, failed: threading.Event) -> None:
+        self._batches = iter([batch(*NAMES)])
+        self._failed = failed
+
+    @property
+    def stopping(self) -> bool:
+        return self._failed.is_set()
+
+    def ready(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        return next(self._batches)
+
+
+def test_stop_between_attempts() -> None:
+    """On the real clock: the requests would be tried again for a day."""
+    failed = threading.Event()
+
+    def script(_: int, name: str, __: int) -> Reply | None:
+        return None if name.startswith("/") else failed.set() or failure(500)
+
+    stage = Stage(1, script)
+    served = threading.Thread(target=stage.loop.run_forever, daemon=True)
+    served.start()
+    engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls, canary_s=None))
+    assert list(engine.generate(Asking(failed))) == []
+    assert failed.is_set()
+    engine.close()
+    stage.loop.call_soon_threadsafe(stage.loop.stop)
+    served.join()
+    stage.close()
+
+
 def draw_all(engine: OpenAIEngine, ended: list[str]) -> None:
     """Ask an engine; note with what that ends."""
     try:

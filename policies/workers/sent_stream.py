@@ -83,7 +83,8 @@ class SentStream(Generic[In, Out]):
             raise self._supervisor.surrender(line.worker, death)
         line.send({"op": "item", **self._work.encode(asked)})
         while (frame := line.receive(WAIT_S)) is None:
-            pass
+            if is_cancelled(self._source):
+                return ()
         self._supervisor.progressed()
         whole = list(search.answered(self._work.decode(frame)))
         self._supervisor.good[self._work.task] = search.good

@@ -12,6 +12,7 @@ from workers import happens, ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, EngineError
+from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import sent_stream, supervised, wire, worker, worker_line
 from lpfloop.policies.workers.channel import ChannelEndedError
 from lpfloop.policies.workers.worker import Worker
@@ -250,3 +251,19 @@ def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> Non
     assert found["a/0"].text == "hang 100"
     assert len(restarts(caplog)) == 1
     assert clock.now < 2 * STALL_S
+
+
+def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
+    """Two deaths begin a search, in which the last request hangs when it is alone."""
+    feed, plain = Feed[Batch](), clock.sleep
+
+    def sleep(seconds: float) -> None:
+        plain(seconds)
+        if clock.now > STALL_S:
+            feed.cancel()
+
+    clock.sleep = sleep
+    deadly = [f"die once {tmp_path / name}" for name in "ab"]
+    feed.put(ordered("a", *deadly, "hang"))
+    assert list(opened(stall_s=1e6).generate(feed)) == []
+    assert STALL_S < clock.now < 2 * STALL_S

@@ -5,6 +5,7 @@ A step takes its prompts, draws one answer to each, or a group of them, and scor
 be trained on (an answer that failed, or has no reward) is kept as rows and left out of training.
 """
 
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
@@ -19,7 +20,7 @@ from ...configs.group_methods import OnlineSettings
 from ...stores.records import Candidate, Message, Reward
 from ..engines.control_text import conditioned
 from ..engines.engine import Completion
-from ..trainers.online_job import OnlineJob
+from ..trainers.online_job import OnlineJob, RewardSource
 from ..trainers.sampler_places import engine_in_trainer, is_shared
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
@@ -244,3 +245,25 @@ def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:
     """Return a rollout whose prompt begins with a control text."""
     messages = conditioned(rollout.asked.messages, control)
     return replace(rollout, asked=replace(rollout.asked, messages=messages))
+
+
+def describe_drawn(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
+    """Return the metrics of a step's answers that need neither a reward nor a model."""
+    tokens = [len(r.spoken.answer) for r in drawn]
+    return {
+        **_scores_by_source(drawn),
+        "length": statistics.fmean(tokens),
+        "tokens": float(sum(tokens)),
+        "missing_eos": statistics.fmean(not r.ended for r in drawn),
+        "unscored": float(sum(r.score is None for r in drawn)),
+    }
+
+
+def _scores_by_source(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
+    """Return the mean score of each source that was asked, over the answers that have one."""
+    sources: list[RewardSource] = list(drawn[0].worth.scores)
+    found = {
+        source: [score for r in drawn if (score := r.worth.scores[source]) is not None]
+        for source in sources
+    }
+    return {f"score/{source}": statistics.fmean(told) for source, told in found.items() if told}

@@ -20,26 +20,21 @@ from ..trainers.answer_logits import answer_logits, chosen_logprobs
 from ..trainers.next_token import METRIC
 from ..trainers.sequences import Pass, answer_mask, passes, picked, spread
 from ..trainers.step_files import StepRows, statistics
-from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from . import numerics
-from .environment import Clock, Environment, ScoredRollout
+from .environment import Clock, Environment
 from .groups import (
     AnswerGroups,
     GroupMeasurements,
     describe,
-    describe_drawn,
     grouped,
     pair_rows,
     rollout_rows,
 )
 from .networks import Networks
-from .online_trainer import OnlineTrainer
+from .online_trainer import IDLE, OnlineTrainer
 from .state import StepOutcome, update_weights
 
-IDLE = "idle"
-"""How many steps on end had nothing to compare, among a method's numbers."""
-MOST_IDLE = 3
 Lesson = tuple[int, ...]
 """The places of the answers that are learned together: one, or a pair, the better one first."""
 
@@ -125,7 +120,13 @@ class GroupTrainer(OnlineTrainer, ABC):
         drawn = self.environment.rollouts(number, clock)
         groups = grouped(drawn, self.settings)
         if not groups.groups:
-            return self.idle(number, drawn)
+            return self.idle(
+                number,
+                drawn,
+                "no prompt has two answers with a reward to compare",
+                metrics={"groups/compared": 0.0},
+                pairs=[] if self.learns_pairs else None,
+            )
         self.numbers[IDLE] = 0.0
         with clock.spent_on("logprobs"), torch.no_grad():
             measured = self.measure(groups)
@@ -144,34 +145,6 @@ class GroupTrainer(OnlineTrainer, ABC):
             rollouts=rollout_rows(iteration, number, groups, measured, told.advantages),
             statistics=statistics(iteration, self.name, number, metrics),
             pairs=pair_rows(iteration, groups, told.lessons) if self.learns_pairs else None,
-        )
-        return StepOutcome(rows=rows, metrics=metrics)
-
-    def idle(self, number: int, drawn: Sequence[ScoredRollout]) -> StepOutcome:
-        """Make a step in which no prompt has two answers with a reward: nothing is learned of it.
-
-        Raises:
-            TrainingError: of kind `refused`, if so many steps went like that one after the other
-                that it is no accident.
-        """
-        self.numbers[IDLE] = self.numbers.get(IDLE, 0.0) + 1
-        if self.numbers[IDLE] >= MOST_IDLE:
-            raise TrainingError(
-                "refused",
-                f"steps {number - MOST_IDLE + 1} to {number}: no prompt has two answers with a "
-                "reward to compare, and nothing can be learned; `unscored` in the steps' "
-                "statistics counts answers without one, and `status` of their rewards says why",
-            )
-        if self.settings.schedule_by == "step":
-            self.schedule.step()
-        metrics = describe_drawn(drawn) | {"groups/compared": 0.0}
-        candidates, rewards = self.environment.rows(drawn)
-        rows = StepRows(
-            candidates=candidates,
-            rewards=rewards,
-            rollouts=[],
-            statistics=statistics(self.environment.online.iteration, self.name, number, metrics),
-            pairs=[] if self.learns_pairs else None,
         )
         return StepOutcome(rows=rows, metrics=metrics)
 

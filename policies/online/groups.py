@@ -11,9 +11,8 @@ from torch import Tensor
 from ...configs.group_methods import GroupTraining
 from ...stores.keys import row_id
 from ...stores.records import Message, Pair, Rollout
-from ..trainers.online_job import RewardSource
 from ..trainers.sequences import Spoken
-from .environment import ScoredRollout
+from .environment import ScoredRollout, describe_drawn
 from .group_numerics import is_even
 from .missing_end import cut_metrics, ruled
 from .numerics import masked_mean
@@ -183,25 +182,3 @@ def describe(
         **describe_drawn(drawn),
         **cut_metrics(groups.everyone, [r.ended for r in trainable]),
     }
-
-
-def describe_drawn(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
-    """Return what can be said of a step's answers whether or not there is one to compare."""
-    tokens = [len(r.spoken.answer) for r in drawn]
-    return {
-        **_scores_by_source(drawn),
-        "length": statistics.fmean(tokens),
-        "tokens": float(sum(tokens)),
-        "missing_eos": statistics.fmean(not r.ended for r in drawn),
-        "unscored": float(sum(r.score is None for r in drawn)),
-    }
-
-
-def _scores_by_source(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
-    """Return the mean score of each source that was asked, over the answers that have one."""
-    sources: list[RewardSource] = list(drawn[0].worth.scores)
-    found = {
-        source: [score for r in drawn if (score := r.worth.scores[source]) is not None]
-        for source in sources
-    }
-    return {f"score/{source}": statistics.fmean(told) for source, told in found.items() if told}

@@ -5,20 +5,27 @@ A step draws and scores answers, measures them under the models before the updat
 them by some optimizer steps. Dropout is off throughout.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
 
 from ...stores.keys import derive_seed
+from ...stores.records import Pair
 from ..trainers.next_token import NextTokenLoss
+from ..trainers.step_files import StepRows, statistics
+from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import TrainJob
-from .environment import Environment, ScoredRollout
+from .environment import Environment, ScoredRollout, describe_drawn
 from .networks import Networks, computes_exactly
 from .sampler import agreement, refuse_stale
-from .state import make_optimizer, make_schedule
+from .state import StepOutcome, make_optimizer, make_schedule
+
+IDLE = "idle"
+"""How many steps in a row had nothing to learn from, among a method's numbers."""
+MOST_IDLE = 3
 
 
 class OnlineTrainer:
@@ -27,6 +34,7 @@ class OnlineTrainer:
     `updates` are the optimizer steps that a step plans; `fused` is AdamW's.
     """
 
+    name: ClassVar[str]
     settings: Any
     numbers: dict[str, float]
 
@@ -59,6 +67,43 @@ class OnlineTrainer:
     def temperature(self) -> float:
         """The temperature at which answers are drawn, and at which they are learned."""
         return self.environment.online.sampling.temperature
+
+    def idle(
+        self,
+        number: int,
+        drawn: Sequence[ScoredRollout],
+        why: str,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        pairs: Sequence[Pair] | None = None,
+    ) -> StepOutcome:
+        """Make a step that learns nothing, because too few of its answers have a reward.
+
+        `why` says so; `metrics` and `pairs` are the method's.
+
+        Raises:
+            TrainingError: of kind `refused`, after `MOST_IDLE` such steps in a row.
+        """
+        self.numbers[IDLE] = self.numbers.get(IDLE, 0.0) + 1
+        if self.numbers[IDLE] >= MOST_IDLE:
+            raise TrainingError(
+                "refused",
+                f"steps {number - MOST_IDLE + 1} to {number}: {why}, and nothing can be learned; "
+                "`unscored` in the steps' statistics counts answers without one, and `status` of "
+                "their rewards says why",
+            )
+        if self.settings.schedule_by == "step":
+            self.schedule.step()
+        found = describe_drawn(drawn) | (metrics or {})
+        candidates, rewards = self.environment.rows(drawn)
+        rows = StepRows(
+            candidates=candidates,
+            rewards=rewards,
+            rollouts=[],
+            statistics=statistics(self.environment.online.iteration, self.name, number, found),
+            pairs=pairs,
+        )
+        return StepOutcome(rows=rows, metrics=found)
 
     def refuse_stale(self, rollouts: Sequence[ScoredRollout], whole: Tensor) -> float:
         """Compare the engine's log-probabilities with the policy's own; return the difference.

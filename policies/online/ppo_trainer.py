@@ -18,12 +18,11 @@ from ..trainers.answer_logits import answer_logits, chosen_logprobs
 from ..trainers.next_token import METRIC
 from ..trainers.sequences import Pass, answer_mask, passes, picked, spread
 from ..trainers.step_files import StepRows, statistics
-from ..trainers.trainer_faults import TrainingError
 from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from . import numerics
 from .environment import Clock, Environment, ScoredRollout
 from .networks import Networks, ValueModel
-from .online_trainer import OnlineTrainer
+from .online_trainer import IDLE, OnlineTrainer
 from .ppo_rollouts import (
     Experience,
     MeasuredRollouts,
@@ -66,7 +65,8 @@ class PPOTrainer(OnlineTrainer):
         drawn = self.environment.rollouts(number, clock)
         rollouts = [r for r in drawn if r.trainable]
         if not rollouts:
-            raise TrainingError("refused", f"step {number}: none of its rollouts has a score")
+            return self.idle(number, drawn, "no answer has a reward")
+        self.numbers[IDLE] = 0.0
         with clock.spent_on("logprobs"), torch.no_grad():
             measured = self.measure(rollouts)
             gap = self.refuse_stale(rollouts, measured.whole)

@@ -27,7 +27,7 @@ from .environment import Clock, Environment, ScoredRollout
 from .missing_end import ruled
 from .networks import Networks
 from .numerics import entropy
-from .online_trainer import OnlineTrainer
+from .online_trainer import IDLE, OnlineTrainer
 from .ppo_rollouts import relative
 from .quantiles import Pool, Sample, quantile_token, quantiles_of, sorted_apart
 from .quark_batches import batches, planned_updates
@@ -89,7 +89,9 @@ class QuarkTrainer(OnlineTrainer):
         drawn = self.environment.rollouts(number, clock, control=control, unsaid=self.unsaid)
         rollouts = [r for r in drawn if r.trainable]
         if not rollouts:
-            raise TrainingError("refused", f"step {number}: none of its samples has a score")
+            self.pool.after(number, [])
+            return self.idle(number, drawn, "no answer has a reward")
+        self.numbers[IDLE] = 0.0
         with clock.spent_on("logprobs"), torch.no_grad():
             measured = self.measure(rollouts)
             gap = self.refuse_stale(rollouts, measured.whole)

@@ -399,6 +399,7 @@ def test_lone_poisonous_request(subtests):
 
 def test_outage_blames_no_request() -> None:
     """Others were answered before the endpoint broke for an hour, and are afterwards."""
+
     class Broken(Stage):
         async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
             now = self.loop.time()

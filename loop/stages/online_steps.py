@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...configs.group_methods import OnlineSettings
 from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.step_files import (
+    LEFT_OUT,
     REFERENCE_ENDED,
     REFERENCE_REWARD,
     ReferenceReward,
@@ -24,6 +25,7 @@ from ...stores.records import Candidate, Critique, Prompt, Receipt, Reward, Stat
 from ...stores.schemas import Row, RowsByType, from_table, to_table
 from ...stores.sealing import write_parts
 from ..run.budget import cost_of
+from ..run.remarks import Remarks
 from ..run.reporter import Advance
 from ..run.run import Run
 from ..run.stage import Stage
@@ -51,6 +53,7 @@ class Steps:
     judges: StepJudges | None = None
     watch: StepWatch | None = None
     _waiting: deque[Unit] = field(init=False)
+    _has_told: bool = field(default=False, init=False)
     _judged: dict[int, StepJudgements] = field(default_factory=dict[int, StepJudgements])
 
     def __post_init__(self) -> None:
@@ -101,10 +104,26 @@ class Steps:
                 rows, cost = self._with_judgements(self.judges, unit, tables, cost)
             self.stage.commit(unit, rows, cost)
             self._waiting.popleft()
+            told = as_frame(tables[Statistic])
+            numbers: dict[str, float] = dict(told.select("metric", "value").iter_rows())
+            self._note_left_out(numbers)
             if self.watch is not None:
-                told = as_frame(tables[Statistic])
-                self.watch.look(dict(told.select("metric", "value").iter_rows()))
+                self.watch.look(numbers)
         return len(self._waiting) < before
+
+    def _note_left_out(self, numbers: Mapping[str, float]) -> None:
+        """Say once how many prompts are not trained on, in the terminal and in the status."""
+        if LEFT_OUT not in numbers or self._has_told:
+            return
+        self._has_told = True
+        remark = (
+            f"{numbers[LEFT_OUT]:.0f} prompts leave no room for an answer and are left out of the "
+            f"training; raise training.{self.stage.planned.stage}.max_length or lower "
+            "policy.sampling.max_tokens"
+        )
+        planned = self.stage.planned
+        Remarks(self.run.store, planned.iteration, planned.stage).note({remark})
+        self.run.reporter.note(remark)
 
     def _judge(
         self, judges: StepJudges, step: int, candidates: Sequence[Candidate]

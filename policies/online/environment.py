@@ -5,6 +5,7 @@ A step takes its prompts, draws one answer to each, or a group of them, and scor
 be trained on (an answer that failed, or has no reward) is kept as rows and left out of training.
 """
 
+import logging
 import statistics
 import time
 from collections import defaultdict
@@ -29,6 +30,7 @@ from ..trainers.step_files import (
     candidate_row,
     drawn,
     places_asked,
+    planned_steps,
     read_prompts,
     reward_row,
     with_prompts,
@@ -43,6 +45,8 @@ from .networks import Networks
 from .ranks import Ranks
 from .rollout_weights import RolloutWeights
 from .sampler import RolloutSampler
+
+logger = logging.getLogger(__name__)
 
 NOTHING = ReferenceReward(score=0.0, ended=True)
 
@@ -113,7 +117,10 @@ class ScoredRollout:
 class Environment:
     """Prompts, sampler and rewards of a job; the sampler runs the policy's `weights`.
 
-    Of several processes the first alone has weights for it, a sampler and a reward model.
+    `asked` are the prompts that leave room for an answer, `left_out` counts the others. The job's
+    parent has planned `steps`, for all prompts; only the first `learning_steps` have prompts, as
+    `asked` is visited no more often than the settings say. Of several processes the first alone has
+    weights for it, a sampler and a reward model.
     """
 
     def __init__(
@@ -133,7 +140,6 @@ class Environment:
         asked = read_prompts(job.data)
         if online.function is not None:
             asked = with_prompts(asked, job.data)
-        self.prompts = len(asked)
         if settings.reference_reward and any(a.reference is None for a in asked):
             raise TrainingError(
                 "refused", "reference_reward needs prompts with the reward of a reference answer"
@@ -144,6 +150,16 @@ class Environment:
                 "refused",
                 f"not one of the {len(asked)} prompts leaves room for an answer of "
                 f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
+            )
+        self.left_out = len(asked) - len(self.asked)
+        self.steps = planned_steps(len(asked), settings)
+        self.learning_steps = planned_steps(len(self.asked), settings)
+        if self.left_out:
+            logger.warning(
+                "%d of %d prompts leave no room for an answer of %d tokens and are left out, so "
+                "%d of %d steps learn; raise max_length or lower max_tokens",
+                *(self.left_out, len(asked), online.sampling.max_tokens),
+                *(self.learning_steps, self.steps),
             )
         self._sampler: RolloutSampler | None = None
         self._rewards = AnswerRewards(job, online) if ranks.is_first else None

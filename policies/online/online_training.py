@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from ...stores.failpoints import reach
 from ..trainers.adapters import computing_type
 from ..trainers.memory_folders import memory_folder
 from ..trainers.preflight import parameters
-from ..trainers.step_files import planned_steps, write_step
+from ..trainers.step_files import LEFT_OUT, StepRows, write_step
+from ..trainers.step_files import statistics as statistic_rows
 from ..trainers.step_policies import (
     SAVED,
     finished_policy,
@@ -60,7 +62,7 @@ from .ranks import Ranks
 from .rloo_trainer import RLOOTrainer
 from .rollout_weights import RolloutWeights
 from .shared_body import SharedBody
-from .state import History, OnlineMethod, load_state, save_state
+from .state import History, OnlineMethod, StepOutcome, load_state, save_state
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +97,8 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     ranks = Ranks()
     job = ranks.told(with_tokens(job) if ranks.is_first else None)
     with opened(job, ranks) as environment:
-        steps = planned_steps(environment.prompts, environment.settings)
-        method = make_method(job, environment, accelerator, steps)
+        steps = environment.steps
+        method = make_method(job, environment, accelerator, environment.learning_steps)
         history = resumed(job, identity, method, ranks)
         loaded = time.monotonic()
         make_steps(job, identity, method, environment, history, steps)
@@ -110,7 +112,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     return Trained(
         steps=steps,
         max_steps=steps,
-        rows=environment.prompts,
+        rows=len(environment.asked),
         metrics=final_means(history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
@@ -238,14 +240,18 @@ def make_step(
     """
     number, ranks = history.step + 1, environment.ranks
     due, before = number in published_steps(job.settings, steps), publishes_before(job)
-    if number == steps and before:
+    if number == environment.learning_steps and before:
         save_policy(job, method.networks, ranks)
     if due and before:
         save_step(job, number, method.networks, ranks)
     clock = Clock()
-    with clock.spent_on("weights"):
-        environment.refresh(method.networks)
-    outcome = method.step(number, clock)
+    if number <= environment.learning_steps:
+        with clock.spent_on("weights"):
+            environment.refresh(method.networks)
+        outcome = method.step(number, clock)
+    else:
+        outcome = empty_step(job)
+    outcome = with_left_out(job, number, outcome, environment)
     for name, value in outcome.metrics.items():
         if not math.isfinite(value):
             raise TrainingError("diverged", f"{name} was not finite at step {number}")
@@ -257,6 +263,25 @@ def make_step(
         write_step(job.output, number, outcome.rows)
         reach("trainer.step.written")
         tell(job, history, steps, clock)
+
+
+def empty_step(job: TrainJob) -> StepOutcome:
+    """Return a step that was planned for prompts that do not fit: it learns nothing."""
+    pairs = [] if job.method == OnlineDPOTrainer.name else None
+    rows = StepRows(candidates=[], rewards=[], rollouts=[], statistics=[], pairs=pairs)
+    return StepOutcome(rows=rows, metrics={})
+
+
+def with_left_out(
+    job: TrainJob, number: int, outcome: StepOutcome, environment: Environment
+) -> StepOutcome:
+    """Return a step that counts the prompts that do not fit, if there are any."""
+    if not environment.left_out:
+        return outcome
+    told = {LEFT_OUT: float(environment.left_out)}
+    counted = statistic_rows(environment.online.iteration, job.method, number, told)
+    rows = replace(outcome.rows, statistics=[*outcome.rows.statistics, *counted])
+    return StepOutcome(rows=rows, metrics={**outcome.metrics, **told})
 
 
 def save_policy(job: TrainJob, networks: Networks, ranks: Ranks) -> None:

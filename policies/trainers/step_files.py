@@ -82,6 +82,10 @@ class RolloutDraw:
     asked: PromptToSample
 
 
+LEFT_OUT = "prompts/left_out"
+"""The metric of each step that counts prompts without room for an answer, if there are any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRows:
     """The rows of one step, in the order of its rollouts.

@@ -1,8 +1,11 @@
 """The steps of an online method are units: counted, committed, resumed, paid for."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import online
 import pytest
 from online import ROLLOUTS, STEPS, online_config, train_online, turned
 from world import KILLED, Attempt, Silent, Whole, quick_folder, seen, write_prompts
@@ -14,7 +17,10 @@ from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.step_files import LEFT_OUT, PromptToSample, StepRows, statistics
 from lpfloop.policies.trainers.train_model import TrainJob
+from lpfloop.policies.trainers.trainer_job import Method
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 
@@ -105,3 +111,27 @@ def test_kill_while_steps_are_committed(
         assert Attempt(lake=lake, work=work, points={place: "kill"}).start() == KILLED
         Attempt(lake=lake, work=work).finish()
         assert seen(lake) == whole
+
+
+@pytest.mark.usefixtures("stood_in")
+def test_left_out_prompts(tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch):
+    """The trainer says in each step that two prompts do not fit, and leaves the last step empty."""
+    before = online.step_rows
+
+    def step_rows(job: OnlineJob, step: int, asked: Sequence[PromptToSample], method: Method):
+        found = before(job, step, asked, method)
+        counted = statistics(job.iteration, method, step, {LEFT_OUT: 2.0})
+        if step < STEPS:
+            return replace(found, statistics=[*found.statistics, *counted])
+        return StepRows(candidates=[], rewards=[], rollouts=[], statistics=counted)
+
+    monkeypatch.setattr(online, "step_rows", step_rows)
+    folder = run(tmp_path, online_config(prompts))
+    reader = RunReader(folder)
+    stages = {s.stage: s for s in progress(reader.journal, running=False) if s.iteration == 1}
+    remarks = [event["remark"] for event in reader.journal.events("remark")]
+    reader.close()
+    assert (stages["ppo"].done, stages["ppo"].rows) == (STEPS, (STEPS - 1) * ROLLOUTS)
+    [told] = [remark for remark in remarks if "leave no room" in remark]
+    assert told.startswith("2 prompts")
+    assert "training.ppo.max_length" in told

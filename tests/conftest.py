@@ -34,6 +34,7 @@ from typing import Any
 import _pytest.runner
 import polars as pl  # noqa: F401 -- its first import changes the environment
 import pytest
+import transformers.utils.chat_template_utils  # noqa: F401 -- it takes most of a unit test's second
 import typer._adapters
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -107,7 +107,7 @@ def _models(config: RunConfig) -> Iterator[Finding]:
         folders["reward model"] = located(config.reward.model, "reward")
     for about, folder in folders.items():
         part = parts.get(about.removesuffix(" model"))
-        yield _model(about, folder, None if part is None else part.engine)
+        yield _model(about, folder, EngineConfig() if part is None else part.engine)
     if config.iterations > 0 and "policy" in asked and "policy model" not in folders:
         detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
         remedy = "to train, name a folder with --policy"
@@ -181,21 +181,20 @@ def _place(about: str, location: str, engine: EngineConfig) -> Finding:
     return _model(about, location, engine) if at_hand else _engine(about, location, engine, kind)
 
 
-def _model(about: str, folder: str, engine: EngineConfig | None) -> Finding:
-    from ...policies.engines.chat_template import require_template
+def _model(about: str, folder: str, engine: EngineConfig) -> Finding:
     from ...policies.engines.engine import EngineError
-    from ...policies.engines.system_turn import folder_folds
+    from ...policies.engines.template_check import folds_system, require_chat
     from ...policies.workers.identity import check_context, check_folder
 
+    remedy: str | None = "name a folder that holds a model (config.json, tokenizer, safetensors)"
     try:
-        if engine is not None:
-            check_context(Path(folder), engine)
-            require_template(Path(folder), engine.template)
+        check_context(Path(folder), engine)
         size = sum(path.stat().st_size for path in check_folder(Path(folder)))
+        remedy = None
+        require_chat(Path(folder), engine)
+        folding = folds_system(Path(folder), engine)
     except EngineError as error:
-        remedy = "name a folder that holds a model (config.json, tokenizer, safetensors)"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
-    folding = devices.installed("jinja2") and folder_folds(Path(folder))
     folds = "; its template has no system turn: it begins the user's" if folding else ""
     return Finding(about=about, status="ok", detail=f"{folder}, {size / GIB:.3f} GiB{folds}")
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, RunConfig
+from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.engine import EngineError
+from ...policies.engines.template_check import require_chat
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.beside import SMOKE
 from ...stores.journal_pages import DamagedJournalError
@@ -17,7 +18,7 @@ from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
 from ...stores.records import Prompt
 from ..recipes.roles import needed_roles
-from ..run.models import located
+from ..run.models import NLI, located
 from ..run.run import Run
 from ..stages.people_labels import labels_of
 from .fork_plan import with_reuse
@@ -89,12 +90,21 @@ def dry_rehearsal(config: RunConfig, lake: Path) -> Rehearsal:
 
 
 def require_folders(config: RunConfig) -> None:
-    """Refuse folders that hold no model; what they hold is not read."""
+    """Refuse folders that hold no model, or one whose chat template cannot be used.
+
+    No weights and no tokenizer are loaded.
+
+    Raises:
+        EngineError: naming the folder or the template, and what is wrong.
+    """
     for role in needed_roles(config):
         kind = "" if role.engine is None else role.engine.kind
         elsewhere = is_url(role.model) or kind in ("openai", "scripted")
         if not elsewhere and not names_function(role.model):
-            check_folder(Path(located(role.model, "reward" if role.engine is None else "policy")))
+            folder = Path(located(role.model, "reward" if role.engine is None else "policy"))
+            check_folder(folder)
+            if role.name != NLI:
+                require_chat(folder, role.engine or EngineConfig())
 
 
 def tell_plan(run: Run, prompts: Sequence[Prompt]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...configs.engines import WHOLE
 from ...configs.schema import ConfigError, RunConfig
+from ...policies.engines.engine import EngineError
 from ...policies.engines.thinking import INSIDE, begins_inside
 from ..run.models import is_endpoint, located
 from ..stages.group_rl import TRAININGS
@@ -97,5 +98,9 @@ def _require_separable(config: RunConfig) -> None:
     folder, engine = Path(located(config.policy.model)), config.policy.engine
     if config.training.thought != "none" or not folder.is_dir():
         return
-    if begins_inside(folder, engine):
+    try:
+        inside = begins_inside(folder, engine)
+    except EngineError as error:
+        raise ConfigError(str(error)) from error
+    if inside:
         raise ConfigError(f"training.thought is none: {INSIDE.format(folder)}")

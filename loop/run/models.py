@@ -16,12 +16,14 @@ from pathlib import Path
 
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
+from ...configs.own_function import names_function
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
 from ...policies.engines.chat_template import template_text
 from ...policies.engines.engine import Engine, EngineError, ReloadableEngine, Scorer
 from ...policies.engines.entailment_label import entailment_label
+from ...policies.engines.template_check import require_chat
 from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
@@ -116,14 +118,11 @@ class Models:
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
         """
-        reward = None
-        if REWARD in asked:
-            reward = scorer_digest(located(config.reward.model, "reward"))
         return cls(
             config=config,
             logs=logs,
             initial=identified(config.policy.model, config.policy.engine),
-            reward_id=reward,
+            reward_id=_reward_id(config) if REWARD in asked else None,
             reward_start=named_start(config.training.reward),
             judging={name: _judge(config, name) for name in JUDGES if name in asked},
             annotators={role: _annotator(config, role) for role in roles},
@@ -367,6 +366,15 @@ def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
     if own is None or own.model is None:
         return config.critic.model, config.critic.engine
     return own.model, own.engine
+
+
+def _reward_id(config: RunConfig) -> str:
+    """Return the identity of the reward model, whose chat template can be used."""
+    place = located(config.reward.model, "reward")
+    identity = scorer_digest(place)
+    if not names_function(place):
+        require_chat(Path(place), EngineConfig())
+    return identity
 
 
 def _nli_folder(config: RunConfig) -> Path:

@@ -7,8 +7,8 @@ from pathlib import Path
 from ...configs.load import semantic
 from ...configs.methods import RewardTraining
 from ...configs.schema import ConfigError, EngineConfig
-from ...policies.engines.chat_template import require_template
 from ...policies.engines.engine import EngineError
+from ...policies.engines.template_check import require_chat
 from ...policies.workers.identity import (
     check_folder,
     endpoint_digest,
@@ -140,7 +140,7 @@ def identified(model: str, engine: EngineConfig) -> Served:
         )
     if name is None and engine.kind != "scripted":
         check_folder(Path(location))
-        require_template(Path(location), engine.template)
+        require_chat(Path(location), engine)
     elif engine.template is not None:
         raise EngineError(
             f"engine.template={engine.template}: {model} writes its prompts itself; leave it out"

@@ -7,15 +7,18 @@ engine streams. An answer ends at any of the end tokens that the model's own fil
 # pyright: basic
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import Message
+from .chat_rendering import TemplateFaultError, tokenizer_template
 from .chat_template import load_tokenizer
 from .engine import Completion, EngineError, Request
 from .system_turn import fold_system
+from .template_check import require_turns
 from .thinking import PLAIN, ChatForm, PartedAnswer, fit_template, said
 from .turn_end import turn_ends
 
@@ -34,6 +37,7 @@ class ChatTokenizer:
             raise EngineError(
                 f"{folder}: the tokenizer has no chat template; name one with engine.template"
             )
+        require_turns(tokenizer_template(tokenizer, form.values))
         fold_system(tokenizer)
         self.thinking = fit_template(tokenizer, form, folder)
         self.tokenizer = tokenizer
@@ -56,9 +60,21 @@ class ChatTokenizer:
         """Return the token ids of a conversation that ends where the model's turn begins."""
         return self._prompt(messages)
 
+    def admitted(self, request: Request, context: int) -> tuple[int, ...] | Completion:
+        """Return the token ids of a request's prompt, or its completion if it cannot be asked.
+
+        That is `overlong` if the prompt leaves no room in the `context`, and `failed` if the chat
+        template raises an error at the conversation.
+        """
+        try:
+            prompt = self.prompt(request.messages)
+        except TemplateFaultError as error:
+            return replace(overlong(request, 0), finish_reason="failed", error=str(error))
+        return prompt if len(prompt) < context else overlong(request, len(prompt))
+
     def whole(self, messages: tuple[Message, ...]) -> list[int]:
         """Return the token ids of a conversation whose last turn is the answer."""
-        return self._apply(messages, add_generation_prompt=False)
+        return self._encode(messages, prompt=False)
 
     def parted(self, messages: tuple[Message, ...]) -> tuple[list[int], list[int]]:
         """Return the token ids of the prompt, and of the answer that is the last turn.
@@ -153,13 +169,12 @@ class ChatTokenizer:
         return text
 
     def _encode_prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return tuple(self._apply(messages, add_generation_prompt=True))
+        return tuple(self._encode(messages, prompt=True))
 
-    def _apply(self, messages: tuple[Message, ...], *, add_generation_prompt: bool) -> list[int]:
-        turns = [{"role": m.role, "content": self._defused(m.content)} for m in messages]
-        return self.tokenizer.apply_chat_template(
-            turns, add_generation_prompt=add_generation_prompt, tokenize=True, return_dict=False
-        )
+    def _encode(self, messages: tuple[Message, ...], *, prompt: bool) -> list[int]:
+        turns = [Message(role=m.role, content=self._defused(m.content)) for m in messages]
+        text = tokenizer_template(self.tokenizer).render(turns, prompt=prompt)
+        return self.tokenizer(text, add_special_tokens=False).input_ids
 
 
 def overlong(request: Request, prompt_tokens: int) -> Completion:

@@ -10,9 +10,12 @@ are told apart by the heading of the input in what the user says.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...configs.engines import EngineConfig
+from .chat_rendering import ChatTemplate
 from .engine import EngineError
 
 BOS = "{{ bos_token }}"
@@ -30,7 +33,18 @@ ALPACA = (
     "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}{% endif %}{% endfor %}"
 )
 SHIPPED = {"alpaca": ALPACA}
-FILES = ("chat_template.jinja", "chat_template.json")
+TOKENS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+"""Special tokens that a tokenizer's class may name although its files do not."""
+GENERIC = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""The classes of tokenizers that have only the special tokens of their files."""
 
 
 def load_tokenizer(folder: Path | str, template: str | None = None) -> Any:
@@ -42,6 +56,8 @@ def load_tokenizer(folder: Path | str, template: str | None = None) -> Any:
     )
     if template is not None:
         set_template(tokenizer, template)
+    elif isinstance(tokenizer.chat_template, dict):
+        tokenizer.chat_template = _plain(tokenizer.chat_template)
     return tokenizer
 
 
@@ -87,20 +103,82 @@ def template_text(name: str | None) -> str | None:
     return _read(path)
 
 
-def _read(path: Path) -> str:
-    from jinja2 import Environment, TemplateSyntaxError
+def folder_template(folder: Path, config: EngineConfig) -> ChatTemplate | None:
+    """Return the chat template by which an engine writes the prompts of the model in a folder.
 
+    It is the one that `engine.template` names, or the folder's own; None if there is neither. No
+    tokenizer is loaded: special tokens that its files do not name are empty.
+
+    Raises:
+        EngineError: if a file of it cannot be read.
+    """
+    named, settings = template_text(config.template), _tokenizer_settings(folder)
+    text = _own_template(folder, settings) if named is None else named
+    if text is None:
+        return None
+    return ChatTemplate(
+        name=f"the chat template of {folder}"
+        if named is None
+        else f"engine.template={config.template}",
+        text=text,
+        tokens=_special_tokens(settings),
+        values=config.chat_template_kwargs,
+    )
+
+
+def _own_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """Return the chat template of a model's folder, the one without tools if it has several."""
+    own = folder / "chat_template.jinja"
+    if own.is_file():
+        return _read(own)
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        found = _plain({one["name"]: one["template"] for one in found})
+    return found or None
+
+
+def _plain(templates: Mapping[str, str]) -> str | None:
+    """Return the template that renders conversations without tools, of several by name."""
+    return templates.get("default", next(iter(templates.values()), None))
+
+
+def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens that a tokenizer's files name, by their names in templates."""
+    named: dict[str, Any] = {}
+    if settings.get("tokenizer_class") not in GENERIC:
+        named = dict.fromkeys(TOKENS, "")
+    named |= {name: token for name, token in settings.items() if name.endswith("_token")}
+    extra = settings.get("extra_special_tokens")
+    named |= extra if isinstance(extra, dict) else {}
+    texts = {name: one["content"] if isinstance(one, dict) else one for name, one in named.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """Return what a folder's files say of its tokenizer."""
+    told: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        path = folder / name
+        if path.is_file():
+            told |= _object(path)
+    return told
+
+
+def _object(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8")
-        # The extensions that transformers gives a template; it is parsed here, not run.
-        Environment(autoescape=True, extensions=["jinja2.ext.loopcontrols"]).parse(text)
+        found: Any = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise EngineError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise EngineError(f"{path}: not a JSON object")
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise EngineError(f"engine.template={path}: not UTF-8 ({error})") from error
-    except TemplateSyntaxError as error:
-        raise EngineError(
-            f"engine.template={path}: line {error.lineno}: {error.message}"
-        ) from error
-    return text
+        raise EngineError(f"{path}: not UTF-8 ({error})") from error
 
 
 def template_digest(name: str | None) -> str | None:
@@ -115,20 +193,9 @@ def require_template(folder: Path, name: str | None) -> None:
     Raises:
         EngineError: naming the setting.
     """
-    if template_text(name) is None and not _has_own(folder):
+    if folder_template(folder, EngineConfig(template=name)) is None:
         raise EngineError(
             f"{folder}: the tokenizer has no chat template, as those of base models; name one: "
             "engine.template=alpaca (the Stanford Alpaca prompt), or a .jinja file (for the policy "
             "`--set policy.engine.template=alpaca`)"
         )
-
-
-def _has_own(folder: Path) -> bool:
-    config = folder / "tokenizer_config.json"
-    if any((folder / name).is_file() for name in FILES) or not config.is_file():
-        return any((folder / name).is_file() for name in FILES)
-    try:
-        told: Any = json.loads(config.read_bytes())
-    except ValueError as error:
-        raise EngineError(f"{config}: not valid JSON ({error})") from error
-    return isinstance(told, dict) and bool(told.get("chat_template"))

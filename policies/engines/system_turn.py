@@ -6,12 +6,10 @@ such a model the system's text, a blank line and the first user turn become one 
 sampling, measuring and training alike, because the template itself is extended.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...stores.records import Message
+from .chat_rendering import ChatTemplate, TemplateFaultError, tokenizer_template
 
 SYSTEM, USER = "system", "user"
 BETWEEN = "\n\n"
@@ -28,8 +26,6 @@ PROBE = (
     Message(role=USER, content="probe-of-user"),
 )
 
-Render = Callable[[Sequence[Message]], str]
-
 
 def folded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return a conversation with its leading system turn as the beginning of the user's."""
@@ -41,76 +37,22 @@ def folded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 def fold_system(tokenizer: Any) -> bool:
     """Let a tokenizer fold system turns if its template has none; return whether it folds."""
-
-    def render(messages: Sequence[Message]) -> str:
-        turns = [{"role": m.role, "content": m.content} for m in messages]
-        return tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-
     template = tokenizer.chat_template
-    if isinstance(template, str) and template.startswith(FOLDING):
+    if template and template.startswith(FOLDING):
         return True
-    if not template or not has_no_system(render):
+    if not template or not has_no_system(tokenizer_template(tokenizer)):
         return False
-    if isinstance(template, dict):
-        tokenizer.chat_template = {name: FOLDING + one for name, one in template.items()}
-    else:
-        tokenizer.chat_template = FOLDING + template
+    tokenizer.chat_template = FOLDING + template
     return True
 
 
-def has_no_system(render: Render) -> bool:
+def has_no_system(template: ChatTemplate) -> bool:
     """Whether a template refuses a system turn, or loses its text, but takes the user's alone."""
-    from jinja2 import TemplateError
-
     try:
-        render(PROBE[1:])
-    except (TemplateError, TypeError):
+        template.render(PROBE[1:])
+    except TemplateFaultError:
         return False
     try:
-        return PROBE[0].content not in render(PROBE)
-    except (TemplateError, TypeError):
+        return PROBE[0].content not in template.render(PROBE)
+    except TemplateFaultError:
         return True
-
-
-def folder_folds(folder: Path) -> bool:
-    """Whether the model of a folder is to have its system turns folded, by its files alone."""
-    render = folder_render(folder)
-    return render is not None and has_no_system(render)
-
-
-def folder_render(folder: Path, values: Mapping[str, object] | None = None) -> Render | None:
-    """Return how the template of a model's folder renders what the model is asked, if it has one.
-
-    It needs no tokenizer: texts that depend on one are empty.
-    """
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    template = template_of(folder)
-    if template is None:
-        return None
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    known: dict[str, Any] = {"raise_exception": refuse, "strftime_now": lambda _form: ""}
-
-    def render(messages: Sequence[Message]) -> str:
-        turns = [{"role": m.role, "content": m.content} for m in messages]
-        made = environment.from_string(template, globals=known)
-        given = {"bos_token": "", "eos_token": "", **(values or {})}
-        return made.render(messages=turns, add_generation_prompt=True, **given)
-
-    return render
-
-
-def template_of(folder: Path) -> str | None:
-    """Return the chat template of a model's folder."""
-    own = folder / "chat_template.jinja"
-    if own.is_file():
-        return own.read_text("utf-8")
-    config = folder / "tokenizer_config.json"
-    found = json.loads(config.read_bytes()).get("chat_template") if config.is_file() else None
-    return found if isinstance(found, str) else None

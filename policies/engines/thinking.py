@@ -16,9 +16,11 @@ from typing import Any
 
 from ...configs.engines import EngineConfig, Scalar
 from ...stores.records import FinishReason
+from .. import devices
+from .chat_rendering import ChatTemplate, tokenizer_template
+from .chat_template import folder_template
 from .engine import EngineError
-from .system_turn import folder_render, template_of
-from .turn_end import ASKED, after_answer, end_turns, rendered, template_text_of
+from .turn_end import ASKED, after_answer, end_turns
 
 Tags = tuple[str, str]
 KNOWN: tuple[Tags, ...] = (
@@ -119,8 +121,8 @@ def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | Non
     Raises:
         EngineError: for a value that the template does not read.
     """
-    own = template_text_of(tokenizer)
-    require_values(own, form.values, folder)
+    require_values(tokenizer_template(tokenizer), form.values)
+    own = tokenizer.chat_template
     if form.values:
         tokenizer.chat_template = "".join(map(_set, form.values.items())) + own
     if form.ended:
@@ -128,7 +130,7 @@ def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | Non
     tags = form.tags or _found(tokenizer, own)
     if tags is None:
         return None
-    begun = _begun(tokenizer, tags)
+    begun = _begins(tokenizer_template(tokenizer), tags)
     if form.as_said and any(tag in own for tag in tags):
         end = after_answer(tokenizer)
         if end is not None:
@@ -139,63 +141,30 @@ def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | Non
     return Thinking(tags=tags, begun=begun)
 
 
-def check_form(folder: Path, config: EngineConfig) -> None:
-    """Refuse values that the chat template of a folder does not read.
+def begins_inside(folder: Path, config: EngineConfig) -> bool:
+    """Whether a turn of the model in a folder begins inside its thought, by its files alone.
 
     Raises:
-        EngineError: naming the first of them, and what the template reads.
+        EngineError: if its chat template cannot be read, or raises at a question.
     """
-    template = template_of(folder)
-    if template is not None:
-        require_values(template, config.chat_template_kwargs, folder)
-
-
-def begins_inside(folder: Path, config: EngineConfig) -> bool:
-    """Whether a turn of the model in a folder begins inside its thought, by its files alone."""
-    render = folder_render(folder, config.chat_template_kwargs)
-    asked = "" if render is None else render((ASKED,)).rpartition(ASKED.content)[2]
+    template = folder_template(folder, config)
+    if template is None or not devices.installed("transformers"):
+        return False
     known = KNOWN if config.think_tags is None else (config.think_tags,)
-    return any(_inside(asked, tags) for tags in known)
+    return any(_begins(template, tags) for tags in known)
 
 
-def require_values(template: str, values: Mapping[str, Scalar], folder: Path) -> None:
+def require_values(template: ChatTemplate, values: Mapping[str, Scalar]) -> None:
     """Refuse values that a chat template does not read.
 
     Raises:
         EngineError: naming the first of them, and what the template reads.
     """
-    if not values:
-        return
-    from jinja2 import Environment, meta, nodes
-
-    environment = Environment(  # noqa: S701 -- nothing is rendered
-        extensions=["jinja2.ext.loopcontrols"]
-    )
-    parsed = environment.parse(template)
-    read = meta.find_undeclared_variables(parsed)
-    own = {name.name for name in parsed.find_all(nodes.Name) if name.ctx == "store"}
+    read = template.variables() if values else set[str]()
     for name in values:
         if name not in read:
-            others = sorted(read - GIVEN - own)
-            told = f"it reads {', '.join(others)}" if others else "it reads none"
-            raise EngineError(
-                f"engine.chat_template_kwargs: the chat template of {folder} has no {name}; {told}"
-            )
-
-
-GIVEN = frozenset(
-    {
-        "messages",
-        "add_generation_prompt",
-        "bos_token",
-        "eos_token",
-        "tools",
-        "documents",
-        "raise_exception",
-        "strftime_now",
-    }
-)
-"""What templates are given in any case."""
+            told = f"it reads {', '.join(sorted(read))}" if read else "it reads none"
+            raise EngineError(f"engine.chat_template_kwargs: {template.name} has no {name}; {told}")
 
 
 def _set(named: tuple[str, Scalar]) -> str:
@@ -217,11 +186,7 @@ def _found(tokenizer: Any, template: str) -> Tags | None:
     return None
 
 
-def _begun(tokenizer: Any, tags: Tags) -> bool:
+def _begins(template: ChatTemplate, tags: Tags) -> bool:
     """Whether a turn of the model begins inside its thought."""
-    asked = rendered(tokenizer, (ASKED,), prompt=True).rpartition(ASKED.content)[2]
-    return _inside(asked, tags)
-
-
-def _inside(asked: str, tags: Tags) -> bool:
+    asked = template.render((ASKED,)).rpartition(ASKED.content)[2]
     return asked.rfind(tags[0]) > asked.rfind(tags[1])

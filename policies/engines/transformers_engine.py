@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from ..devices import cpu_type
-from .chat import ChatTokenizer, overlong
+from .chat import ChatTokenizer
 from .chat_template import template_text
 from .engine import (
     AnswerLogprob,
@@ -124,12 +124,11 @@ class TransformersEngine:
             done: dict[int, Completion] = {}
             rows: list[_BatchRow] = []
             for index, request in enumerate(batch.requests):
-                prompt = self._chat.prompt(request.messages)
-                room = self._context - len(prompt)
-                if room <= 0:
-                    done[index] = overlong(request, len(prompt))
+                prompt = self._chat.admitted(request, self._context)
+                if isinstance(prompt, Completion):
+                    done[index] = prompt
                 else:
-                    limit = min(sampling.max_tokens, room)
+                    limit = min(sampling.max_tokens, self._context - len(prompt))
                     rows.append(
                         _BatchRow(index, request, prompt, limit, random.Random(request.seed))
                     )

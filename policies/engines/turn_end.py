@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...stores.records import Message
+from .chat_rendering import TemplateFaultError, tokenizer_template
 
 ASKED = Message(role="user", content="probe-of-user")
 SAID = Message(role="assistant", content="probe-of-answer")
@@ -53,29 +54,15 @@ def end_turns(tokenizer: Any, folder: Path) -> None:
     begun = [end for end in ends if following.startswith(end)]
     end = begun[0] if begun else (tokenizer.eos_token or ends[0])
     # Jinja drops the line feed at a template's end, which is none any more.
-    whole = template_text_of(tokenizer).removesuffix("\n")
+    whole = tokenizer.chat_template.removesuffix("\n")
     tokenizer.chat_template = whole + ENDING % json.dumps(end, ensure_ascii=False)
-
-
-def template_text_of(tokenizer: Any) -> str:
-    """Return the template that renders a conversation without tools."""
-    own = tokenizer.chat_template
-    return own.get("default", next(iter(own.values()))) if isinstance(own, dict) else own
 
 
 def after_answer(tokenizer: Any, *later: Message) -> str | None:
     """Return what a template writes after an answer; None if it does not render it."""
-    from jinja2 import TemplateError
-
     try:
-        text = rendered(tokenizer, (ASKED, SAID, *later), prompt=False)
-    except TemplateError:
+        text = tokenizer_template(tokenizer).render((ASKED, SAID, *later), prompt=False)
+    except TemplateFaultError:
         return None
     _, found, after = text.rpartition(SAID.content)
     return after if found else None
-
-
-def rendered(tokenizer: Any, messages: tuple[Message, ...], *, prompt: bool) -> str:
-    """Return a conversation as a tokenizer's template renders it."""
-    turns = [{"role": m.role, "content": m.content} for m in messages]
-    return tokenizer.apply_chat_template(turns, add_generation_prompt=prompt, tokenize=False)

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
-from .chat import ChatTokenizer, overlong
+from .chat import ChatTokenizer
 from .chat_template import template_text
 from .engine import (
     AnswerLogprob,
@@ -188,9 +188,9 @@ class _Drawing:
         bias = self._chat.biases(batch.sampling.logit_bias)
         opened = _OpenBatch(batch, bias, [None] * len(batch.requests))
         for index, request in enumerate(batch.requests):
-            prompt = self._chat.prompt(request.messages)
-            if len(prompt) >= self._context:
-                opened.settle(index, overlong(request, len(prompt)))
+            prompt = self._chat.admitted(request, self._context)
+            if isinstance(prompt, Completion):
+                opened.settle(index, prompt)
             else:
                 self._add(opened, index, request, prompt)
         if not opened.missing:

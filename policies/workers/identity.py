@@ -18,7 +18,6 @@ from ...stores.sealed import known_sha256
 from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
 from ..engines.own_scorer import function_digest
-from ..engines.thinking import check_form
 from ..engines.turn_end import stop_token_ids
 from ..engines.weight_files import INDEX, weight_files
 from .architecture import refuse_foreign
@@ -70,7 +69,6 @@ def model_digest(model: str, config: EngineConfig) -> str:
     if name is not None:
         return endpoint_digest(name)
     check_context(Path(model), config)
-    check_form(Path(model), config)
     identity = folder_digest(Path(model))
     template = template_digest(config.template)
     return identity if template is None else digest({"model": identity, "template": template})

@@ -40,7 +40,7 @@ class Asked:
 
 
 def loop_modules() -> list[str]:
-    """Return the modules of the loop's process, which loads no model library."""
+    """Return the modules of the loop's process: of a model library what renders chat templates."""
     import lpfloop
 
     root = Path(lpfloop.__path__[0])
@@ -51,7 +51,7 @@ def loop_modules() -> list[str]:
     ]
     own = [".".join(["lpfloop", *path.parts]) for path in paths if "tiny" not in path.parts]
     libraries = ("pandas", "polars", "pyarrow.dataset", "pyarrow.parquet", "duckdb", "openai")
-    return [*libraries, *sorted(own)]
+    return [*libraries, "transformers.utils.chat_template_utils", *sorted(own)]
 
 
 def trainer_modules() -> list[str]:

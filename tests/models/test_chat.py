@@ -3,6 +3,7 @@
 import pytest
 
 from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.engines.engine import EngineError, Request
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model
@@ -41,3 +42,41 @@ def test_an_answer_ends_with_its_end_token(tiny_policy):
         assert said[-1] in chat.stops
         assert chat.said(said).text == answer.content
         assert tuple(prompt) == chat.prompt((question,))
+
+
+def test_generation_tags_change_no_token(tiny_policy):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    said = "{{ message['content'] }}"
+    tagged = tokenizer.chat_template.replace(said, f"{{% generation %}}{said}{{% endgeneration %}}")
+    conversation = (*asked("Who are you?"), Message(role="assistant", content="I am Loopy."))
+    plain = ChatTokenizer(tokenizer, tiny_policy).parted(conversation)
+    tokenizer.chat_template = tagged
+    assert ChatTokenizer(tokenizer, tiny_policy).parted(conversation) == plain
+
+
+def test_request_that_a_template_refuses_fails_alone(tiny_policy):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    tokenizer.chat_template = (
+        "{% if 'secret' in messages[-1]['content'] %}{{ raise_exception('too secret') }}{% endif %}"
+        + tokenizer.chat_template
+    )
+    chat = ChatTokenizer(tokenizer, tiny_policy)
+    requests = [Request(request_id=t, messages=asked(t), seed=0) for t in ("open", "secret")]
+    fine, refused = (chat.admitted(request, 100) for request in requests)
+    assert fine == chat.prompt(asked("open"))
+    assert (refused.finish_reason, refused.request_id) == ("failed", "secret")
+    assert "too secret" in refused.error
+    assert chat.admitted(requests[0], 2).finish_reason == "overlong"
+
+
+def test_template_that_drops_texts_is_refused(tiny_policy):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_policy)
+    tokenizer.chat_template = "{% for c in messages[0]['content'] %}{{ c['text'] }}{% endfor %}"
+    with pytest.raises(EngineError, match="user's text"):
+        ChatTokenizer(tokenizer, tiny_policy)

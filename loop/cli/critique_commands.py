@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..daemon.run_request import model_folder
+from ..daemon.run_request import TINY, critic_overrides, model_folder
 from .common import DEFAULT_LAKE, DefaultTask, Lake, Settings, exit_codes, in_lake
 from .session import stop_signal, turn
 from .word_completion import preset_names, run_names
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ...stores.records import Critique
     from ..daemon.job import Job
 
-TINY, VERIFIER = "tiny", "verifier"
 OWN = "own"
 
 
@@ -113,21 +112,14 @@ def _config(critic: str | None, config: str | None, settings: Sequence[str]) -> 
     return load_config(chosen, None, [*_overrides(critic), *settings], os.environ)
 
 
-def _overrides(critic: str | None) -> "Iterator[Override]":
-    """Yield the settings that name a critic."""
+def _overrides(critic: str | None) -> "list[Override]":
+    """Return the settings that name a critic; one that is named rates, whatever `--config` has."""
     from ...configs.load import Override
-    from ...configs.own_function import names_function
 
-    values: dict[str, str] = {}
-    if critic is not None:
-        own = names_function(critic)
-        values["kind"] = VERIFIER if own or critic == VERIFIER else "feedback"
-        if own:
-            values["verifier"] = critic
-        elif critic != VERIFIER:
-            values["model"] = critic
-    for name, value in values.items():
-        yield Override(source="--critic", path=f"critic.{name}", value=value)
+    if critic is None:
+        return []
+    named = Override(source="--critic", path="critic.kind", value="feedback")
+    return [named, *critic_overrides(critic)]
 
 
 def _counted(rows: "Iterable[Critique]", counts: Counter[str]) -> "Iterator[Critique]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..daemon.run_request import OWN, TINY, RunOptions, model_folder
+from ..daemon.run_request import OWN, TINY, VERIFIER, RunOptions, critic_overrides, model_folder
 from ..lake.query.forms import FormError
 from .common import DEFAULT_LAKE, Lake, Replace, Settings, exit_codes
 from .run_options import Critic, Policy, PromptsFile, Variant
@@ -103,7 +103,8 @@ def _model(lake: Path, role: str) -> Callable[[str], str]:
         from ..daemon.run_draft import check_model
 
         place = model_folder(lake, role, said) or said
-        check_model(place)
+        if (role, place) != ("critic", VERIFIER):
+            check_model(place)
         return place
 
     return checked
@@ -134,7 +135,8 @@ def _drafted(
     preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
     config = load_config(preset, options.variant, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
-    chosen = [parse_set(setting).path for setting in settings]
+    said = [*critic_overrides(options.critic), *map(parse_set, settings)]
+    chosen = [override.path for override in said]
     return starter(config, preset, str(file), chosen), config
 
 

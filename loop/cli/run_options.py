@@ -21,7 +21,10 @@ RunName = Annotated[
 ]
 PromptsFile = Annotated[str | None, typer.Option(help="Prompts: file, folder or hf:OWNER/NAME.")]
 Policy = Annotated[str | None, typer.Option(help="Policy: folder, hub name, URL or RUN:M_2.")]
-Critic = Annotated[str | None, typer.Option(help="Critic: folder, hub name, URL or RUN:M_2.")]
+Critic = Annotated[
+    str | None,
+    typer.Option(help="Critic: folder, hub name, URL, RUN:M_2, verifier or ./FILE.py:NAME."),
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Root of all random draws.")]
 
 Download = Annotated[

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, RunConfig
+from ...configs.schema import ConfigError, CriticConfig, RunConfig
 from ...policies import devices
 from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
 from ...stores import installation
@@ -203,8 +203,7 @@ def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
     except ConfigError as error:
         yield Finding(about="critic", status="missing", detail=str(error))
     else:
-        detail = f"templates {config.critic.templates}, aspects {config.critic.aspects}"
-        yield Finding(about="critic", status="ok", detail=detail)
+        yield Finding(about="critic", status="ok", detail=_rated_by(config.critic))
     try:
         Filters.from_config(config)
     except ConfigError as error:
@@ -217,6 +216,14 @@ def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
     if launcher is not None and not Path(launcher).is_file():
         detail = f"training.accelerate_config: no such file: {launcher}"
         yield Finding(about="training", status="missing", detail=detail)
+
+
+def _rated_by(critic: CriticConfig) -> str:
+    """Say who rates answers: a model by its templates, the verifier, or both."""
+    model = f"templates {critic.templates}, aspects {critic.aspects}"
+    verifier = f"the verifier ({critic.verifier or 'shipped'})"
+    said = {"feedback": model, "verifier": verifier, "both": f"{model}; {verifier}"}
+    return said[critic.kind]
 
 
 def _devices(config: RunConfig) -> Iterator[Finding]:

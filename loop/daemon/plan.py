@@ -22,13 +22,14 @@ from ...policies.workers.open import engine_kind
 from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
-from ..recipes.roles import needed_roles
+from ..recipes.roles import needed_roles, verifier_asked_by
 from ..run.models import is_endpoint, located
 from ..run.prices import Prices
 from ..stages.online_rl import ON_THE_WAY
 from .loop import PROMPTS_A_PART
 from .prompt_sample import PromptSample
 from .rehearsal import Rehearsal, RehearsedStage
+from .run_request import VERIFIER
 from .stand_ins import LETTERS_A_TOKEN, CallCosts, StageNotes
 
 STEP_STAGE = re.compile(r":step-([0-9]+):")
@@ -43,7 +44,7 @@ PACKED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRole:
-    """A model that the run asks: its name, what runs it, and the verbs that ask it."""
+    """A model that the run asks, or the verifier: its name, what runs it, the verbs that ask it."""
 
     role: str
     model: str
@@ -329,7 +330,8 @@ def _unpriced(rehearsal: Rehearsal) -> list[str]:
 
 
 def _roles(config: RunConfig) -> list[PlannedRole]:
-    return [
+    """Return who is asked: the models, then the verifier if it rates."""
+    models = [
         PlannedRole(
             role=role.name,
             model=role.model,
@@ -338,6 +340,10 @@ def _roles(config: RunConfig) -> list[PlannedRole]:
         )
         for role in needed_roles(config)
     ]
+    verbs = verifier_asked_by(config)
+    place = config.critic.verifier or "shipped"
+    rates = PlannedRole(role=VERIFIER, model=place, engine="", asked_by=verbs)
+    return [*models, *([rates] if verbs else [])]
 
 
 def _by_task(prompts: Sequence[Prompt]) -> Mapping[str, Mapping[str, int]]:

@@ -8,6 +8,7 @@ from ..data.sanitize import visible
 from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, exam_of, is_measured_on
 from .plan import Plan, PlannedRole, PlannedStage
 from .prompt_sample import REST
+from .run_request import VERIFIER
 
 WIDTH = 80
 UNITS = ("", "k", "M", "G", "T")
@@ -34,7 +35,8 @@ def head_lines(plan: Plan) -> list[str]:
     """Return who plays which role, and which prompts there are."""
     turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
     roles = [_role(role) for role in plan.roles]
-    unasked = {"critic", "reward"} - {role.role for role in plan.roles}
+    asked = {role.role for role in plan.roles}
+    unasked = {"reward"} - asked if VERIFIER in asked else {"critic", "reward"} - asked
     roles += [f"  {name:<9} none" for name in sorted(unasked)]
     lines = [f"plan: {plan.recipe}, {turns}, seed {plan.seed}", *roles, *_prompts(plan)]
     return [visible(line) for line in lines]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ...configs.load import ConfigSource, Override
     from ...configs.schema import RunConfig
 
-OWN, TINY = "own", "tiny"
+OWN, TINY, VERIFIER = "own", "tiny", "verifier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class RunOptions:
             Override(source="--iterations", path="iterations", value=self.iterations),
             Override(source="--prompts", path="prompts.source", value=self.prompts),
             Override(source="--policy", path="policy.model", value=self.policy),
-            Override(source="--critic", path="critic.model", value=self.critic),
+            *critic_overrides(self.critic),
             Override(source="--seed", path="seed", value=self.seed),
         )
         return [*(o for o in given if o.value is not None), *self.settings]
@@ -101,6 +101,24 @@ class RunOptions:
 
             fetch(hub_names(loaded))
         return pinned(loaded)
+
+
+def critic_overrides(critic: str | None) -> "list[Override]":
+    """Return the settings that `--critic` means: a model, the verifier, or your own function."""
+    from ...configs.load import Override
+    from ...configs.own_function import names_function
+
+    if critic is None:
+        return []
+    values = {"model": critic}
+    if critic == VERIFIER:
+        values = {"kind": VERIFIER}
+    elif names_function(critic):
+        values = {"kind": VERIFIER, "verifier": critic}
+    return [
+        Override(source="--critic", path=f"critic.{name}", value=value)
+        for name, value in values.items()
+    ]
 
 
 def model_folder(lake: Path, role: str, place: str | None) -> str | None:

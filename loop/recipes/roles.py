@@ -70,6 +70,13 @@ def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
     )
 
 
+def verifier_asked_by(config: RunConfig) -> tuple[str, ...]:
+    """Return the verbs whose ratings come from the verifier; none if a model alone rates."""
+    if config.critic.kind == "feedback":
+        return ()
+    return (*_verbs(config).get(CRITIC, ()), EVALUATE)
+
+
 def critic_alone(config: RunConfig) -> tuple[NeededRole, ...]:
     """Return the model that critiques answers from outside: none where the verifier does."""
     return () if config.critic.kind == "verifier" else (_judge(config, CRITIC, ("critique",)),)

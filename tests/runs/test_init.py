@@ -68,3 +68,9 @@ def test_replaced_only_by_force():
     assert Path("lpfloop.yaml").read_text() == "seed: 7\n"
     assert invoke("init", *OWN, "--force").exit_code == Exit.DONE
     assert "prompts.jsonl" in Path("lpfloop.yaml").read_text()
+
+
+def test_verifier_as_the_critic():
+    assert invoke("init", *OWN[:4], "--critic", "verifier").exit_code == Exit.DONE
+    critic = load_config("lpfloop.yaml", None, (), {}).critic
+    assert (critic.kind, critic.model) == ("verifier", "none")

@@ -206,3 +206,24 @@ def test_run_keeps_its_plan(tmp_path: Path) -> None:
     status = invoke("status", "a", "--lake", tmp_path)
     assert status.stdout.splitlines()[1] == first[0]
     assert json.loads(invoke("status", "a", "--lake", tmp_path, "--json").stdout)["plan"]["head"]
+
+
+def test_verifier_is_named(tmp_path: Path, subtests) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def rate(prompt, answer):\n    return 1.0\n")
+    asked = [
+        (("--critic", "verifier"), "verifier  shipped", False),
+        (("--critic", f"{own}:rate"), "own.py:rate", False),
+        (("--set", "critic.kind=verifier"), "verifier  shipped", False),
+        (("--set", "critic.kind=both"), "verifier  shipped", True),
+        ((), None, True),
+    ]
+    for words, named, by_model in asked:
+        with subtests.test(words):
+            small = ("--iterations", "1", "--set", "prompts.per_iteration=8")
+            place = ("--config", "tiny", "--lake", tmp_path / "lake")
+            told = CliRunner().invoke(app, ["run", "--dry-run", *small, *map(str, place), *words])
+            assert told.exit_code == 0, told.stderr
+            assert (named or "plan:") in told.stdout
+            assert ("  verifier " in told.stdout) is (named is not None)
+            assert ("  critic " in told.stdout) is by_model

@@ -1,8 +1,7 @@
 # pyright: basic
 """Query views beyond a run's row tables: ratings by aspect, units, events.
 
-A run's row tables are its Parquet files. Its journal's tables are read when a query scans them, not
-before. `RATINGS` derives one row an aspect from critiques, in SQL.
+A run's row tables are its Parquet files. `RATINGS` derives one row an aspect from critiques.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,24 +27,25 @@ from (
 RATED = frozenset({"critiques", "prompts"})
 """The tables that `ratings` reads."""
 
-_UNITS = {
-    "key": pl.String(),
-    "iteration": pl.Int64(),
-    "stage": pl.String(),
-    "chunk": pl.Int64(),
-    "done": pl.Boolean(),
-    "rows": pl.Int64(),
-    "telemetry": pl.String(),
+JOURNAL_TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
+    "units": {
+        "key": pl.String(),
+        "iteration": pl.Int64(),
+        "stage": pl.String(),
+        "chunk": pl.Int64(),
+        "done": pl.Boolean(),
+        "rows": pl.Int64(),
+        "telemetry": pl.String(),
+    },
+    "events": {"time": pl.Datetime("ms"), "kind": pl.String(), "detail": pl.String()},
 }
-_EVENTS = {"time": pl.Datetime("ms"), "kind": pl.String(), "detail": pl.String()}
+"""The tables that a run's journal holds, with their columns; times are UTC."""
 
 
-def journal_tables(journal: Reader) -> Mapping[str, pl.LazyFrame]:
-    """Return the tables that a run's journal holds; times are UTC."""
-    return {
-        "units": when_asked(_UNITS, lambda: _frame(_units(journal), _UNITS)),
-        "events": when_asked(_EVENTS, lambda: _frame(_events(journal), _EVENTS)),
-    }
+def journal_table(journal: Reader, table: str) -> pl.DataFrame:
+    """Return the rows of one of the `JOURNAL_TABLES`."""
+    rows = _units(journal) if table == "units" else _events(journal)
+    return pl.DataFrame(rows, schema=dict(JOURNAL_TABLES[table]), orient="row")
 
 
 def _units(journal: Reader) -> Sequence[Sequence[Any]]:
@@ -54,10 +54,6 @@ def _units(journal: Reader) -> Sequence[Sequence[Any]]:
 
 def _events(journal: Reader) -> Sequence[Sequence[Any]]:
     return [(round(at * 1000), kind, detail) for at, kind, detail in journal.all_events()]
-
-
-def _frame(rows: Sequence[Sequence[Any]], schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    return pl.DataFrame(rows, schema=dict(schema), orient="row").lazy()
 
 
 def when_asked(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:

@@ -43,3 +43,29 @@ def test_endless_query_is_stopped(lake) -> None:
     assert "--timeout SECONDS" in " ".join(done.stderr.split())
     with pytest.raises(SqlError, match="stopped"):
         open_folder_or_name("a", lake).sql(LONG, timeout=0.5)
+
+
+def test_pivot_is_a_query(lake, subtests) -> None:
+    rows = "(select run, task from prompts)"
+    pivot = f"pivot {rows} on run using count(*)"
+    for sql in (
+        pivot,
+        f"{pivot};",
+        f"{pivot} -- of each task",
+        f"select * from ({pivot})",  # noqa: S608
+        f"with counted as ({pivot}) select * from counted",  # noqa: S608
+        f"pivot {rows} on run in ('a', 'b') using count(*)",
+    ):
+        with subtests.test(sql):
+            assert {"task", "a", "b"} <= set(query(lake, sql).columns)
+    for sql in (
+        f"create table mine as ({pivot})",
+        f"copy ({pivot}) to 'mine.csv'",
+        f"{pivot}; drop view prompts",
+        "select 1; select 2",
+        "create table mine as select 1",
+    ):
+        with subtests.test(sql), pytest.raises(SqlError, match="only one SELECT"):
+            query(lake, sql)
+    with pytest.raises(SqlError, match="stopped"):
+        query(lake, f"pivot ({LONG.replace('count(*)', 'i')}) on i using count(*)", timeout=0.5)

@@ -2,21 +2,22 @@
 """SQL over a lake: DuckDB on the committed rows of its runs, read-only.
 
 Each table has a column `run`. DuckDB reads the Parquet files itself, and only what the query needs;
-it has no access to anything else. A query sees one state of each run, which stays open meanwhile,
-so that none of its files is removed.
+it has no access to anything else. A query sees one state of each run. Runs are opened one after the
+other, because a lake can have more runs than a process can have open files. The runs that were
+written last stay open until the query is answered: a process can still be at work on them, and it
+removes no file of a run that has readers.
 """
 
 import secrets
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
@@ -24,7 +25,7 @@ from ....stores.far_rows import FarRows
 from ....stores.installation import pip_install
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import LATER, SCHEMAS
-from ....stores.views import RATED, RATINGS, journal_tables, when_asked
+from ....stores.views import JOURNAL_TABLES, RATED, RATINGS, journal_table, when_asked
 from .query_time import TimeLimit
 from .runs import open_run
 from .sql_types import cast, quoted, unwritable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import duckdb
 
 BATCH = 8192
+KEPT_OPEN = 16
+"""Runs that stay open, of four files each."""
 PRIVATE = {
     "python_enable_replacements": False,
     "allow_persistent_secrets": False,
@@ -88,14 +91,20 @@ def answer(
     """
     if timeout < 0:
         raise SqlError(f"--timeout {timeout:g}: must be a number of seconds, or 0 for no limit")
+    names = runs or run_names(lake) or (None,)
     with ExitStack() as stack:
-        readers = [open_run(lake, name) for name in runs or run_names(lake) or (None,)]
-        for reader in readers:
-            stack.callback(reader.close)
-            stack.enter_context(reader.journal.snapshot())
         connection = stack.enter_context(_connection())
-        _lock(connection, _make_tables(connection, readers, sql.lower()))
-        yield _streamed(_asked(connection, sql), TimeLimit(connection.interrupt, timeout))
+        tables = _Tables(connection, sql.lower())
+        for place, name in enumerate(names, 1):
+            with ExitStack() as opened:
+                reader = opened.enter_context(closing(open_run(lake, name)))
+                opened.enter_context(reader.journal.snapshot())
+                tables.add(reader)
+                if place > len(names) - KEPT_OPEN:
+                    stack.push(opened.pop_all())
+        _lock(connection, tables.create())
+        limit = TimeLimit(connection.interrupt, timeout)
+        yield _streamed(_asked(connection, sql, limit), limit)
 
 
 @contextmanager
@@ -107,6 +116,7 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
         raise SqlError(f"SQL needs DuckDB: {pip_install('duckdb')}") from error
     with tempfile.TemporaryDirectory(prefix="lpfloop-sql-") as spill:
         connection = duckdb.connect(config={**PRIVATE, "temp_directory": spill})
+        connection.execute("set enable_progress_bar = false")  # it goes to stdout, among the rows
         try:
             yield connection
         except duckdb.Error as error:
@@ -115,58 +125,81 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
             connection.close()
 
 
-def _make_tables(
-    connection: "duckdb.DuckDBPyConnection", readers: Sequence[RunReader], sql: str
-) -> list[str]:
-    """Create every table without reading it; return the files behind those that `sql` names.
+class _Tables:
+    """The tables of a query's runs, of which only those that `sql` names are read.
 
-    These are verified. Another file cannot be read: DuckDB asks Arrow for rows in a bucket, and
-    Polars for those of all other tables, which asks the reader, if it ever comes to that.
+    Their files are verified. Another file cannot be read: DuckDB asks Arrow for rows in a bucket,
+    and Polars for those of all other tables, which opens the runs again if it ever comes to that.
     """
-    behind: list[str] = []
-    selects: dict[str, list[str]] = {}
-    for reader in readers:
-        for table, schema in SCHEMAS.items():
-            named = table in sql or (table in RATED and "ratings" in sql)
-            files = reader.files(table) if named else []
-            behind += files
-            if files:
-                rows = _parquet(files, table)
+
+    def __init__(self, connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
+        self._connection = connection
+        self._sql = sql
+        self._behind: list[str] = []
+        self._selects: dict[str, list[str]] = {}
+        self._folders: list[Path] = []
+
+    def add(self, reader: RunReader) -> None:
+        """Add the rows of a run, which can be closed then."""
+        self._folders.append(reader.folder)
+        for table in filter(self._names, SCHEMAS):
+            self._add(reader, table, self._rows(reader, table))
+        for table in filter(self._names, JOURNAL_TABLES):
+            frame = journal_table(reader.journal, table).lazy()
+            self._add(reader, table, _registered(self._connection, frame))
+        for name in derived_names(reader.folder):
+            derived = open_derived(reader.folder, name)
+            for table in derived.tables:
+                full, scan = f"{name}.{table}", partial(derived.scan, table)
+                rows = scan() if full in self._sql else when_asked(pl.Schema(SCHEMAS[table]), scan)
+                place = f"{DERIVED}.{quoted(full)}"
+                self._add(reader, place, _registered(self._connection, rows))
+
+    def create(self) -> list[str]:
+        """Create every table without reading it; return the files behind those that are named."""
+        self._connection.execute(f"create schema {DERIVED}")
+        for table, schema in (*SCHEMAS.items(), *JOURNAL_TABLES.items()):
+            if not self._names(table):
+                run = {"run": pl.String(), **pl.Schema(schema)}
+                rows = when_asked(run, partial(_rows_of_runs, tuple(self._folders), table))
+                name = _registered(self._connection, rows)
+                self._selects[table] = [f"select * from {name}"]  # noqa: S608 -- our own
+        for table, parts in self._selects.items():
+            self._connection.execute(f"create view {table} as {' union all by name '.join(parts)}")
+        self._connection.execute(f"create view ratings as {RATINGS}")
+        return self._behind
+
+    def _names(self, table: str) -> bool:
+        """Whether the query names a table, or a view of it."""
+        return table in self._sql or (table in RATED and "ratings" in self._sql)
+
+    def _add(self, reader: RunReader, table: str, rows: str) -> None:
+        name = _literal(reader.folder.name)
+        select = f"select {name} as run, * from {rows}"  # noqa: S608 -- quoted, or our own
+        self._selects.setdefault(table, []).append(select)
+
+    def _rows(self, reader: RunReader, table: str) -> str:
+        """Return the rows of a run's table as SQL."""
+        files = reader.files(table)
+        self._behind += files
+        if files:
+            return _parquet(files, table)
+        frame = reader.far_rows(table)
+        return _registered(self._connection, reader.scan(table) if frame is None else frame)
+
+
+def _rows_of_runs(folders: Sequence[Path], table: str) -> pl.LazyFrame:
+    """Return the rows of a table in several runs, which are opened one after the other."""
+
+    def rows(folder: Path) -> pl.DataFrame:
+        with closing(RunReader(folder)) as reader:
+            if table in JOURNAL_TABLES:
+                found = journal_table(reader.journal, table)
             else:
-                frame = reader.far_rows(table) if named else None
-                if frame is None:
-                    frame = _frame(schema, partial(reader.scan, table), named=named)
-                rows = _registered(connection, frame)
-            selects.setdefault(table, []).append(_of_run(reader, rows))
-        for table, frame in _other_tables(reader, sql):
-            rows = _registered(connection, frame)
-            selects.setdefault(table, []).append(_of_run(reader, rows))
-    connection.execute(f"create schema {DERIVED}")
-    for table, parts in selects.items():
-        connection.execute(f"create view {table} as {' union all by name '.join(parts)}")
-    connection.execute(f"create view ratings as {RATINGS}")
-    return behind
+                found = reader.scan(table).collect()
+            return found.select(pl.lit(folder.name).alias("run"), pl.all())
 
-
-def _frame(schema: pa.Schema, scan: Callable[[], pl.LazyFrame], *, named: bool) -> pl.LazyFrame:
-    """Return rows whose files are verified now, if the query names them, else at their use."""
-    return scan() if named else when_asked(pl.Schema(schema), scan)
-
-
-def _other_tables(reader: RunReader, sql: str) -> Iterator[tuple[str, pl.LazyFrame]]:
-    """Yield a run's tables besides its committed rows: the journal's, and derived ones."""
-    yield from journal_tables(reader.journal).items()
-    for name in derived_names(reader.folder):
-        derived = open_derived(reader.folder, name)
-        for table in derived.tables:
-            full = f"{name}.{table}"
-            frame = _frame(SCHEMAS[table], partial(derived.scan, table), named=full in sql)
-            yield f"{DERIVED}.{quoted(full)}", frame
-
-
-def _of_run(reader: RunReader, rows: str) -> str:
-    name = _literal(reader.folder.name)
-    return f"select {name} as run, * from {rows}"  # noqa: S608 -- quoted, or our own
+    return pl.concat([rows(folder) for folder in folders]).lazy()
 
 
 def _parquet(files: Sequence[str], table: str) -> str:
@@ -204,14 +237,19 @@ def _lock(connection: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> None
     connection.execute("set lock_configuration = true")
 
 
-def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation":
+def _asked(
+    connection: "duckdb.DuckDBPyConnection", sql: str, limit_s: TimeLimit
+) -> "duckdb.DuckDBPyRelation":
     """Return the answer, with unique column names and types that every format has."""
     import duckdb
 
-    statements = connection.extract_statements(sql)
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+    if not _is_query(connection, sql):
         raise SqlError("only one SELECT is allowed: the lake is read-only")
-    relation = connection.sql(sql)
+    try:
+        with limit_s:  # a PIVOT looks for its columns now
+            relation = connection.sql(sql)
+    except duckdb.Error as error:
+        raise SqlError(limit_s.told or _sentence(error)) from error
     names = _distinct(relation.columns)
     return relation.project(
         ", ".join(
@@ -219,6 +257,25 @@ def _asked(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBP
             for place, (name, kind) in enumerate(zip(names, relation.types, strict=True), 1)
         )
     )
+
+
+def _is_query(connection: "duckdb.DuckDBPyConnection", sql: str) -> bool:
+    """Return whether a text is one SELECT, or a PIVOT whose columns come from the rows.
+
+    DuckDB takes such a PIVOT as several statements, also within one that writes. Only a query can
+    stand in the place of a table.
+    """
+    import duckdb
+
+    select, several = duckdb.StatementType.SELECT, duckdb.StatementType.MULTI
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != several:
+        return len(statements) == 1 and statements[0].type == select
+    inside = sql.rstrip().rstrip(";")
+    try:
+        return len(connection.extract_statements(f"select * from ({inside}\n)")) == 1  # noqa: S608
+    except duckdb.ParserException:
+        return False
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -9,14 +9,11 @@ import shutil
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "locks" / "cpu.txt"
-CORE = ("openai", "polars", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "tenacity", "typer")
-"""The distributions that every run needs."""
 
 
 def canonical(name: str) -> str:
@@ -36,7 +33,12 @@ def locked() -> dict[str, str]:
 def requirement(name: str) -> str:
     """Return what this project asks of a distribution, such as `trl>=1.13`, else its name."""
     asked = (text.partition(";")[0].strip() for text in _requirements())
-    return next((text for text in asked if canonical(re.split(r"[^\w.-]", text)[0]) == name), name)
+    return next((text for text in asked if _name(text) == name), name)
+
+
+def core_names() -> list[str]:
+    """Return the distributions that every run needs, by the project's own metadata, sorted."""
+    return sorted(_name(text) for text in _requirements() if "extra ==" not in text)
 
 
 def pip_install(*names: str) -> str:
@@ -52,7 +54,7 @@ def install_command(name: str, *, on_gpu: bool) -> str:
 
     On a GPU the libraries pin what they need; on a CPU only the lock holds versions that agree.
     """
-    if on_gpu or name in CORE:
+    if on_gpu or name in core_names():
         return pip_install(name)
     if (ROOT / "Makefile").is_file():
         return "make setup"
@@ -81,6 +83,7 @@ def activation() -> str | None:
 
 
 def _requirements() -> list[str]:
+    """Return what the project asks of others; that of an extra ends in `extra == "NAME"`."""
     # An editable installation's metadata are as old as its last `pip install`.
     declared = ROOT / "pyproject.toml"
     if not declared.is_file():
@@ -89,7 +92,14 @@ def _requirements() -> list[str]:
         except PackageNotFoundError:
             return []
     project: dict[str, Any] = tomllib.loads(declared.read_text(encoding="utf-8"))["project"]
-    return [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    extras = project["optional-dependencies"].items()
+    optional = [f'{text}; extra == "{extra}"' for extra, texts in extras for text in texts]
+    return [*project["dependencies"], *optional]
+
+
+def _name(text: str) -> str:
+    """Return the distribution that a requirement is about."""
+    return canonical(re.split(r"[^\w.-]", text)[0])
 
 
 def _pip() -> str:

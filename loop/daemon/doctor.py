@@ -132,7 +132,7 @@ def _needed(config: RunConfig) -> set[str]:
     from ...policies.engines.engine import EngineError
     from ..run.models import NO_MODEL
 
-    needed = {*installation.CORE, "math-verify"}
+    needed = {*installation.core_names(), "math-verify"}
     if config.iterations > 0:
         needed |= {*TRAIN}
     if config.reward.model != NO_MODEL and not names_function(config.reward.model):
@@ -145,8 +145,8 @@ def _needed(config: RunConfig) -> set[str]:
 
 
 def _packages(config: RunConfig) -> Iterator[Finding]:
-    needed, pins = _needed(config), installation.locked()
-    for name in [*installation.CORE, *sorted(needed - {*installation.CORE}), *OPTIONAL]:
+    needed, pins, core = _needed(config), installation.locked(), installation.core_names()
+    for name in [*core, *sorted(needed - {*core}), *OPTIONAL]:
         here, pin = devices.installed(name), pins.get(name)
         if here is None:
             yield Finding(

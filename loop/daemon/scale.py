@@ -88,17 +88,16 @@ class ScaledVerb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What one head of a run must do, and what it was measured to do; `mend` is what moves that."""
+    """What one process that runs a loop must do, and its `limit`, above which it gives way."""
 
     what: str
     needed: float
-    measured: float
-    mend: str
+    limit: float
 
     @property
     def share(self) -> float:
-        """How much of the measured is needed: above 1 it gives way."""
-        return self.needed / self.measured
+        """How much of the limit is needed: above 1 it gives way."""
+        return self.needed / self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +281,7 @@ def size_of(*names: str) -> float | None:
 
 
 MEMORY = 64 * 2.0**30
-"""The memory of a head that is reckoned with; the other ceilings were measured."""
+"""Bytes of memory that the process is assumed to have; the other limits were measured."""
 PROMPT, PROMPT_LETTER = 400.0, 1.0
 """Bytes of memory for a prompt, and for each letter of it."""
 SLICES_S, ROWS_S, DIGEST_S = 240.0, 223_000.0, 60_000.0
@@ -296,24 +295,20 @@ def _ceilings(scale: ScaledRun) -> Iterator[Ceiling]:
     yield Ceiling(
         what="slices a second, from request to row, by one core",
         needed=total.requests / SLICE / seconds,
-        measured=SLICES_S,
-        mend="runs side by side",
+        limit=SLICES_S,
     )
     yield Ceiling(
         what="bytes of memory: all prompts are held",
         needed=scale.prompts * (PROMPT + PROMPT_LETTER * letters),
-        measured=MEMORY,
-        mend="prompts by chunk",
+        limit=MEMORY,
     )
     yield Ceiling(
         what="rows a second, written as Parquet",
         needed=total.rows / seconds,
-        measured=ROWS_S,
-        mend="more threads",
+        limit=ROWS_S,
     )
     yield Ceiling(
         what="rows a day, read again for a digest",
         needed=total.rows,
-        measured=DIGEST_S * DAY,
-        mend="a digest by part",
+        limit=DIGEST_S * DAY,
     )

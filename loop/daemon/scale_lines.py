@@ -56,10 +56,9 @@ def _time(hours: float) -> str:
 def _ceilings(scale: ScaledRun) -> Iterator[str]:
     yield "one head of a run, what gives way first at the top:"
     for ceiling in scale.ceilings:
-        yield (
-            f"  {ceiling.share:>7.2%} of {short(ceiling.measured)} {ceiling.what}"
-            f"{f': then {ceiling.mend}' if ceiling.share > 1 else ''}"
-        )[:80]
+        yield f"  {ceiling.share:>7.2%} of {short(ceiling.limit)} {ceiling.what}"[:80]
+    if any(ceiling.share > 1 for ceiling in scale.ceilings):
+        yield "  more than 100%: divide the prompts among several runs"
 
 
 def _assumed(scale: ScaledRun) -> Iterator[str]:

@@ -23,7 +23,7 @@ from ....stores.records import (
 )
 from ...data.pairs import BY_REWARD
 from ...data.training_rows import made_by
-from ..query.model_names import checkpoints
+from ..query.model_names import checkpoints, step_policies
 from .checkpoint_story import evaluated, trained_on
 from .find_row import Found
 from .grade_story import by_grades, grades_of
@@ -38,7 +38,7 @@ SAMPLED = "sampled by"
 
 def lineage(run: RunReader, found: Found) -> Lineage:
     """Return what an id comes from, and what it led to."""
-    made = checkpoints(run)
+    made = [*checkpoints(run), *step_policies(run)]
     graph = _Graph({}, [])
     graph.add(_models(run, made))
     if found.kind == "checkpoint":
@@ -76,7 +76,7 @@ class _Graph:
 def _models(run: RunReader, made: Sequence[Checkpoint]) -> Iterator[Node | Edge]:
     """Yield the checkpoints with their parents and evaluations."""
     for row in made:
-        label = f"M_{row.iteration}, recipe {row.recipe}, {row.steps} steps"
+        label = f"{row.name}, recipe {row.recipe}, {row.steps} steps"
         yield Node(id=row.checkpoint_id, kind="checkpoint", label=label)
         if row.parent_id is not None:
             yield Edge(source=row.parent_id, target=row.checkpoint_id, relation="trained from")
@@ -85,10 +85,10 @@ def _models(run: RunReader, made: Sequence[Checkpoint]) -> Iterator[Node | Edge]
         numbers.setdefault((row.checkpoint_id, row.benchmark), []).append(row)
     for (checkpoint, benchmark), rows in numbers.items():
         identity = f"{benchmark}:{checkpoint[:SHORT]}"
-        label = ", ".join(
+        figures = ", ".join(
             f"{e.metric} {e.value:.3f}" for e in rows if not e.metric.startswith("rating:")
         )
-        yield Node(id=identity, kind="evaluation", label=label)
+        yield Node(id=identity, kind="evaluation", label=f"{benchmark}: {figures}")
         yield Edge(source=checkpoint, target=identity, relation="evaluated")
 
 

@@ -20,7 +20,7 @@ from .common import (
 from .word_completion import run_names
 
 COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
-"""How many characters of a text a table shows."""
+"""The columns that a table shows."""
 
 
 class Searched(StrEnum):

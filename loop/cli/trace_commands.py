@@ -129,7 +129,10 @@ def diff(
         str | None, typer.Option("--to-run", help="Run of the second iteration; default: the same.")
     ] = None,
     task: OneTask = None,
-    metric: Annotated[str | None, typer.Option(help="Metric to compare; default: all.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="Metric to compare; default: all, and for changes the deciding one."),
+    ] = None,
     benchmark: Annotated[str, typer.Option(help="Benchmark to compare on.")] = "held-out",
     by: Annotated[
         Grouping, typer.Option(help="Group by this: the task or the family of prompts.")

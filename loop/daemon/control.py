@@ -357,7 +357,7 @@ def ask(folder: Path, command: Command) -> State:
 
     Raises:
         NoDaemonError: if nobody works on the run.
-        RefusedError: if the daemon refuses; the message says why.
+        CommandRefusedError: if the daemon refuses; the message says why.
         ControlError: if the daemon does not answer in time.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:

@@ -3,7 +3,8 @@ r"""Final answers in worked solutions.
 The final answer is what the last mark announces: `\boxed{...}`, `#### N` (GSM8K), "the answer is
 N", "Answer: N", a line "A: N", `<answer>N</answer>`, or the same in other languages; a remark after
 it ("18 (9 eggs)", "18, because ...") is no part of it. Boxes that "and", "or" or a comma join are
-one answer. Without any mark it is the last number.
+one answer. Without any mark it is the last number. A denied number ("not 18") is never it, and a
+correction ("Wait, it is 19") replaces it.
 """
 
 import re
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .math_boxes import Boxed, boxed_answers
-from .math_marks import lower, marks
+from .math_denials import cleared, without_denied
+from .math_marks import DENIED, correction, lower, marks
+from .math_quantities import IN_WORDS
 from .math_text import as_western, improper
 
 LAST_CHARACTERS = 4000
@@ -23,11 +26,22 @@ ANNOUNCED = 500
 
 NO_ANSWER = re.compile(
     r"(?:not\s)?(?:correct|right|wrong|incorrect|helpful|useful|clear|unclear|obvious|simple|easy"
-    r"|reasonable|unique|the\ssame|in\sthe|as\sfollows?)\b(?!:)"
+    r"|reasonable|unique|the\ssame|in\sthe|as\sfollows?|what|how|why|based|found|obtained|given"
+    r"|final|good|fine|great|rounded)\b(?!:)"
 )
+NO_NUMBER = re.compile(
+    r"(?:unknown|undefined|none|no\b|nothing|infinit|impossible|indetermin|not\s|cannot|can['\u2019]t)"
+)
+"""How an answer begins that is no number, but takes the place of one."""
+SPELLED_OUT = re.compile(rf"{IN_WORDS}(?:\s[^\W\d_]+){{0,3}}\.?", re.IGNORECASE)
+DECORATION = re.compile(
+    r"(?:\s{1,3}[:;]-?[)D]|\s{0,3}[\u2219\u220e\u25a0\u25a1\u2600-\u27bf\ufe0f\U0001f300-\U0001faff]){1,9}$"
+)
+EXCLAIMED = re.compile(r"[^$\\^!]*(?:\d|[^\W\d_]{2})!+")
+BULLET = re.compile(r"[ \t:*_]*\n\s*[-\u2013\u2022]\s+(?=[\d$\\])")
 TAG, END_TAG, THOUGHT = "<answer>", "</answer>", "</think>"
 DISPLAYED = (("\\[", "\\]"), ("$$", "$$"))
-END = re.compile(r"(?<!\\)[.!?]\s")
+END = re.compile(r"(?<!\\)[.!?]\s(?![Oo]r\s[\d$*\\])")
 PLAIN = re.compile(r"-?[0-9]+(?:[.,][0-9]+)*")
 QUANTITY = re.compile(
     r"(?P<number>[$]?\s?[-+]?\d(?:[\d,.]*\d)?(?:\s?/\s?\d+)?(?:\s?(?:\\?%|percent\b|pct\b))?)"
@@ -39,10 +53,11 @@ DOLLARS = re.compile(r"\$[^$\n]+\$")
 EQUATION = re.compile(r"\d\s*=\s*[$]?-?\d")
 SHORT_UNIT = re.compile(r"[$]?-?[\d.,/ ]*\d(?: ?%)?(?:\s[a-z]+){0,2}")
 REASON = re.compile(r"\b(?:because|since|as|which|that)\b")
-RELATION = re.compile(r"\b(?:for|from|per|at|with|by|after|on|when|if)\b")
+RELATION = re.compile(r"\b(?:for|from|out\sof|per|at|with|by|after|on|when|if)\b")
 CLAUSE = re.compile(r"(?:[,;:\u2013\u2014]|\s-)\s*[^\W\d_]{2,}")
 DERIVED = re.compile(
-    r"=|\b(?:so|thus|therefore|hence|and|or|und|oder|et|ou|y|o|e|и|или)\b|和|或|\\"
+    r"=|\b(?:so|thus|therefore|hence|and|or|und|oder|et|ou|y|o|e|и|или|maybe|perhaps|possibly"
+    r"|alternatively)\b|和|或|\\"
 )
 """What shows that more of the answer follows, and not a remark on it."""
 
@@ -55,29 +70,54 @@ class Final:
     """A final answer as written.
 
     `marked`: it was announced, or is the whole text; `formula`: read it as one formula, instead of
-    searching it for one. `every` holds all boxes of the text, where it has more than the last.
+    searching it for one. `every` holds all boxes of the text, if it has more than the last, and
+    `words` a later announcement without a number. `denied` lists the numbers that the text denies
+    after it states the answer.
     """
 
     text: str
     marked: bool
     formula: bool
     every: str | None = None
+    words: str | None = None
+    denied: tuple[str, ...] = ()
 
 
 def final_answer(text: str) -> Final:
     """Find the final answer of a worked solution."""
-    whole = _concluding(as_western(text))
-    padded = f"\n{whole}"
-    boxes = boxed_answers(padded)
-    announced = next(_announced(padded, after=boxes.end if boxes else -1), None)
-    if announced is not None:
-        return announced
+    denials = without_denied(f"\n{_concluding(as_western(text))}")
+    place, found = _stated(denials.text)
+    if place >= 0 or denials.numbers:
+        corrected = correction(denials.text, after=place)
+        if corrected is not None:
+            what = denials.text[slice(*corrected.span("what"))]
+            place, found = corrected.end("what"), marked(what.strip("*_"))
+    return replace(found, denied=denials.after(place))
+
+
+def _stated(text: str) -> tuple[int, Final]:
+    """Return the answer that a text states, and where the statement begins; -1: nowhere."""
+    boxes = boxed_answers(text)
+    words: tuple[int, Final] | None = None
+    for place, found in _announced(text, after=boxes.end if boxes else -1):
+        if _says_number(found):
+            return place, replace(found, words=words[1].text if words else None)
+        words = words or (place, found)
     if boxes is not None:
-        return _boxed(boxes)
-    whole = whole.strip()
+        return boxes.end, _boxed(boxes)
+    if words is not None:
+        return words
+    whole = improper(cleared(text)).strip()
     if len(whole) <= WHOLE and _is_whole(whole):
-        return marked(whole)
-    return Final(whole[-LAST_CHARACTERS:], marked=False, formula=False)
+        return -1, marked(whole)
+    last = max((text.rfind(digit) for digit in "0123456789"), default=-1)
+    return last, Final(whole[-LAST_CHARACTERS:], marked=False, formula=False)
+
+
+def _says_number(found: Final) -> bool:
+    """Whether an announcement states a number or a formula, or says that there is none."""
+    text = found.text.strip("* _")
+    return not is_wordy(found.text) or bool(SPELLED_OUT.match(text) or NO_NUMBER.match(lower(text)))
 
 
 def marked(text: str) -> Final:
@@ -120,16 +160,21 @@ def _tells(text: str) -> bool:
     return "\\boxed{" in text or next(marks(text, after=0), None) is not None
 
 
-def _announced(text: str, *, after: int) -> Iterator[Final]:
-    """Yield the answers that words announce behind a place, the last first.
+def _announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
+    """Yield the answers that words announce behind a place, and the places, the last first.
 
     Behind a box, words count that tell a number or a formula: "I hope this answer is of use".
     """
     for mark in marks(text, after=after):
-        told = text[mark.end :].lstrip(" \t\r\n:*_")
+        bullet = BULLET.match(text, mark.end)
+        told = text[bullet.end() if bullet else mark.end :].lstrip(" \t\r\n:*_\u2013")
         sentence, is_last = _first_sentence(told)
+        if DENIED in sentence:
+            sentence = cleared(sentence)
+            if not any(c.isdigit() or c == "\\" for c in sentence) or f"{{{DENIED}" in sentence:
+                continue
         if PLAIN.fullmatch(sentence):
-            yield Final(sentence, marked=True, formula=True)
+            yield mark.end, Final(sentence, marked=True, formula=True)
         if not sentence or NO_ANSWER.match(lower(sentence)):
             continue
         answer = _without_remark(sentence)
@@ -140,7 +185,7 @@ def _announced(text: str, *, after: int) -> Iterator[Final]:
         if after >= 0 and not any(c.isdigit() or c == "\\" for c in answer):
             continue
         inner = boxed_answers(answer) if mark.end > after else None
-        yield _boxed(inner) if inner else marked(answer)
+        yield mark.end, _boxed(inner) if inner else marked(answer)
 
 
 def _first_sentence(told: str) -> tuple[str, bool]:
@@ -153,7 +198,11 @@ def _first_sentence(told: str) -> tuple[str, bool]:
     end = END.search(line)
     sentence = line if end is None else line[: end.start()]
     rest = told[len(sentence) :].strip(" .!?*_\r\n")
-    return sentence.strip().rstrip(".").strip(" *_"), not rest
+    sentence = DECORATION.sub("", sentence).strip()
+    if EXCLAIMED.fullmatch(sentence):
+        # Outside of a formula "5!" is an exclamation, and no factorial.
+        sentence = sentence.rstrip("!")
+    return sentence.rstrip(".").strip(" *_"), not rest
 
 
 def _without_remark(sentence: str) -> str:
@@ -178,7 +227,10 @@ def _is_whole(text: str) -> bool:
     """Whether a text is nothing but an answer."""
     if DOLLARS.fullmatch(text):
         return True
-    return "\n" not in text and (_is_formula(text.strip("$")) or _is_quantity(text))
+    if "\n" in text:
+        return False
+    spelled = SPELLED_OUT.fullmatch(text) is not None
+    return spelled or _is_formula(text.strip("$")) or _is_quantity(text)
 
 
 def _is_quantity(text: str) -> bool:
@@ -216,14 +268,22 @@ def _says_words(found: Final) -> bool:
     return not found.formula and not any(c.isdigit() or c == "\\" for c in found.text)
 
 
+def is_wordy(text: str) -> bool:
+    """Whether an answer is in words, without a digit or a formula."""
+    text = text.removeprefix("\\text")
+    return has_word(text) and not any(c.isdigit() or c == "\\" for c in text)
+
+
 def answer_to(reference: Final, answer: Final) -> Final:
     """Return what is compared of an answer: all its boxes, if the reference is a list."""
-    if answer.every is None or not _is_list(reference.text) or _is_list(answer.text):
+    if answer.words is not None and is_wordy(reference.text):
+        return replace(marked(answer.words), denied=answer.denied)
+    if answer.every is None or not is_list(reference.text) or is_list(answer.text):
         return answer
     return replace(answer, text=answer.every)
 
 
-def _is_list(text: str) -> bool:
+def is_list(text: str) -> bool:
     """Whether a text names several answers, and not one tuple or interval."""
     inner = text.strip().removeprefix("\\{").removesuffix("\\}")
     return LISTED.search(NESTED.sub("", NESTED.sub("", inner))) is not None

@@ -8,6 +8,7 @@ from .judge import Status
 from .math_answers import Final, answer_to, final_answer, reference_answer
 from .math_limits import too_large
 from .math_numbers import quick_equal
+from .math_offers import one_of
 from .math_pool import MathPool
 
 EQUAL, DIFFERENT = "equal", "different"
@@ -69,7 +70,7 @@ def check_answers(
 
 def _finals(reference: str, answer: str) -> tuple[Final, Final]:
     wanted = reference_answer(reference)
-    return wanted, answer_to(wanted, final_answer(answer))
+    return wanted, one_of(wanted, answer_to(wanted, final_answer(answer)))
 
 
 def _without_process(wanted: Final, given: Final) -> str | None:

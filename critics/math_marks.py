@@ -9,6 +9,8 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .math_quantities import QUANTITY
+
 ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 MARKED_WITHIN = 100_000
 """In how many characters before a text's end a mark is looked for."""
@@ -24,11 +26,23 @@ WORDS = re.compile(
 )
 VERB = re.compile(
     r"(?:\sfinale?|\scorrecta?|\s(?:to|for|of)\s[^.:\n]{1,80}?)?[*_]{0,2}"
-    r"(?:\s?(?:is|was|are|will\sbe|would\sbe|should\sbe|equals|ist|lautet|est|es|è|é"
-    r"|是|为|為|应为|等于)(?![a-z])(?P<verb>\s?:?)|\s?[:=])"
+    r"(?:\s?(?:is|was|are|were|(?:will|would|should|must|could|might|may|has\sto|can\sonly"
+    r"|turns\sout\sto)\sbe|equals|comes\s(?:out\s)?to|ist|lautet|est|es|è|é"
+    r"|是|为|為|应为|等于)(?![a-z])(?P<verb>\s?:?)|\s?[:=]|\s[\u2013\u2014-]\s|\u2014)"
 )
 ALONE = ("####", "故选", "应选", "答えは", "정답은")
 LETTER = "\na:"
+DENIED = "\ue000"
+"""The sign for a denied number (`math_denials`)."""
+CORRECTION = re.compile(
+    rf"(?:{DENIED}\)?|\b(?:wait|actually|sorry|oops|correction|no(?:pe)?(?=\s?[,.:!;\u2014])|hm+"
+    r"|scratch\sthat|or\srather|i\smeant?|make\sthat|but(?=\s(?:it|that)\b)))[\s,.:;!?\u2026\u2014-]{1,4}"
+    r"(?:(?:but|rather|instead|so|no|wait|actually)[\s,]{1,2}){0,2}"
+    r"(?:(?:it|that|this)(?:['\u2019]s|\s(?:is|was|(?:should|must|would|will)\sbe))\s(?:actually\s)?"
+    r"|i\smeant?\s|make\sthat\s|而?是\s?|the\s(?:right|correct|actual)\s[a-z]{1,20}\sis\s)?"
+    rf"(?P<what>{QUANTITY})(?:\s[^\W\d_]{{1,20}})?\s?(?=[.!;,)\n]|$)"
+)
+"""A number that corrects what was stated before it: "Wait, it is 4.", "..., no, 4"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,14 @@ def marks(text: str, *, after: int) -> Iterator[Mark]:
             mark = _mark(part, word)
             if mark is not None:
                 yield Mark(start + mark.end, mark.label)
+
+
+def correction(text: str, *, after: int) -> re.Match[str] | None:
+    """Return the last number behind a place that corrects the answer stated there."""
+    found = None
+    for found in CORRECTION.finditer(lower(text), max(after, len(text) - MARKED_WITHIN)):
+        continue
+    return found
 
 
 def _mark(text: str, word: re.Match[str]) -> Mark | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from .math_answers import Final, has_word
+from .math_quantities import SCALES, SPELLED
 
 NUMBER = re.compile(
     r"-?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?"
@@ -30,21 +31,25 @@ LONGEST = 200
 """How many characters a plain number with its unit has at the most."""
 
 PERCENT = ("%", "\\%", "percent", "pct")
-SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
-ONES = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
-    "nineteen",
+UNIT_LETTERS = frozenset("ACFJKLNVWdghlmsµ")
+UNIT = re.compile(
+    r"(?P<degrees>\s?\^?\{?(?:°|º|\\circ)\}?\s?[CFK]?|[€£¥]|\s)?"
+    r"(?:\s?(?P<unit>[^\W\d_]+)\.?(?P<power>[²³]|\^\{?[23]\}?)?"
+    r"(?P<other>\s?[/·]\s?(?P<per>[^\W\d_]+)(?:[²³]|\^\{?[23]\}?)?)?)?[\s.]*"
 )
-TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-SPELLED = {word: value for value, word in enumerate(ONES)} | {
-    word: 10 * place for place, word in enumerate(TENS, start=2)
-}
+"""A unit of one word, with what `_is_unit` does not take: km/h, m², m^2, °C, €."""
+FRACTION_UNIT = re.compile(r"\\[dt]?frac\s?\{([A-Za-z]+)\}\s?\{([A-Za-z]+)\}")
+PREFIX = re.compile(
+    r"([-+]?)(?:\s?\$|(?:~|≈|\\approx|about|around|approximately|roughly|exactly|just|only|simply"
+    r"|indeed|equal\sto|therefore|thus)\s?(?=[-+$\d])\$?)\s?"
+)
+"""A dollar sign, or words that do not change which number is stated."""
 NO_UNIT = frozenset(("of", "or", "and", "to", "more", "less", "over", "point"))
 COMMANDS = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|textnormal)\s?\{([^{}]*)\}")
 SPACES = re.compile(r"\\[!,;: ]|~")
 CHOICE = re.compile(
-    r"(?:option|choice|选项?)?\s?(?:\(([A-Ja-j])\)|([A-J])(?![^\W_]))(?=$|[).:,;\s])(?!\s?[-+*/^=])"
+    r"(?:option|choice|选项?)?\s?(?:\(([A-Ja-j])\)|([A-J])(?![^\W_]))(?=$|[).:,;\s])"
+    r"(?!\s?[-+*/^=]|,?\s(?:or|and|oder|und|ou|et)\b)"
 )
 REMARK = re.compile(r"\s?[,;:.(]|\s(?:because|since|as)\b")
 DENIALS = ("not", "nicht", "non", "no", "isn't", "不", "不是")
@@ -62,6 +67,8 @@ class PlainNumber:
 
 def quick_equal(reference: Final, answer: Final) -> bool | None:
     """Compare plain numbers, words, and answers that are written alike; None for others."""
+    if not answer.text:
+        return False
     alike = _alike(reference, answer) if reference.marked else None
     if alike is not None:
         return alike
@@ -155,7 +162,7 @@ def _unmarked_up(text: str) -> str:
 
 def _bare(text: str) -> str:
     """Return an answer that can be compared as a text: words whatever their case."""
-    bare = _unmarked_up(text)
+    bare = _unmarked_up(text).replace("\u2013", "-")
     # Case matters in a formula, but not in a word.
     bare = bare.casefold() if has_word(bare) else bare
     return " ".join(bare.split())
@@ -165,12 +172,18 @@ def _plain(text: str) -> PlainNumber | None:
     """Return the number that `text` is, alone or before a unit in words; None for all else."""
     if len(text) > LONGEST:
         return None
-    bare = _unmarked_up(text.replace("{,}", ",")).removeprefix("$").lstrip()
-    match = NUMBER.match(bare)
+    bare = PREFIX.sub(r"\1", _unmarked_up(text.replace("{,}", ",")), count=1)
+    match = NUMBER.match(bare.removeprefix("+"))
     if match is None:
         return _spelled(bare.casefold())
     value = _decimal(match.group())
     return None if value is None else _with_unit(value, bare[match.end() :])
+
+
+def plain_value(text: str) -> Decimal | None:
+    """Return the value of a number in digits or words, a unit or a percent sign not counted."""
+    plain = _plain(text)
+    return None if plain is None else plain.value * plain.scale
 
 
 def _with_unit(value: Decimal, unit: str) -> PlainNumber | None:
@@ -180,9 +193,18 @@ def _with_unit(value: Decimal, unit: str) -> PlainNumber | None:
     for sign in PERCENT:
         if said.startswith(sign) and _is_unit(said.removeprefix(sign)):
             return PlainNumber(value, percent=True)
-    if said and not (unit[0] in " $" and _is_unit(said)):
+    if said and not (unit[0] in " $" and _is_unit(said)) and not _is_compound_unit(unit):
         return None
     return PlainNumber(value, scale=SCALES.get(said.partition(" ")[0], 1))
+
+
+def _is_compound_unit(text: str) -> bool:
+    """Whether a text is a unit with signs: `km/h`, `m²`, `°C`, `€`, and not a product `x/y`."""
+    found = UNIT.fullmatch(FRACTION_UNIT.sub(r" \1/\2", text).rstrip("$"))
+    if found is None or not (found["degrees"] or found["power"] or found["other"]):
+        return False
+    parts = [part for part in (found["unit"], found["per"]) if part]
+    return all(len(part) > 1 or part in UNIT_LETTERS for part in parts)
 
 
 def _is_unit(text: str) -> bool:
@@ -207,7 +229,9 @@ def _spelled(text: str) -> PlainNumber | None:
     unit = words[read:]
     if not read or words[0] not in SPELLED or (unit and unit[0] in NO_UNIT):
         return None
-    return PlainNumber(Decimal(total + part)) if _is_unit(" ".join(unit)) else None
+    percent = bool(unit) and unit[0] in PERCENT
+    unit = unit[1:] if percent else unit
+    return PlainNumber(Decimal(total + part), percent) if _is_unit(" ".join(unit)) else None
 
 
 def _last_plain(text: str) -> PlainNumber | None:

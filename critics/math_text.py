@@ -1,8 +1,9 @@
 r"""Worked solutions as one script writes them, so that marks and numbers are found in all.
 
 Full-width digits and punctuation become ASCII, numbers stand apart from the ideographs around them,
-万 and 亿 are multiplied out, and currency signs in front of numbers are dropped. Only what can be
-read in one way is touched: `3,5` may be a list, and `1.234` a decimal.
+万 and 亿 are multiplied out, currency signs in front of numbers are dropped, dashes that are minus
+signs become `-`, dashes of lists are removed, and "5 dollars and 50 cents" becomes "5.5 dollars".
+Only what can be read in one way is touched: `3,5` may be a list, and `1.234` a decimal.
 """
 
 import re
@@ -19,11 +20,49 @@ PLAIN = str.maketrans(
         "\u00a0": " ",
         "\u2009": " ",
         "\u202f": " ",
-        "\u2212": "-",
+        **dict.fromkeys("\u2010\u2011\u02d7\u2212\u2796\ufe63", "-"),
+        **dict.fromkeys("\u2012\u2014\u2015\u2043\ufe58", "\u2013"),
         "【": " ",
         "】": " ",
     }
 )
+RANGE = re.compile(
+    r"(?P<low>\d[\d,.]{0,20})(?P<dash>%?\s?\u2013\s?)(?=\$?(?P<high>\d[\d,.]{0,20}))"
+)
+"""A dash between two numbers: a range, or with spaces and a smaller second number a minus sign."""
+MINUS = re.compile(
+    r"(?:^|(?<=[\s(\[{=:,$*/+^|<>~\u2248\"'\u201c\u2018]))\u2013(?=\$?\.?\d|\\|\$[\w\\])"
+    r"|(?<=[\w)\]}])\s?\u2013(?=\s[b-hj-np-z](?![^\W\d_])|[b-hj-np-z](?![^\W\d_])|\s?\\)"
+    r"|(?:(?<=[)\]}])|(?<=^[A-Za-z])|(?<=[\W\d_][A-Za-z]))\s?\u2013(?=\s?\d)"
+    r"|(?<=[A-Za-z])\u2013(?=[A-Za-z])"
+)
+"""A dash that can only be a minus sign or a hyphen, by what is around it."""
+LIST_DASH = re.compile(
+    r"^[ \t]{0,8}[-\u2013\u2022*][ \t]{1,4}(?=[*_$]{0,3}\d[\d,.]{0,20}[*_]{0,2}[ \t]+[^\W\d_]{2})",
+    re.MULTILINE,
+)
+PARTS = {
+    "dollar": ("cent", 100),
+    "euro": ("cent", 100),
+    "pound": ("penny|pence", 100),
+    "hour": ("minute|min", 60),
+    "minute": ("second|sec", 60),
+    "foot|feet": ("inch|inche", 12),
+    "kilogram": ("gram", 1000),
+    "kilometer": ("meter", 1000),
+    "meter": ("centimeter", 100),
+    "week": ("day", 7),
+    "year": ("month", 12),
+}
+"""The smaller unit in which the rest of an amount is stated, and how many make up one."""
+COMPOUND = re.compile(
+    r"(?P<number>\d[\d,]{0,20}|\b[a-z]{3,20})"
+    rf"(?P<unit>\s(?P<name>{'|'.join(PARTS)})s?|(?<=\d))"
+    r",?\s(?:and\s|\\?&\s)?(?P<count>\d{1,4}(?:/100(?!\d))?|zero|no)"
+    rf"(?:\s(?P<part>{'|'.join(part for part, _ in PARTS.values())})s?\b|(?<=/100))",
+    re.IGNORECASE,
+)
+FOREIGN = re.compile(r"\b(?:US|AU|CA|NZ|HK|A|C|S)\$(?=\d)")
 SIGNS = re.compile(r"[€£¥₹₩₽](?=\s?-?\d)")
 IDEOGRAPH = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 BEFORE = re.compile(rf"(?<=[{IDEOGRAPH}])(?=[-\d$\\])")
@@ -32,7 +71,7 @@ MYRIADS = re.compile(r"(?<![\d.,])(\d{1,9}(?:\.\d{1,6})?)\s?([万萬亿億])(?!\
 WORTH = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 PERCENTAGE = re.compile(r"百分之\s?(\d+(?:\.\d+)?)")
 MIXED = re.compile(
-    r"(?<![\w.,/^{})])(?P<whole>\d{1,9})(?:\s{1,3}(?P<over>\d{1,9})\s?/\s?(?P<under>\d{1,9})(?![\d/.^])"
+    r"(?<![\w.,/^{})])(?P<whole>\d{1,9})(?:\s{1,3}(?:and\s)?(?P<over>\d{1,9})\s?/\s?(?P<under>\d{1,9})(?![\d/.^])"
     r"|\s?\\[dt]?frac\s?(?:\{\s?(?P<top>\d{1,9})\s?\}|(?P<one>\d))\s?"
     r"(?:\{\s?(?P<bottom>\d{1,9})\s?\}|(?P<two>\d)))"
 )
@@ -41,11 +80,36 @@ MIXED = re.compile(
 def as_western(text: str) -> str:
     """Return a text with the digits, the punctuation and the number words of one script."""
     text = text.replace(CURRENCY, "")
-    if text.isascii():
-        return text
-    text = SIGNS.sub("", text.translate(PLAIN))
-    text = PERCENTAGE.sub(r" \1% ", MYRIADS.sub(_multiplied, text))
-    return AFTER.sub(" ", BEFORE.sub(" ", text))
+    if not text.isascii():
+        text = MINUS.sub("-", RANGE.sub(_between, text.translate(PLAIN)))
+        text = PERCENTAGE.sub(r" \1% ", MYRIADS.sub(_multiplied, SIGNS.sub("", text)))
+        text = AFTER.sub(" ", BEFORE.sub(" ", text))
+    return COMPOUND.sub(_summed, LIST_DASH.sub("", FOREIGN.sub("$", text)))
+
+
+def _between(match: re.Match[str]) -> str:
+    low, high = (float(match[name].replace(",", "").strip(".") or 0) for name in ("low", "high"))
+    subtracts = low > high and " " in match["dash"]
+    return match["low"] + (" - " if subtracts else match["dash"])
+
+
+def _summed(match: re.Match[str]) -> str:
+    number, name, part = (match[key] and match[key].lower() for key in ("number", "name", "part"))
+    count = match["count"].lower().removesuffix("/100")
+    few = 0 if count in ("zero", "no") else int(count)
+    if name is None:
+        name = "dollar"
+        if part not in (None, "cent"):
+            return match[0]
+    parts, size = next(of for names, of in PARTS.items() if name in names.split("|"))
+    if part is not None and part not in parts.split("|"):
+        return match[0]
+    if few == 0:
+        return f"{match['number']}{match['unit']}"
+    if few >= size or not number.replace(",", "").isdecimal():
+        return match[0]
+    total = int(number.replace(",", "")) + Decimal(few) / size
+    return f"{total:.6f}".rstrip("0") + match["unit"]
 
 
 def _multiplied(match: re.Match[str]) -> str:
@@ -61,6 +125,8 @@ def improper(text: str) -> str:
 def _improper(match: re.Match[str]) -> str:
     over = match["over"] or match["top"] or match["one"]
     under = match["under"] or match["bottom"] or match["two"]
+    if int(over) == 0:
+        return match["whole"]
     if over.startswith("0") or int(over) >= int(under):
         return match[0]
     return f"\\frac{{{int(match['whole']) * int(under) + int(over)}}}{{{under}}}"

@@ -32,7 +32,7 @@ DEFAULT_ASPECT = "Comprehension"
 SENTENCE_MATCH = "sentence_match"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
-SEMANTICS = 4
+SEMANTICS = 5
 """Raised when the same answer may get another verdict, so that stored ones are recomputed."""
 LIMIT_S = 1.0
 """The processor time that a comparison of two formulas may take."""

@@ -48,14 +48,15 @@ NEARING = re.compile(
 BOUND = re.compile(
     r"(?:(?:\bat\s(?:least|most)|\b(?:more|less|fewer|greater|larger|smaller|bigger|higher|lower)"
     r"\sthan(?:\sor\sequal\sto)?|\bexceed(?:s|ing)?|\bas\s(?:much|many|high|low|few)\sas|\bmindestens"
-    r"|\bhöchstens|\bau\s(?:moins|plus)|\bal\smenos|\bcomo\smáximo|\balmeno|\bне\s(?:менее|более)"
+    r"|\bhöchstens|\bau\s(?:moins|plus)|\bal\smenos|\bcomo\smáximo|\balmeno|\bне\s(?:менее|более)"  # noqa: RUF001 -- Russian
     r"|(?:^|\b(?:is|are|was|be|has|have|had|takes?|needs?|costs?|for|just)\s)"
     r"(?:over|under|above|below|up\sto|beyond))\s(?:about\s|a\s|the\s|number\s)?"
     r"|(?:至少|至多|最多|超过)\s?|(?<![<>\w\"/])(?:[<>]=?|[≤≥≠]|!=)\s?"
     r"|\\(?:geq?|leq?|neq?|gt|lt|geqslant|leqslant)(?![a-z])\s?)"
     rf"(?P<what>{QUANTITY})"
-    rf"|(?P<less>{QUANTITY}){UNIT}\s?(?:\b(?:or|and)\s(?:more|less|fewer|greater|higher|lower|larger"
-    r"|smaller|above|below|up|over|under|beyond)\b(?!\s(?:than|from))|\+(?=$|[\s.!])|\bat\s(?:least|most)(?=$|[.!,])|以上|以下)"
+    rf"|(?P<less>{QUANTITY}){UNIT}(?:\s?\b(?:or|and)\s(?:more|less|fewer|greater|higher|lower"
+    r"|larger|smaller|above|below|up|over|under|beyond)\b(?!\s(?:than|from))"
+    r"|\+(?=$|[.!]|\s[^\W\d_]{3})|\s?\bat\s(?:least|most)(?=$|[.!,])|\s?(?:以上|以下))"
 )
 NUMBERS = re.compile(QUANTITY)
 SEVERAL = re.compile(r",(?!\d{3}(?!\d))|[<>≤≥≠]|\\(?:cup|in|infty)(?![a-z])")

@@ -25,7 +25,8 @@ class Solution:
     right: bool = True
 
 
-def _verified(solutions: Iterable[Solution]) -> Iterator[tuple[Solution, Verdict]]:
+def verified(solutions: Iterable[Solution]) -> Iterator[tuple[Solution, Verdict]]:
+    """Yield each solution with the verdict of the math verifier."""
     asked = list(solutions)
     with Verifier() as verifier:
         yield from zip(asked, verifier.check([_item(one) for one in asked]), strict=True)
@@ -47,7 +48,7 @@ def _item(solution: Solution) -> tuple[Prompt, str]:
 def found_of(solutions: Iterable[Solution]) -> Found:
     """Compare the verifier's verdicts with the labels."""
     found, told, whole = Found(), Counter[str](), 0
-    for solution, verdict in _verified(solutions):
+    for solution, verdict in verified(solutions):
         whole += 1
         told[verdict.reason] += 1
         told["unmarked"] += int(dict(verdict.metrics).get("math_unmarked", 0))
@@ -65,34 +66,31 @@ def found_of(solutions: Iterable[Solution]) -> Found:
     return found
 
 
-def _systems(folder: Path) -> Found:
-    return found_of(
-        Solution(
-            place=f"row {number}, {system}",
-            question=str(row["question"]),
-            reference=str(row["ground_truth"]),
-            answer=str(cast("Row", row[system])["solution"]),
-            right=bool(cast("Row", row[system])["is_correct"]),
-        )
-        for number, row in enumerate(rows_of(folder / "gsm8k_model_solutions.jsonl"), start=1)
-        for system in SYSTEMS
-    )
+def systems(folder: Path) -> Iterator[Solution]:
+    """Yield the labelled solutions of four systems to problems of GSM8K."""
+    for number, row in enumerate(rows_of(folder / "gsm8k_model_solutions.jsonl"), start=1):
+        for system in SYSTEMS:
+            yield Solution(
+                place=f"row {number}, {system}",
+                question=str(row["question"]),
+                reference=str(row["ground_truth"]),
+                answer=str(cast("Row", row[system])["solution"]),
+                right=bool(cast("Row", row[system])["is_correct"]),
+            )
 
 
-def _eight(folder: Path) -> Found:
-    return found_of(
-        Solution(
-            place=f"problem {row['idx']}, sample {number}",
-            question=str(row["question"]),
-            reference=str(row["gt"]),
-            answer=str(text),
-            right=bool(right),
-        )
-        for row in rows_of(folder / "qwen_maj8.jsonl")
-        for number, (text, right) in enumerate(
-            zip(cast("list[str]", row["code"]), cast("list[bool]", row["score"]), strict=True)
-        )
-    )
+def eight(folder: Path) -> Iterator[Solution]:
+    """Yield the eight labelled samples to each problem of Qwen2.5-Math."""
+    for row in rows_of(folder / "qwen_maj8.jsonl"):
+        samples = zip(cast("list[str]", row["code"]), cast("list[bool]", row["score"]), strict=True)
+        for number, (text, right) in enumerate(samples):
+            yield Solution(
+                place=f"problem {row['idx']}, sample {number}",
+                question=str(row["question"]),
+                reference=str(row["gt"]),
+                answer=str(text),
+                right=bool(right),
+            )
 
 
 def _by_field(file: str, *, question: str, reference: str, answer: str) -> Callable[[Path], Found]:
@@ -114,10 +112,12 @@ def _by_field(file: str, *, question: str, reference: str, answer: str) -> Calla
 
 MATHEMATICS: Mapping[str, Study] = {
     "gsm8k-systems": Study(
-        through="the math verifier, against the labels of four systems' solutions", find=_systems
+        through="the math verifier, against the labels of four systems' solutions",
+        find=lambda folder: found_of(systems(folder)),
     ),
     "qwen-maj8": Study(
-        through="the math verifier, against the labels of eight samples a problem", find=_eight
+        through="the math verifier, against the labels of eight samples a problem",
+        find=lambda folder: found_of(eight(folder)),
     ),
     "gsm8k-train": Study(
         through="the math verifier, each worked solution against itself",

@@ -44,7 +44,7 @@ DISPLAYED = (("\\[", "\\]"), ("$$", "$$"))
 END = re.compile(r"(?<!\\)[.!?]\s(?![Oo]r\s[\d$*\\])")
 PLAIN = re.compile(r"-?[0-9]+(?:[.,][0-9]+)*")
 QUANTITY = re.compile(
-    r"(?P<number>[$]?\s?[-+]?\d(?:[\d,.]*\d)?(?:\s?/\s?\d+)?(?:\s?(?:\\?%|percent\b|pct\b))?)"
+    r"(?P<number>[-+]?[$]?\s?[-+]?\d(?:[\d,.]*\d)?(?:\s?/\s?\d+)?(?:\s?(?:\\?%|percent\b|pct\b))?)"
     r"(?P<unit>(?:\s?[^\W\d_]+\.?){0,6})(?P<rest>.*)",
     re.DOTALL,
 )

@@ -44,7 +44,7 @@ _BELIEF = (
 )
 BEFORE = re.compile(
     rf"(?:(?:{_NOT}|{_INSTEAD}){_FILLERS}|{_BELIEF}|(?P<shi>不是|并非|並非)\s?)(?:\}}\s?)?"
-    rf"(?P<what>(?:{QUANTITY}){_MORE})(?!\s?[+*^=×÷]\s?[\d$\\(a-z])"
+    rf"(?P<what>(?:{QUANTITY}){_MORE})(?!\s?[+*^=\u00d7\u00f7]\s?[\d$\\(a-z])"
 )
 """A denial and the numbers behind it, which are not the beginning of an equation."""
 

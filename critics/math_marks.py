@@ -75,10 +75,8 @@ def marks(text: str, *, after: int) -> Iterator[Mark]:
 
 def correction(text: str, *, after: int) -> re.Match[str] | None:
     """Return the last number behind a place that corrects the answer stated there."""
-    found = None
-    for found in CORRECTION.finditer(lower(text), max(after, len(text) - MARKED_WITHIN)):
-        continue
-    return found
+    start = max(after, len(text) - MARKED_WITHIN)
+    return max(CORRECTION.finditer(lower(text), start), key=lambda m: m.start(), default=None)
 
 
 def _mark(text: str, word: re.Match[str]) -> Mark | None:

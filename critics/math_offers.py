@@ -19,7 +19,8 @@ TAIL = 400
 
 _HEDGE = r"(?:maybe|perhaps|possibly|even|else|alternatively)"
 _FILL = (
-    rf"(?:(?:{_HEDGE}|about|option|choice|a|as\smany\sas|it\s(?:might|could|may|can|would)\sbe|is"
+    rf"(?:(?:{_HEDGE}|about|option|choice|a|as\smany\sas|is"
+    r"|it(?:['\u2019]s|\s(?:is|(?:might|could|may|can|would)(?:\salso)?\sbe))"
     r"|also)\s){0,2}(?:[a-z]\s?=\s?)?"
 )
 _WORD = (
@@ -40,6 +41,11 @@ HYPHENED = re.compile(
     r"(?![\d^*/+=-]|\s?[*/+=])"
 )
 """`3-5` on its own: a range if the second number is larger, else a subtraction."""
+SPAN = re.compile(
+    r"\b(?:between|from|to|through|thru|until|till|bis|entre|zwischen)\b|\d\s?[-\u2013~\u301c\u2026]\s?\d"
+    r"|[\u5230\u81f3]"
+)
+"""What shows that two numbers are the ends of a range, and not a list."""
 NEARING = re.compile(
     r"\b(?:round|increas|decreas|reduc|rais|chang|convert|simplif|lower|drop|went|goes|grew|grow"
     r"|rose|fell)[a-z]{0,6}(?:\s[a-z]{1,20}){0,3}\s$"
@@ -72,12 +78,15 @@ def one_of(reference: Final, answer: Final) -> Final:
         return answer
     parts = _offered(answer)
     if SEVERAL.search(reference.text) or is_list(reference.text) or _offered(reference) is not None:
-        listed = parts and reference.marked and not answer.marked
+        listed = parts and reference.marked and not answer.formula and not SPAN.search(answer.text)
         return Final(", ".join(parts or ()), marked=False, formula=True) if listed else answer
     if any(quick_equal(reference, marked(_written(number))) for number in answer.denied):
         return replace(answer, text="")
-    if parts is None:
-        return answer
+    return answer if parts is None else _all_of(parts, reference, answer)
+
+
+def _all_of(parts: Sequence[str], reference: Final, answer: Final) -> Final:
+    """Return what is compared of an answer that offers several numbers: each must be right."""
     alike = [quick_equal(reference, marked(part)) for part in parts]
     if not parts or False in alike:
         return replace(answer, text="")
@@ -95,18 +104,18 @@ def _offered(final: Final) -> Sequence[str] | None:
         return None
     first, last = spans[0][0], spans[-1][1]
 
-    def decides(match: re.Match[str], start: int, end: int) -> bool:
+    def decides(start: int, end: int) -> bool:
         return end >= last or (final.marked and start <= first and "=" not in small)
 
     for match in BOUND.finditer(small):
         start, end = match.span("what" if match["what"] else "less")
-        if decides(match, start, end):
+        if decides(start, end):
             return ()
     for match in (*DATE.finditer(small), *HYPHENED.finditer(small)):
-        if decides(match, *match.span()) and (match.re is DATE or _ascends(match)):
+        if decides(*match.span()) and (match.re is DATE or _ascends(match)):
             return [] if match.re is DATE else [match["low"], match["high"]]
     for match in (LIST if final.marked or first == 0 else GROUP).finditer(small):
-        if decides(match, *match.span()) and not NEARING.search(small[: match.start()]):
+        if decides(*match.span()) and not NEARING.search(small[: match.start()]):
             return [
                 _written(text[slice(*m.span())]) for m in NUMBERS.finditer(small, *match.span())
             ]

@@ -28,5 +28,8 @@ FORMULA = (
     r"|[-+]?\\[dt]?frac\{[^{}\n]{1,40}\}\{[^{}\n]{1,40}\}|[-+]?\\sqrt\{[^{}\n]{1,40}\}"
 )
 QUANTITY = rf"[*_]{{0,2}}(?:{DIGITS}|{FORMULA}|{IN_WORDS})[*_]{{0,2}}"
-UNIT = r"(?:\s(?!(?:or|to|and|oder|ou|und|et|but|not|is|was|are|were|than|at|by)\b)[^\W\d_]{1,20}){0,3}"
+UNIT = (
+    r"(?:\s(?!(?:or|to|and|oder|ou|und|et|but|not|is|was|are|were|than|at|by)\b)"
+    r"[^\W\d_]{1,20}){0,3}"
+)
 """Up to three words between a quantity and the word that joins it to the next."""

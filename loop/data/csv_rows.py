@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .file_row import Row
+from .packed_files import bare_name, byte_lines
 from .text_lines import (
     LONGEST_LINE,
     BadRow,
     InputError,
     Placed,
     RowError,
-    byte_lines,
     decoded,
 )
 
@@ -52,7 +52,9 @@ def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:
     """Yield the records that are not blank, each with the line on which it begins."""
     # The bound is the library's only one, and holds for the whole process.
     csv.field_size_limit(LONGEST_LINE)
-    reader = csv.reader(_texts(path), delimiter=SEPARATORS[path.suffix.lower()], strict=True)
+    reader = csv.reader(
+        _texts(path), delimiter=SEPARATORS[bare_name(path).suffix.lower()], strict=True
+    )
     begun, named = 1, False
     while True:
         try:
@@ -90,11 +92,12 @@ def _header(path: Path, line: int, cells: Sequence[str]) -> list[str]:
     if "" in names[1:]:
         place = names.index("", 1) + 1
         raise InputError(f"{path}, line {line}: column {place} of the header has no name")
-    own = SEPARATORS[path.suffix.lower()]
+    ending = bare_name(path).suffix.lower()
+    own = SEPARATORS[ending]
     for sign, name in OTHER_SEPARATORS.items() if len(names) == 1 else ():
         if sign in names[0]:
             raise InputError(
                 f"{path}, line {line}: the columns are separated by {name}, and those of a "
-                f"{path.suffix.lower()} file by {OTHER_SEPARATORS[own]}; save it so"
+                f"{ending} file by {OTHER_SEPARATORS[own]}; save it so"
             )
     return names

@@ -1,8 +1,9 @@
 """The rows of a user's file or folder, each with its place.
 
-A file is JSON Lines, one JSON list, Parquet, CSV or TSV, or Arrow as `datasets` saves it; a folder
-stands for its data files (`row_folders`), and `hf:OWNER/NAME` for a data set in the hub's cache.
-They are read strictly and row by row; errors name the file and the place.
+A file is JSON Lines, one JSON list, Parquet, CSV or TSV, or Arrow as `datasets` saves it, and may
+be compressed (`packed_files`). A folder stands for its data files (`row_folders`), and
+`hf:OWNER/NAME` for a data set in the hub's cache. They are read strictly and row by row; errors
+name the file and the place.
 """
 
 import codecs
@@ -13,9 +14,10 @@ from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
-from .file_row import Row
+from .file_row import NAMED, Row
 from .json_rows import line_rows, list_rows
-from .row_folders import data_files, digest_of_files
+from .packed_files import bare_name, require_plain, unpacked
+from .row_folders import data_files, digest_of_files, unread_files
 from .text_lines import (
     BadRow,
     InputError,
@@ -23,10 +25,17 @@ from .text_lines import (
     RowError,
     digest_of_file,
     refuse,
-    unreadable,
 )
 
-__all__ = ["InputError", "Placed", "Row", "RowError", "file_digest", "placed_rows"]
+__all__ = [
+    "InputError",
+    "Placed",
+    "Row",
+    "RowError",
+    "file_digest",
+    "placed_rows",
+    "unread_sentence",
+]
 
 LIST = re.compile(rb"\s*\[\s*\{")
 PARQUET = b"PAR1"
@@ -53,6 +62,21 @@ def file_digest(path: Path) -> str:
     """
     place = _local(path)
     return digest_of_files(_files(path, place)) if _is_folder(place) else digest_of_file(place)
+
+
+def unread_sentence(path: Path) -> str | None:
+    """Return which files of a folder are not read, in words; None if there are none.
+
+    Raises:
+        InputError: if the folder cannot be read.
+    """
+    place = _local(path)
+    names = unread_files(place) if place.is_dir() else []
+    if not names:
+        return None
+    more = f", and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    files = "1 file is" if len(names) == 1 else f"{len(names):,} files are"
+    return f"{files} not read: {', '.join(names[:NAMED])}{more}"
 
 
 def _is_folder(place: Path) -> bool:
@@ -95,14 +119,15 @@ def _local(path: Path) -> Path:
 
 
 def _file_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
-    if path.suffix.lower() in SEPARATORS:
+    ending = bare_name(path).suffix.lower()
+    if ending in SEPARATORS:
         return csv_rows(path, bad)
     head = _head(path) if path.is_file() else b""
-    arrow = path.suffix.lower() == ARROW
-    if arrow or head.startswith(PARQUET):
+    if ending == ARROW or head.startswith(PARQUET):
         from .table_files import table_rows
 
-        return table_rows(path, arrow=arrow)
+        require_plain(path, "Parquet or Arrow")
+        return table_rows(path, arrow=ending == ARROW)
     if LIST.match(head.removeprefix(codecs.BOM_UTF8)):
         return list_rows(path, bad)
     return line_rows(path, bad)
@@ -115,8 +140,5 @@ def _rows_of(files: Sequence[Path], bad: BadRow) -> Iterator[Placed]:
 
 
 def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(64)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with unpacked(path) as file:
+        return file.read(64)

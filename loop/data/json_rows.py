@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import cast
 
 from .file_row import Row
-from .text_lines import BadRow, InputError, Placed, RowError, byte_lines, decoded, utf8_text
+from .packed_files import byte_lines, unpacked
+from .text_lines import BadRow, InputError, Placed, RowError, decoded, utf8_text
 
 LARGEST_LIST = 2**30
 
@@ -37,12 +38,14 @@ def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     Raises:
         InputError: for a file that cannot be read.
     """
-    if path.stat().st_size > LARGEST_LIST:
+    with unpacked(path) as file:
+        data = file.read(LARGEST_LIST + 1)
+    if len(data) > LARGEST_LIST:
         raise InputError(
             f"{path}: a JSON list of over {LARGEST_LIST} bytes; write one JSON object a line"
         )
     try:
-        values = _parsed(utf8_text(1, path.read_bytes()))
+        values = parsed(utf8_text(1, data))
     except RowError as error:
         raise InputError(f"{path}: {error}") from error
     for number, value in enumerate(cast("list[object]", values), start=1):
@@ -61,7 +64,7 @@ def parse_row(line: str) -> Row:
     Raises:
         RowError: if it does not hold one.
     """
-    return _object(_parsed(line), "JSON Lines has one object a line")
+    return _object(parsed(line), "JSON Lines has one object a line")
 
 
 def _object(value: object, remedy: str) -> Row:
@@ -70,7 +73,12 @@ def _object(value: object, remedy: str) -> Row:
     return value
 
 
-def _parsed(text: str) -> object:
+def parsed(text: str) -> object:
+    """Return the value of a JSON text, whose objects are rows.
+
+    Raises:
+        RowError: if it is not JSON, or an object has a field twice.
+    """
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except RowError:

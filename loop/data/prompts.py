@@ -104,6 +104,7 @@ def _placed(
         log.warning("%s: dropped %d conversations in which the user says nothing", path, silent)
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
+    notes.files([path])
     for told in notes.sentences():
         log.warning("%s: %s", path, told)
     if not found and not notes.skipped:

@@ -1,7 +1,8 @@
 """Folders of rows: what `datasets` saves, and shards as data sets are published.
 
 A folder stands for its data files, all of them or those of one split, which is named behind it:
-`FOLDER/train`. Only data files are read; a data set's loading script never is.
+`FOLDER/train`. Only data files are read; a data set's loading script never is. A file that may hold
+data, but whose ending is unknown, refuses the folder.
 """
 
 import hashlib
@@ -12,12 +13,33 @@ from collections.abc import Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
 
+from .packed_files import PACKED, bare_name
 from .text_lines import InputError, digest_of_file, unreadable
 
 STATE, SPLITS_FILE = "state.json", "dataset_dict.json"
 """What `datasets` writes into the folder of a data set, and into that of several splits."""
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", STATE, SPLITS_FILE})
+OTHERS = (
+    *(".md", ".rst", ".html", ".pdf", ".bib", ".cff", ".py", ".ipynb", ".sh", ".yaml", ".yml"),
+    *(
+        ".toml",
+        ".cfg",
+        ".ini",
+        ".log",
+        ".md5",
+        ".sha256",
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".gif",
+        ".svg",
+        ".webp",
+    ),
+)
+"""The endings of files that hold no rows: texts about the data, programs, settings, pictures."""
+ABOUT = re.compile(r"(readme|licen[cs]es?|notice|copying|citation|changelog)\b.*", re.IGNORECASE)
+"""The names of files about the data set, whatever their endings."""
 SHARD = re.compile(r"(?P<name>.+?)-(?P<number>\d{5})-of-(?P<of>\d{5})(-[0-9a-f]+)?")
 """The stem of one of several files, as data sets are published: train-00000-of-00002."""
 SPLIT_NAMES = frozenset({"train", "test", "validation", "valid", "val", "dev", "eval"})
@@ -46,6 +68,18 @@ def _data_files(place: Path) -> list[Path]:
     raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
 
 
+def unread_files(folder: Path) -> list[str]:
+    """Return the names of a folder's files that are not read, but for those about the data set.
+
+    Raises:
+        InputError: if the folder cannot be read.
+    """
+    try:
+        return [path.name for path in _unread(folder)] if _groups(folder) else []
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
 def digest_of_files(files: Sequence[Path]) -> str:
     """Return a hash of the names and bytes of files.
 
@@ -61,9 +95,13 @@ def _of_folder(folder: Path) -> list[Path]:
         return _saved(folder)
     parts = _parts(folder)
     if len(parts) == 1:
-        return _whole(next(iter(parts.values())))
+        files = _whole(next(iter(parts.values())))
+        for place in {folder, files[0].parent}:
+            _require_known(place)
+        return files
     if parts:
         raise InputError(f"{folder}: holds several parts{_named(folder, parts)}")
+    _require_known(folder)
     raise InputError(
         f"{folder}: holds no data files ({', '.join(ENDINGS)}); a loading script is never run"
     )
@@ -95,22 +133,74 @@ def _groups(folder: Path) -> dict[str, list[Path]]:
     """Return a folder's own data files by split; shards of no split are under an empty name."""
     groups = dict[str, list[Path]]()
     for path in sorted(folder.iterdir()):
-        is_data = path.suffix.lower() in ENDINGS and path.name not in NO_DATA
-        if is_data and not path.name.startswith(".") and path.is_file():
+        if _is_data(path) and path.is_file():
             groups.setdefault(_split(path), []).append(path)
     return groups
 
 
+def _is_data(path: Path) -> bool:
+    known = bare_name(path).suffix.lower() in ENDINGS and bare_name(path).name not in NO_DATA
+    return known and not path.name.startswith(".")
+
+
+def _unread(folder: Path) -> list[Path]:
+    """Return what of a folder is not read, but for files that describe the data set."""
+    saved = (folder / STATE).is_file()
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if not (saved or path.name in NO_DATA or path.name.startswith((".", "_")))
+        and not (ABOUT.fullmatch(path.name) or _is_data(path))
+        and (_holds_data(path) if path.is_dir() else True)
+    ]
+
+
+def _require_known(folder: Path) -> None:
+    """Refuse a folder that may hold more rows than would be read.
+
+    Raises:
+        InputError: naming the files.
+    """
+    whole = bool(_groups(folder))
+    unknown = [
+        path.name
+        for path in _unread(folder)
+        if path.suffix.lower() not in OTHERS and (whole or not path.is_dir())
+    ]
+    if unknown:
+        raise InputError(
+            f"{folder}: it is unknown how to read {', '.join(map(repr, unknown[:8]))}; rows are "
+            f"read from files that end in {', '.join(ENDINGS)}, also compressed "
+            f"({', '.join(PACKED)}): move the others out of the folder, or name the files to read"
+        )
+
+
+def _require_once(files: Sequence[Path]) -> None:
+    """Refuse a file beside its compressed copy.
+
+    Raises:
+        InputError: naming both.
+    """
+    seen = dict[str, Path]()
+    for path in files:
+        other = seen.setdefault(bare_name(path).name, path)
+        if other != path:
+            raise InputError(f"{path.parent}: holds both {other.name} and {path.name}; remove one")
+
+
 def _split(path: Path) -> str:
-    shard = SHARD.fullmatch(path.stem)
+    stem = bare_name(path).stem
+    shard = SHARD.fullmatch(stem)
     if shard is not None:
         return shard["name"]
-    return path.stem if path.stem in SPLIT_NAMES else ""
+    return stem if stem in SPLIT_NAMES else ""
 
 
 def _whole(files: Sequence[Path]) -> list[Path]:
     """Return the files, if none is missing of those that their names count."""
-    numbered = [shard for path in files if (shard := SHARD.fullmatch(path.stem))]
+    _require_once(files)
+    stems = [bare_name(path).stem for path in files]
+    numbered = [shard for stem in stems if (shard := SHARD.fullmatch(stem))]
     there = {int(shard["number"]) for shard in numbered}
     for shard in numbered:
         missing = sorted(set(range(int(shard["of"]))) - there)

@@ -5,21 +5,26 @@ that says where it stands and what is wrong with it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...stores.keys import Json
 from ...stores.records import Receipt
 from .file_row import Row, UnusedFields
-from .receipts import KEPT
+from .files import unread_sentence
+from .receipts import KEPT, receipts
 from .text_lines import InputError, RowError, refuse
+from .unfit_pairs import Unfit
 
 BAD_SHARE = 0.5
 """The largest share of a file's rows that may be left out, if nobody says otherwise."""
 log = logging.getLogger(__name__)
 
 FILTER, UNREADABLE = "unreadable-rows", "unreadable"
+UNFIT_PAIRS = "unfit-pairs"
+"""The filter of receipts of pairs that cannot be trained on."""
 FIRST = 3
 """How many of the rows left out a sentence tells of."""
 
@@ -28,6 +33,8 @@ FIRST = 3
 class RowNotes:
     """The fields that no reader took, and the rows that were left out, in the order of the files.
 
+    `unfit` has the places of rows whose pairs cannot be trained on, by reason; `unread` the files
+    of folders that are not read.
     `skips` lets bad rows be left out; `remedy` names the option that does. What is read `again`
     has its fields counted already.
     """
@@ -37,12 +44,15 @@ class RowNotes:
     again: bool = False
     unused: UnusedFields = field(default_factory=UnusedFields)
     skipped: list[str] = field(default_factory=list[str])
+    unfit: dict[Unfit, list[str]] = field(default_factory=dict[Unfit, list[str]])
+    unread: list[str] = field(default_factory=list[str])
     _told: int = field(default=0, init=False)
+    _unfit_told: Counter[str] = field(default_factory=Counter[str], init=False)
 
     @property
     def seen(self) -> int:
         """How many rows there were, read or left out."""
-        return self.unused.rows + len(self.skipped)
+        return self.unused.rows + len(self.skipped) + sum(map(len, self.unfit.values()))
 
     def read(self, row: Row) -> None:
         """Note a row that was read."""
@@ -61,11 +71,21 @@ class RowNotes:
             refuse(path, place, RowError(f"{error}{self.remedy}"))
         self.skipped.append(f"{path.name}, {place}: {error}")
 
+    def leave_out(self, path: Path, place: str, reason: Unfit) -> None:
+        """Leave out a row whose pair cannot be trained on."""
+        self.unfit.setdefault(reason, []).append(f"{path.name}, {place}")
+
+    def files(self, paths: Iterable[Path]) -> None:
+        """Note which files of folders are not read."""
+        told = ((path, unread_sentence(path)) for path in paths)
+        self.unread += [f"{path}: {said}" for path, said in told if said is not None]
+
     def add(self, other: "RowNotes") -> None:
         """Add what is told of another file."""
         self.unused.rows += other.unused.rows
         self.unused.counts.update(other.unused.counts)
         self.skipped += other.skipped
+        self.unread += other.unread
 
     def require_few(self, share: float, bound: str) -> None:
         """Refuse files of whose rows too many were left out; `bound` names the setting.
@@ -90,16 +110,26 @@ class RowNotes:
         out = [_receipt(UNREADABLE, 1, (told,)) for told in new]
         return [_receipt(KEPT, kept, ()), *out]
 
+    def new_unfit(self, kept: Sequence[str]) -> list[Receipt]:
+        """Return receipts of the pairs left out since the last ones, and of the pairs `kept`."""
+        new = {why: rows[self._unfit_told[why] :] for why, rows in self.unfit.items()}
+        self._unfit_told = Counter({why: len(rows) for why, rows in self.unfit.items()})
+        fates: dict[str, Sequence[str]] = {why: rows for why, rows in new.items() if rows}
+        return receipts(0, UNFIT_PAIRS, "pairs", {KEPT: kept, **fates})
+
     def as_json(self) -> dict[str, Json]:
         """Return what is told, for a JSON document."""
         return {
             "unused": self.unused.as_json(),
             "skipped": {"rows": len(self.skipped), "first": list(self.skipped[:FIRST])},
+            "unfit_pairs": {reason: len(rows) for reason, rows in self.unfit.items()},
+            "unread_files": list(self.unread),
         }
 
     def sentences(self) -> Iterator[str]:
         """Yield what is told in words."""
-        yield from filter(None, (self.unused.sentence(), self.left_out()))
+        yield from filter(None, (self.unused.sentence(), self.left_out(), self._unfit_sentence()))
+        yield from self.unread
 
     def left_out(self) -> str | None:
         """Return what is told of the rows left out, or None if there are none."""
@@ -111,12 +141,21 @@ class RowNotes:
         rest = f"; and {more:,} more" if more > 0 else ""
         return f"{len(self.skipped):,} {rows} left out as unreadable: {first}{rest}"
 
+    def _unfit_sentence(self) -> str | None:
+        count = sum(map(len, self.unfit.values()))
+        if not count:
+            return None
+        first = "; ".join(
+            f"{len(rows):,} {reason} ({rows[0]}{', ...' if rows[1:] else ''})"
+            for reason, rows in sorted(self.unfit.items())
+        )
+        return f"{count:,} {'pair was' if count == 1 else 'pairs were'} left out: {first}"
+
 
 def tell_unused(path: Path, unused: UnusedFields) -> None:
-    """Log which fields of a file were not used, if there are any."""
-    said = unused.sentence()
-    if said is not None:
-        log.warning("%s: %s", path, said)
+    """Log which fields of a file, and which files of a folder, were not used, if there are any."""
+    for told in filter(None, (unused.sentence(), unread_sentence(path))):
+        log.warning("%s: %s", path, told)
 
 
 def _receipt(outcome: str, count: int, examples: tuple[str, ...]) -> Receipt:

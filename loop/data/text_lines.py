@@ -2,7 +2,7 @@
 
 import codecs
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from .file_row import Row
@@ -32,24 +32,6 @@ def refuse(path: Path, place: str, error: RowError) -> None:
         InputError: always.
     """
     raise InputError(f"{path}, {place}: {error}") from error
-
-
-def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield every line, its ending included, with its number; one that is too long is cut.
-
-    Raises:
-        InputError: for a file that cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            number = 0
-            while data := file.readline(LONGEST_LINE + 1):
-                number += 1
-                yield number, data
-                while len(data) > LONGEST_LINE and not data.endswith(b"\n"):
-                    data = file.readline(LONGEST_LINE + 1)
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def decoded(number: int, data: bytes) -> str:

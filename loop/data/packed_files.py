@@ -1,0 +1,111 @@
+"""Compressed files, which are read as the file inside: gzip, bzip2, xz, zstd, lz4.
+
+The first bytes decide whether a file is compressed, so a wrong file name does no harm.
+"""
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import IO, cast
+
+from .text_lines import LONGEST_LINE, InputError, unreadable
+
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+"""What the names of compressed files end with."""
+MAGIC: Mapping[bytes, str] = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"Rar!")
+TAR, TAR_PLACE = b"ustar", 257
+
+
+def bare_name(path: Path) -> Path:
+    """Return a file's name without the ending of its compression: `a.csv` for `a.csv.gz`."""
+    return Path(path.stem if path.suffix.lower() in PACKED else path.name)
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file; of a compressed one, what is inside.
+
+    Raises:
+        InputError: if it cannot be read, or is an archive of several files.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.peek(TAR_PLACE + len(TAR))
+            _refuse_archive(path, start)
+            form = _compression(start)
+            if form is None:
+                yield file
+                return
+            with _decompressed(file, form) as inside:
+                _refuse_archive(path, inside.peek(TAR_PLACE + len(TAR)))
+                yield cast("IO[bytes]", inside)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: the compressed file is damaged or cut off: {error}") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield every line, its ending included, with its number; one that is too long is cut.
+
+    Raises:
+        InputError: for a file that cannot be read.
+    """
+    with unpacked(path) as file:
+        number = 0
+        while data := file.readline(LONGEST_LINE + 1):
+            number += 1
+            yield number, data
+            while len(data) > LONGEST_LINE and not data.endswith(b"\n"):
+                data = file.readline(LONGEST_LINE + 1)
+
+
+def require_plain(path: Path, kind: str) -> None:
+    """Refuse a compressed file of a kind that is read from several places.
+
+    Raises:
+        InputError: naming the kind and the remedy.
+    """
+    with path.open("rb") as file:
+        form = _compression(file.peek())
+    if form is not None:
+        raise InputError(f"{path}: a {kind} file compressed with {form}; unpack it first")
+
+
+def _compression(start: bytes) -> str | None:
+    return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
+
+
+def _decompressed(file: IO[bytes], form: str) -> BufferedReader:
+    match form:
+        case "gzip":
+            return BufferedReader(gzip.GzipFile(fileobj=file))
+        case "bz2":
+            return BufferedReader(bz2.BZ2File(file))
+        case "xz":
+            return BufferedReader(lzma.LZMAFile(file))
+        case _:
+            # Imported here: few files need it, and the commands shall start fast.
+            import pyarrow as pa
+
+            return BufferedReader(pa.CompressedInputStream(file, form))
+
+
+def _refuse_archive(path: Path, start: bytes) -> None:
+    if start.startswith(ARCHIVES) or start[TAR_PLACE:].startswith(TAR):
+        raise InputError(
+            f"{path}: an archive (zip, tar or a spreadsheet) and no file of rows; unpack it, or "
+            "save the table as CSV, and name the files inside"
+        )

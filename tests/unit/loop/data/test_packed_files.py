@@ -1,0 +1,124 @@
+"""Compressed files are read as what is inside, and no data file of a folder is skipped silently."""
+
+import bz2
+import gzip
+import io
+import json
+import logging
+import lzma
+import tarfile
+import zipfile
+
+import pyarrow as pa
+import pytest
+
+from lpfloop.loop.data.files import InputError, placed_rows
+from lpfloop.loop.data.prompts import read_prompts
+
+
+def zstd(data: bytes, codec: str = "zstd") -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+PACK = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd,
+    ".lz4": lambda data: zstd(data, "lz4"),
+}
+LINES = b'{"prompt": "a"}\n{"prompt": "b"}\n'
+
+
+def prompts(place):
+    return [prompt.instruction for prompt in read_prompts(place)]
+
+
+def refusal(place):
+    with pytest.raises(InputError) as caught:
+        list(placed_rows(place))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_compressed_files(ending, tmp_path):
+    for name, data in {
+        "rows.jsonl": LINES,
+        "rows.json": json.dumps([{"prompt": "a"}, {"prompt": "b"}]).encode(),
+        "rows.csv": b"prompt,task\na,x\nb,x\n",
+        "rows.tsv": b"prompt\ttask\na\tx\nb\tx\n",
+    }.items():
+        path = tmp_path / f"{name}{ending}"
+        path.write_bytes(PACK[ending](data))
+        assert prompts(path) == ["a", "b"], name
+
+
+def test_compression_by_first_bytes(tmp_path):
+    """The name does not matter, and members that follow each other are all read."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(gzip.compress(LINES[:16]) + gzip.compress(LINES[16:]))
+    assert prompts(path) == ["a", "b"]
+    path = tmp_path / "plain.jsonl.gz"
+    path.write_bytes(LINES)
+    assert prompts(path) == ["a", "b"]
+
+
+def test_damaged_and_archives(tmp_path):
+    whole = gzip.compress(b"".join(b'{"prompt": "%d"}\n' % n for n in range(5000)))
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "damaged or cut off" in refusal(path)
+    path = tmp_path / "rows.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("rows.jsonl", LINES)
+    assert "an archive" in refusal(path)
+    path = tmp_path / "rows.jsonl.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo("rows.jsonl")
+        info.size = len(LINES)
+        archive.addfile(info, io.BytesIO(LINES))
+    assert "an archive" in refusal(path)
+    path = tmp_path / "p.parquet.gz"
+    path.write_bytes(gzip.compress(b"PAR1" + b"x" * 50))
+    assert "unpack it first" in refusal(path)
+
+
+def test_folder_with_compressed_shards(tmp_path):
+    (tmp_path / "train-00000-of-00002.jsonl").write_bytes(LINES)
+    shard = tmp_path / "train-00001-of-00002.jsonl.gz"
+    shard.write_bytes(gzip.compress(b'{"prompt": "c"}\n'))
+    assert prompts(tmp_path) == ["a", "b", "c"]
+    assert prompts(tmp_path / "train") == ["a", "b", "c"]
+    shard.unlink()
+    assert "00001 of 00002" in refusal(tmp_path)
+
+
+def test_other_files_of_a_folder(tmp_path, caplog):
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    for name in ("README.md", "LICENSE", ".gitattributes", "dataset_info.json", "_SUCCESS"):
+        (tmp_path / name).write_text("{}")
+    with caplog.at_level(logging.WARNING):
+        assert prompts(tmp_path) == ["a", "b"]
+        assert caplog.text == ""
+        (tmp_path / "loader.py").write_text("")
+        (tmp_path / "notes.md").write_text("")
+        assert prompts(tmp_path) == ["a", "b"]
+    assert "2 files are not read: loader.py, notes.md" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["b.txt", "b.jsonl.br", "b.xlsx", "b.zip", "rows", "more/b.jsonl"])
+def test_unknown_data_refused(name, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b'{"prompt": "c"}\n')
+    assert repr(name.partition("/")[0]) in refusal(tmp_path)
+
+
+def test_file_beside_its_compressed_copy(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
+    assert "both a.jsonl and a.jsonl.gz" in refusal(tmp_path)

@@ -1,11 +1,12 @@
 # pyright: basic
 """The rows of Parquet files, and of the Arrow files that `datasets` saves and caches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from .file_row import as_row
 from .parquet_pages import BATCH, UnboundedError
@@ -21,6 +22,7 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
     """
     read = _arrow_rows if arrow else parquet_rows
     try:
+        _require_distinct(path, _schema_of(path, arrow=arrow), "the table")
         for number, row in enumerate(read(path, LONGEST_LINE), start=1):
             yield f"row {number}", as_row(row)
     except UnboundedError as error:
@@ -31,6 +33,32 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
         said = str(error).partition("\n")[0]
         kind = "Arrow" if arrow else "Parquet"
         raise InputError(f"{path}: not a readable {kind} file: {said}") from error
+
+
+def _schema_of(path: Path, *, arrow: bool) -> Any:
+    if not arrow:
+        return pq.read_schema(path)
+    with pa.memory_map(str(path)) as stream, pa.ipc.open_stream(stream) as batches:
+        return batches.schema
+
+
+def _require_distinct(path: Path, fields: Iterable[Any], where: str) -> None:
+    """Refuse two columns of one name, also in the objects of a column.
+
+    Raises:
+        InputError: naming the column.
+    """
+    seen = set[str]()
+    for field in fields:
+        if field.name in seen:
+            raise InputError(f"{path}: {where} has the column {field.name!r} twice; keep one")
+        seen.add(field.name)
+        kind = field.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            inner = [kind.field(n) for n in range(kind.num_fields)]
+            _require_distinct(path, inner, f"the objects in {field.name!r}")
 
 
 def _arrow_rows(path: Path, longest: int) -> Iterator[dict[str, Any]]:

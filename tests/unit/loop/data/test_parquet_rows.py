@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from lpfloop.loop.data.files import InputError, placed_rows
 from lpfloop.loop.data.parquet_pages import UNPACKED
@@ -27,6 +28,30 @@ def _outcome(path: Path, data: bytes) -> str:
         return f"{len(list(placed_rows(path)))} rows"
     except InputError as error:
         return "refused" if str(error).startswith(f"{path}: ") else str(error)
+
+
+def test_repeated_columns(tmp_path, subtests):
+    """Arrow allows them, in a table and in the objects of a column."""
+    one = pa.array([{"a": 1}])
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    listed = pa.ListArray.from_arrays([0, 1], twice)
+    for table, said in [
+        (pa.table([one, one], names=["prompt", "prompt"]), "the column 'prompt' twice"),
+        (pa.table([twice], names=["meta"]), "'meta' has the column 'a' twice"),
+        (pa.table([listed], names=["turns"]), "'turns' has the column 'a' twice"),
+    ]:
+        for ending in ("parquet", "arrow"):
+            path = tmp_path / f"t.{ending}"
+            if ending == "parquet":
+                pq.write_table(table, path)
+            else:
+                with pa.ipc.new_stream(path, table.schema) as stream:
+                    stream.write_table(table)
+            with (
+                subtests.test(said=said, ending=ending),
+                pytest.raises(InputError, match=said),
+            ):
+                list(placed_rows(path))
 
 
 def test_rows_that_repeat_a_long_text(tmp_path) -> None:

@@ -22,6 +22,8 @@ SHAREGPT = {
     "system": "system",
 }
 """The roles of `conversations`, whose turns have `from` and `value`."""
+CALLS = ("tool_calls", "function_call")
+"""What a turn may hold beside its text, and a policy here cannot say."""
 Turns = Literal["all", "first", "last"]
 TURNS = "turns"
 """The field of MT-bench's questions, whose turns are the user's alone."""
@@ -112,6 +114,30 @@ def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
     return tuple(_message(turn, f"{field}[{n}]") for n, turn in enumerate(turns, start=1))
 
 
+def answered(value: list[object] | Row, field: str) -> tuple[tuple[Message, ...], str]:
+    """Return the turns before the answer that ends a conversation, and the answer.
+
+    One turn may stand alone. The answer may be empty, as a model's can be.
+
+    Raises:
+        RowError: if a turn cannot be read, or the last is not the assistant's.
+    """
+    turns = [cast("object", value)] if isinstance(value, Row) else value
+    where = f"{field}[{len(turns)}]"
+    role, content = _spoken(turns[-1], where) if turns else ("", None)
+    if role != "assistant":
+        raise RowError(f"{field!r} must end with a message of the assistant")
+    before = conversation(turns[:-1], field) if turns[1:] else ()
+    blank = content is None or (isinstance(content, str) and not content.strip())
+    return before, "" if blank else text_of(content, f"{where}.content")
+
+
+def speaker_of(turn: Row) -> str | None:
+    """Return the role of a turn, by the names of a message; None if it has none of them."""
+    role = SHAREGPT.get(str(turn["from"])) if "from" in turn else turn.get("role")
+    return next((known for known in ROLES if known == role), None)
+
+
 def _message(turn: object, where: str) -> Message:
     role, content = _spoken(turn, where)
     return Message(role=role, content=text_of(content, f"{where}.content"))
@@ -122,12 +148,12 @@ def _spoken(turn: object, where: str) -> tuple[str, object]:
     if not isinstance(turn, dict):
         raise RowError(f"{where!r} must be an object with role and content")
     fields = cast("Row", turn)
-    if "from" in fields:
-        role, content = SHAREGPT.get(str(fields["from"])), fields.get("value")
-        known = SHAREGPT
-    else:
-        role, content = fields.get("role"), fields.get("content")
-        known = ROLES
-    if role not in ROLES:
+    called = next((name for name in CALLS if fields.get(name)), None)
+    if called is not None:
+        raise RowError(f"{where!r} has {called!r}, and lpfloop reads texts only; leave the row out")
+    shared = "from" in fields
+    role, content = speaker_of(fields), fields.get("value" if shared else "content")
+    if role is None:
+        known = SHAREGPT if shared else ROLES
         raise RowError(f"{where!r}: the role must be one of {', '.join(known)}")
-    return str(role), content
+    return role, content

@@ -30,12 +30,13 @@ KEPT = 1000
 class Row(dict[str, object]):
     """The fields of one row by name."""
 
-    __slots__ = ("_made", "_taken")
+    __slots__ = ("_made", "_misread", "_taken")
 
     def __init__(self, fields: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
         """Make a row of which nothing was taken."""
         _init(self, fields)
         self._taken: set[str] = set()
+        self._misread: dict[str, str] = {}
         self._made: tuple[tuple[Row, Mapping[str, str | None]], ...] = ()
 
     def __getitem__(self, name: str, /) -> object:
@@ -55,6 +56,10 @@ class Row(dict[str, object]):
     def glance(self, name: str) -> object:
         """Look at a field that may be absent, without taking it."""
         return _get(self, name)
+
+    def misread(self, name: str, why: str) -> None:
+        """Note that a field could not be used, and why."""
+        self._misread[name] = why
 
     def items(self) -> "dict_items[str, object]":
         """Take all fields."""
@@ -87,11 +92,14 @@ class Row(dict[str, object]):
     def unused(self) -> Iterator[str]:
         """Yield the names of the fields that hold something and were not taken.
 
-        A field of an object is named behind a dot, the entries of a list as `NAME[]`.
+        A field of an object is named behind a dot, the entries of a list as `NAME[]`. The reason
+        why a field could not be used follows its name in brackets.
         """
-        taken = self.taken()
+        taken, misread = self.taken(), self.misreadings()
         for name, value in _items(self):
-            if name not in taken:
+            if name in misread:
+                yield f"{name} [{misread[name]}]"
+            elif name not in taken:
                 if value is not None and value not in ("", [], {}):
                     yield name
             elif isinstance(value, Row):
@@ -105,6 +113,15 @@ class Row(dict[str, object]):
             return self._taken
         made = (own.get(name, name) for row, own in self._made for name in row.taken())
         return self._taken.union(name for name in made if name is not None)
+
+    def misreadings(self) -> dict[str, str]:
+        """Return why fields could not be used, here and in the rows made of this one."""
+        found = dict(self._misread)
+        for row, own in self._made:
+            for name, why in row.misreadings().items():
+                if (told := own.get(name, name)) is not None:
+                    found[told] = why
+        return found
 
     def _noting(self, row: "Row", own: Mapping[str, str | None]) -> "Row":
         self._made = (*self._made, (row, own))

@@ -15,6 +15,7 @@ from pathlib import Path
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
 from .file_row import NAMED, Row
+from .json_cells import unpack_cells
 from .json_rows import line_rows, list_rows
 from .packed_files import bare_name, require_plain, unpacked
 from .row_folders import data_files, digest_of_files, unread_files
@@ -119,6 +120,15 @@ def _local(path: Path) -> Path:
 
 
 def _file_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
+    for place, row in _written_rows(path, bad):
+        try:
+            yield place, unpack_cells(row)
+        except RowError as error:
+            bad(path, place, error)
+
+
+def _written_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
+    """Yield the rows of a file as they are written there."""
     ending = bare_name(path).suffix.lower()
     if ending in SEPARATORS:
         return csv_rows(path, bad)

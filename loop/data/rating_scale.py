@@ -4,6 +4,8 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 
 from ...stores.records import Rating
 
@@ -40,8 +42,11 @@ SCALES: Mapping[str, Scale] = {
 
 
 def number(given: object) -> float | None:
-    """Return a finite number, or a text that is one; None for anything else."""
-    if isinstance(given, bool) or not isinstance(given, int | float | str):
+    """Return a finite number, or a text that is one; None for anything else.
+
+    The number may be of any type: a Decimal of DuckDB, a scalar of NumPy.
+    """
+    if isinstance(given, bool) or not isinstance(given, Real | Decimal | str):
         return None
     try:
         value = float(given)
@@ -50,7 +55,13 @@ def number(given: object) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def plain_number(given: object) -> object:
+    """Return a value that JSON does not have as a number, or else as a text."""
+    value = number(given)
+    return str(given) if value is None else value
+
+
 def as_given(scale: str, ratings: Mapping[str, object]) -> str:
     """Return the note that keeps ratings as given."""
-    listed = json.dumps(ratings, ensure_ascii=True, default=str)
+    listed = json.dumps(ratings, ensure_ascii=True, default=plain_number)
     return f"\n\n[as given, on {scale}: {listed}]"

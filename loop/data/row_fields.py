@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ...stores.records import Message, Preferred, storable
-from .conversations import conversation
+from .conversations import answered
 from .files import Row, RowError
 from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
@@ -32,6 +32,8 @@ WINNERS: Mapping[str, Preferred] = {
     INCONSISTENT: "tie",
 }
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
+TRUTHS = {"true": True, "false": False}
+LABEL_LEVELS = (1, 0, -1)
 PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
 
 
@@ -46,15 +48,19 @@ def vote_of(given: object) -> Preferred | None:
 
 
 def side_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
-    """Return the messages before a chosen or rejected answer, and the answer."""
+    """Return the messages before a chosen or rejected answer, and the answer, which may be empty.
+
+    Raises:
+        RowError: if it cannot be read, or is several answers.
+    """
     value = row.get(name)
-    if not isinstance(value, list | dict):
-        return (), text_or_empty(value, name)
-    turns = [cast("object", value)] if isinstance(value, dict) else cast("list[object]", value)
-    messages = conversation(turns, name)
-    if messages[-1].role != "assistant":
-        raise RowError(f"{name!r} must end with a message of the assistant")
-    return messages[:-1], messages[-1].content
+    if value is None and name in row:
+        return (), ""
+    if isinstance(value, list) and any(isinstance(v, str) for v in cast("list[object]", value)):
+        raise RowError(f"{name!r} is a list of answers; write a row for each pair of two answers")
+    if isinstance(value, list | Row):
+        return answered(cast("list[object] | Row", value), name)
+    return (), text_or_empty(value, name)
 
 
 def answer_of(row: Row) -> str | None:
@@ -65,9 +71,43 @@ def answer_of(row: Row) -> str | None:
     if not present:
         return None
     value = row[present[0]]
-    if isinstance(value, list):
-        return conversation(cast("list[object]", value), present[0])[-1].content
-    return text_or_empty(value, present[0])
+    if not isinstance(value, list | Row):
+        return text_or_empty(value, present[0])
+    before, answer = answered(cast("list[object] | Row", value), present[0])
+    if before:
+        raise RowError(
+            f"{present[0]!r} holds more than the answer; put the turns before it into the prompt, "
+            "or the whole conversation into 'messages'"
+        )
+    return answer
+
+
+def score_of(row: Row, name: str) -> float | None:
+    """Return a score, or None; a score that is no number counts as not used."""
+    given = row.glance(name)
+    value = number(given)
+    if value is not None or given in (None, ""):
+        row.get(name)
+    else:
+        row.misread(name, "not a number")
+    return value
+
+
+def truth_of(row: Row, name: str) -> bool | None:
+    """Return a label: true or false, also as a text, or 1 (right), 0 or -1; None for others."""
+    given = row.glance(name)
+    if isinstance(given, str) and given.strip().lower() in TRUTHS:
+        right = TRUTHS[given.strip().lower()]
+    elif isinstance(given, bool):
+        right = given
+    elif number(given) in LABEL_LEVELS:
+        right = number(given) == 1
+    else:
+        if given not in (None, ""):
+            row.misread(name, "not true or false")
+        return None
+    row.get(name)
+    return right
 
 
 def text_or_empty(value: object, name: str) -> str:

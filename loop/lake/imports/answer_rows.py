@@ -5,8 +5,9 @@ from typing import cast
 
 from ....stores.records import Message, Prompt
 from ....stores.schemas import Row as StoredRow
-from ...data.conversations import conversation
+from ...data.conversations import answered, speaker_of
 from ...data.files import Row, RowError
+from ...data.json_cells import unpack_cells
 from ...data.row_fields import (
     ANSWER_FIELDS,
     MODEL_FIELDS,
@@ -18,7 +19,9 @@ from ...data.row_fields import (
     model_of,
     object_of,
     remark_of,
+    score_of,
     text_or_empty,
+    truth_of,
 )
 from .imported_rows import ImportedVerdict, Maker
 from .labelled_rows import label
@@ -52,7 +55,7 @@ def candidates(row: Row, make: Maker) -> Rows:
         yield from _samples(prompt, name, row, make)
     for name in [name for name in ENTRY_FIELDS if name not in texts]:
         for place, entry in enumerate(list_of(row, name), start=1):
-            item = object_of(entry, f"{name}[{place}]")
+            item = unpack_cells(object_of(entry, f"{name}[{place}]"))
             text = answer_of(item)
             if text is None:
                 raise RowError(f"{name}[{place}] has no {' or '.join(ANSWER_FIELDS)}")
@@ -76,17 +79,22 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
     for n, text in enumerate(texts, start=1):
         item = Row({**shared, **{one: given[n - 1] for one, given in beside.items()}})
         yield from _answered(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
+        for one, why in item.misreadings().items():
+            row.misread(BESIDE[one], why)
 
 
 def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
     """Return the prompt of a row, and its answer: a field, or a conversation's last turn."""
+    # What a model answered can be empty: in CSV, that is an empty cell.
+    entries = any(row.glance(name) for name in ENTRY_FIELDS)
+    blank = None if entries or not any(name in row for name in ANSWER_FIELDS) else ""
     for field in ("messages", "conversations"):
         turns = row.get(field)
-        if isinstance(turns, list):
-            messages = conversation(cast("list[object]", turns), field)
-            if messages[-1].role == "assistant":
-                return make.prompt(row.having({field: _turns(messages[:-1])})), messages[-1].content
-    return make.prompt(row), answer_of(row)
+        if isinstance(turns, list) and _is_answer(cast("list[object]", turns)[-1:]):
+            before, text = answered(cast("list[object]", turns), field)
+            return make.prompt(row.having({field: _turns(before)})), text
+    answer = answer_of(row)
+    return make.prompt(row), blank if answer is None else answer
 
 
 def _turns(messages: tuple[Message, ...]) -> list[object]:
@@ -96,11 +104,12 @@ def _turns(messages: tuple[Message, ...]) -> list[object]:
 def ends_with_an_answer(row: Row) -> bool:
     """Whether a row is a conversation whose last turn is an answer."""
     turns = row.get("messages") or row.get("conversations")
-    last = cast("list[object]", turns)[-1] if isinstance(turns, list) and turns else None
-    if not isinstance(last, dict):
-        return False
-    turn = cast("Row", last)
-    return turn.get("role") == "assistant" or turn.get("from") == "gpt"
+    return isinstance(turns, list) and _is_answer(cast("list[object]", turns)[-1:])
+
+
+def _is_answer(last: list[object]) -> bool:
+    """Whether a turn, if there is one, is the assistant's."""
+    return any(isinstance(turn, Row) and speaker_of(turn) == "assistant" for turn in last)
 
 
 def _answered(
@@ -111,21 +120,24 @@ def _answered(
     candidate = make.candidate(prompt, text, model_of(row), principle, sample=sample)
     yield candidate
     for name in LABELS:
-        if isinstance(row.glance(name), bool):
-            yield label(make, candidate, name, right=row.get(name) is True)
+        right = truth_of(row, name)
+        if right is not None:
+            yield label(make, candidate, name, right=right)
     verdicts = verdicts_of(row)
     said = remark_of(row, "critique") or ""
     critic = critic_of(row)
     if verdicts or said:
         yield make.critique(candidate, critic or make.source, verdicts, said)
     for name in ("score", "reward"):
-        yield from make.reward(candidate, f"{make.source}:{name}", row.get(name))
+        yield from make.reward(candidate, f"{make.source}:{name}", score_of(row, name))
 
 
 def verdicts_of(row: Row) -> list[ImportedVerdict]:
     """Return the ratings of a row: `ratings` by aspect, with `comments` by aspect beside them."""
-    comments = fields_of(row, "comments")
+    comments, ratings = fields_of(row, "comments"), fields_of(row, "ratings")
+    for name in ratings:
+        score_of(ratings, name)
     return [
         ImportedVerdict(name=name, given=given, comment=remark_of(comments, name) or "")
-        for name, given in fields_of(row, "ratings").items()
+        for name, given in ratings.items()
     ]

@@ -23,7 +23,7 @@ from ....stores.keys import row_id
 from ....stores.records import SCORED, Grade, GradedAspect, Receipt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
-from ...data.rating_scale import number
+from ...data.rating_scale import number, plain_number
 from ...data.receipts import KEPT, receipts
 from ...data.row_fields import object_of, remark_of
 from .imported_rows import Known
@@ -152,7 +152,7 @@ def _grade(
 ) -> Grade:
     """Return the grade of what was published, with its rating as it can be read."""
     value, status = _read(aspect, rating)
-    text = storable(json.dumps(given, ensure_ascii=False))
+    text = storable(json.dumps(given, ensure_ascii=False, default=plain_number))
     inputs = [candidate.candidate_id, annotator, aspect, text, rationale]
     return Grade(
         grade_id=row_id("grade", inputs),

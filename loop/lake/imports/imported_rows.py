@@ -200,9 +200,8 @@ class Maker:
         }
         return as_given(self.scale.name, lost) if lost else ""
 
-    def reward(self, candidate: Known, name: str, given: object) -> list[Reward]:
-        """Return a scalar score of a candidate, or [] without a number."""
-        score = number(given)
+    def reward(self, candidate: Known, name: str, score: float | None) -> list[Reward]:
+        """Return a scalar score of a candidate, or [] without one."""
         if score is None:
             return []
         row = Reward(

@@ -10,7 +10,14 @@ from pathlib import Path
 from ....stores.records import Order
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.row_fields import LABEL, fields_of, remark_of, text_or_empty, vote_of
+from ...data.row_fields import (
+    LABEL,
+    fields_of,
+    remark_of,
+    score_of,
+    text_or_empty,
+    vote_of,
+)
 from ...data.row_texts import text_of
 from .imported_rows import Maker
 
@@ -59,4 +66,4 @@ def verdicts_in_orders(row: Row, make: Maker) -> Rows:
         text = remark_of(said, "text") or ""
         yield make.preference(first, second, judge, vote_of(winner), order=order, text=text)
     for candidate, field in ((first, "score_1"), (second, "score_2")):
-        yield from make.reward(candidate, f"{make.source}:{judge}", row.get(field))
+        yield from make.reward(candidate, f"{make.source}:{judge}", score_of(row, field))

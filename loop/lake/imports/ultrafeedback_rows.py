@@ -22,6 +22,7 @@ from ...data.row_fields import (
     object_of,
     only,
     remark_of,
+    score_of,
     text_or_empty,
 )
 from ...data.row_texts import optional_text
@@ -103,7 +104,7 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
         overall = overall_grade(candidate, make.source, score, critique, evidence)
         yield overall
         yield from _reward(candidate, OVERALL, overall.rating, make)
-    yield from _reward(candidate, MEAN, item.get(MEAN), make)
+    yield from _reward(candidate, MEAN, score_of(item, MEAN), make)
 
 
 def _binarised(row: Row, make: Maker) -> Rows:
@@ -128,8 +129,8 @@ def _principle(item: Row) -> str | None:
     return str(Principle(aspect=aspect or "", text=text)) if text else aspect
 
 
-def _reward(candidate: Candidate, name: str, given: object, make: Maker) -> list[Reward]:
-    return make.reward(candidate, f"{make.source}:{name}", given)
+def _reward(candidate: Candidate, name: str, score: float | None, make: Maker) -> list[Reward]:
+    return make.reward(candidate, f"{make.source}:{name}", score)
 
 
 def _verdict(name: str, value: object) -> ImportedVerdict:

@@ -1,15 +1,17 @@
 """One row of a prompts file becomes a prompt, or is refused with the reason.
 
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
-`prompt` or ShareGPT's `conversations`; GSM8K's and MATH's own rows (`question` and `answer`,
-`problem` and `solution`) are read as math with a reference, SVAMP's and MAWPS's with their story
-(`word_problems`), IFEval's with checks. Fields that nothing is made of are told. `RowShape` is what
-a user says of rows that are in none of these forms.
+`prompt` or ShareGPT's `conversations`, and fields beside it may add turns (`prompt_context`).
+GSM8K's and MATH's own rows (`question` and `answer`, `problem` and `solution`) are read as math
+with a reference, SVAMP's and MAWPS's with their story (`word_problems`), IFEval's with checks.
+Fields that are not used are counted. `RowShape` is what a user says of rows in other forms.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from numbers import Real
 from typing import Literal, cast, get_args
 
 from ...configs.schema import ConfigError
@@ -18,11 +20,21 @@ from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, PromptPart, Split
 from .conversations import TURNS, Turns, asked
+from .field_names import in_known_case
 from .file_row import Row
 from .ifeval_fields import listed_checks
+from .prompt_context import (
+    CONTEXT,
+    INPUT,
+    require_agreement,
+    split_turns,
+    with_context,
+    with_text_below,
+)
 from .row_texts import identity_field, kind_of, optional_text, text_of
 from .text_lines import RowError
-from .word_problems import in_lower_case, number_text, whole_problem
+from .verl_fields import with_reference
+from .word_problems import number_text, whole_problem
 
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
 """The fields with the answers that a data set lists, as TruthfulQA and UltraFeedback do."""
@@ -79,13 +91,15 @@ class RowShape:
             RowError: if it has no such field.
         """
         if not self.fields:
-            return row
+            return in_known_case(row)
         for name, own in self.fields.items():
             if own not in row:
                 has = ", ".join(map(repr, row))[:200]
                 raise RowError(f"no field {own!r} for prompts.fields.{name} (the row has {has})")
-        taken = {*self.fields.values(), *(TEXT_FIELDS if "prompt" in self.fields else ())}
-        return row.without(taken).having({name: row[own] for name, own in self.fields.items()})
+        others = TEXT_FIELDS if "prompt" in self.fields else ()
+        taken = {*self.fields.values(), *(name for name in row if name.lower() in others)}
+        mapped = {name: row[own] for name, own in self.fields.items()}
+        return in_known_case(row.without(taken).having(mapped))
 
 
 AS_IT_IS = RowShape()
@@ -100,7 +114,7 @@ def to_prompt(
         RowError: if the row cannot be read.
     """
     right, wrong = (listed_answers(row, name) for name in LISTED)
-    row = whole_problem(known_fields(row))
+    row = with_reference(whole_problem(in_known_case(row)))
     name_of_text = prompt_field(row)
     messages = _messages(row, name_of_text, shape)
     own = REFERENCE_FIELDS.get(name_of_text)
@@ -139,14 +153,6 @@ def listed_answers(row: Row, name: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(text for text in texts if text and text != NO_ANSWER)) or None
 
 
-def known_fields(row: Row) -> Row:
-    """Return a row whose prompt is under a name in lower case, as a prompt's fields are here."""
-    if any(name in row for name in TEXT_FIELDS):
-        return row
-    lower = in_lower_case(row)
-    return lower if any(name in lower for name in TEXT_FIELDS) else row
-
-
 def _guessed_task(worked: str | None) -> str:
     """Return the task by the answer that is there: an answer in words is not compared as math."""
     return MATH if worked is not None and is_mathematical(worked) else GENERAL
@@ -155,7 +161,7 @@ def _guessed_task(worked: str | None) -> str:
 def _worked(row: Row, name: str) -> str | None:
     """Return the answer of a problem, which some data sets hold as a number."""
     value = row.get(name)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, Real | Decimal) and not isinstance(value, bool):
         return number_text(value)
     return optional_text(row, name)
 
@@ -166,7 +172,7 @@ def _reference(row: Row, name_of_text: str) -> str | None:
     if name_of_text == TURNS and isinstance(value, list):
         first = cast("list[object]", value)[:1]
         return None if first in ([], [""]) else text_of(first[0], "reference[1]")
-    return optional_text(row, "reference")
+    return _worked(row, "reference")
 
 
 def content_id(
@@ -229,31 +235,53 @@ def _source(row: Row) -> str | None:
 
 
 def prompt_field(row: Row) -> str:
-    """Return the one field that holds the prompt."""
-    present = [name for name in TEXT_FIELDS if row.get(name) is not None]
-    empty = [name for name in TEXT_FIELDS if name in row]
-    if not present and empty:
-        raise RowError(f"no prompt: {empty[0]!r} is empty")
-    if not present:
-        names = ", ".join(TEXT_FIELDS)
-        has = ", ".join(repr(name) for name in row) or "none"
-        raise NoPromptError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
+    """Return the one field that holds the prompt.
+
+    Raises:
+        RowError: if none does, or several do.
+    """
+    present = [name for name in TEXT_FIELDS if _asks(row.glance(name))]
     if len(present) > 1:
         raise RowError(f"both {present[0]!r} and {present[1]!r} hold a prompt; keep one")
-    return present[0]
+    if present:
+        return present[0]
+    if _asks(row.glance(INPUT)):
+        return INPUT
+    if isinstance(row.glance(CONTEXT), list) and row.glance(CONTEXT):
+        return CONTEXT
+    there = [name for name in TEXT_FIELDS if name in row]
+    filled = next((name for name in there if row.glance(name) is not None), None)
+    if filled is not None:
+        return filled
+    if there:
+        raise RowError(f"no prompt: {there[0]!r} is empty")
+    names = ", ".join(TEXT_FIELDS)
+    has = ", ".join(repr(name) for name in row) or "none"
+    raise NoPromptError(f"no prompt; name its field one of {names} (the row has {has[:200]})")
+
+
+def _asks(value: object) -> bool:
+    """Whether a value can be a prompt: a text, a conversation, or one turn."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return isinstance(value, list | Row) and bool(value)
 
 
 def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     value = row[name]
-    if isinstance(value, list):
-        return asked(cast("list[object]", value), name, shape.turns)
-    if name in ("messages", "conversations", TURNS):
+    text = value if isinstance(value, str) else None
+    if text is not None and name in ("messages", "conversations", TURNS):
         raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
-    text = text_of(value, name)
-    if name == "instruction" and row.get("input") not in (None, ""):
-        # Alpaca's rows keep the input of the instruction in a field of its own.
-        text = f"{text}{HEADED[shape.input]}{text_of(row['input'], 'input')}"
-    return (Message(role="user", content=text),)
+    turns = [cast("object", value)] if isinstance(value, Row) else value
+    if text is not None:
+        turns = split_turns(text, name)
+    if not isinstance(turns, list):
+        below = with_text_below(row, name, text_of(value, name), HEADED[shape.input])
+        return with_context(row, (Message(role="user", content=below),))
+    found = asked(cast("list[object]", turns), name, shape.turns)
+    beside = [f for f in (INPUT, CONTEXT) if f != name and isinstance(row.glance(f), str)]
+    require_agreement(row, beside, found)
+    return with_context(row.without([name]), found)
 
 
 def _checks(value: object) -> tuple[Check, ...]:

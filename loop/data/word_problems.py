@@ -1,4 +1,4 @@
-"""Rows whose fields have the names of a prompt's in another case, and word problems in parts.
+"""Word problems in parts.
 
 SVAMP has `Body`, `Question`, `Answer` and `Type`: the story stands before the question. MAWPS, in
 the same authors' form, has the story in its `Question` already, with `number0` in place of the
@@ -7,23 +7,13 @@ first of its `Numbers`.
 
 import math
 import re
+from decimal import Decimal
+from numbers import Integral, Real
 
 from .file_row import Row
 from .text_lines import RowError
 
-NAMES = {
-    *("messages", "conversations", "turns", "prompt", "question", "problem", "instruction"),
-    *("body", "input", "answer", "solution", "reference", "ques_statement", "numbers", "type"),
-    *("family", "cluster", "checks", "task", "split", "source", "prompt_id"),
-}
-"""The names that a prompt's fields can have, in lower case."""
 PLACE = re.compile(r"\bnumber(\d+)\b")
-
-
-def in_lower_case(row: Row) -> Row:
-    """Return a row with the fields of a prompt under their names in lower case."""
-    own = {name.lower(): name for name in row}
-    return row.renamed({name: own[name] for name in own if name in NAMES})
 
 
 def whole_problem(row: Row) -> Row:
@@ -40,9 +30,10 @@ def whole_problem(row: Row) -> Row:
     return row.having({"question": question, **named})
 
 
-def number_text(value: float) -> str:
+def number_text(value: Real | Decimal) -> str:
     """Return a number as people write it: `2` for 2.0."""
-    return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
+    whole = isinstance(value, Integral) or (math.isfinite(value) and value == int(value))
+    return str(int(value)) if whole else str(value)
 
 
 def _filled(question: str, numbers: list[str]) -> str:

@@ -13,14 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ...stores.records import Message, Preferred
+from ...stores.records import Message, Pair, Preferred
 from ..data.conversations import conversation
+from ..data.field_names import in_known_case
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.rating_scale import number
-from ..data.row_fields import fields_of, side_of, vote_of
+from ..data.rating_scale import SCALES, THREE_LEVEL
+from ..data.row_fields import vote_of
 from ..data.row_notes import tell_unused
 from ..data.row_texts import text_of
+from ..lake.imports.imported_rows import Maker
+from ..lake.imports.pair_forms import pairs
 from . import judgment_formats as formats
 from .judgments import TURNED, Judgment, OutputPair
 
@@ -117,7 +120,7 @@ def _reader(row: Row) -> Reader:
     Raises:
         RowError: if the row is in no known format.
     """
-    if set(SIDES) <= set(row):
+    if set(SIDES) <= set(in_known_case(row)):
         return _chosen
     try:
         form = formats.format_of(row)
@@ -126,19 +129,14 @@ def _reader(row: Row) -> Reader:
     return partial(_READERS.get(form.read, _without_texts), form)
 
 
-def _chosen(row: Row, _source: formats.JudgmentSource) -> Iterator[Vote]:
+def _chosen(row: Row, source: formats.JudgmentSource) -> Iterator[Vote]:
     """Read a chosen and a rejected answer; equal scores mean a tie."""
-    sides = [side_of(row, name) for name in SIDES]
-    asked = row.get("prompt") if row.get("prompt") is not None else row.get("instruction")
-    chosen, rejected = (
-        (*(before or _asked(text_of(asked, "prompt"))), *_answered(answer))
-        for before, answer in sides
-    )
-    within = fields_of(row, "metadata")
-    names = [f"score_{name}" for name in SIDES]
-    scores = [number(row.get(name) if name in row else within.get(name)) for name in names]
-    tie = scores[0] is not None and scores[0] == scores[1]
-    yield Vote(chosen, rejected, "tie" if tie else "first")
+    make = Maker(source=source.path.name, scale=SCALES[THREE_LEVEL], task=None)
+    for made in pairs(in_known_case(row), make):
+        if isinstance(made, Pair):
+            chosen, rejected = ((*made.prompt, *side) for side in (made.chosen, made.rejected))
+            tie = made.chosen_reward is not None and made.chosen_reward == made.rejected_reward
+            yield Vote(chosen, rejected, "tie" if tie else "first")
 
 
 def _judged(

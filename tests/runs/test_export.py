@@ -182,11 +182,62 @@ def test_refused_exports(lake, tmp_path, subtests):
             assert list(tmp_path.iterdir()) == []
 
 
-def test_pairs_come_back_from_trl(lake, export, tmp_path):
-    folder = export("pairs", "trl-dpo")
-    import_files(Import(lake=tmp_path / "lake", name="back", files=(folder / "train.parquet",)))
-    back = open_run(tmp_path / "lake", "back")
+PAIR_FORMS = (
+    *("trl-dpo", "trl-reward", "llamafactory", "axolotl", "openrlhf", "ultrafeedback-binarized"),
+    *("jsonl", "parquet", "csv"),
+)
+
+
+@pytest.fixture
+def come_back(tmp_path):
+    """Import what was exported, and return a table of the run."""
+
+    def rows(folder, table, columns):
+        import_files(Import(lake=tmp_path / "lake", name="back", files=(folder,)))
+        back = open_run(tmp_path / "lake", "back")
+        found = back.scan(table).select(columns).collect().to_dicts()
+        back.close()
+        return found
+
+    return rows
+
+
+@pytest.mark.parametrize("form", PAIR_FORMS)
+def test_pairs_come_back(form, export, come_back):
     columns = ["prompt", "chosen", "rejected", "prompt_id"]
-    found = back.scan("pairs").select(columns).collect().to_dicts()
-    back.close()
+    found = come_back(export("pairs", form), "pairs", columns)
     assert found == [{name: plain(getattr(pair, name)) for name in columns} for pair in PAIRS]
+
+
+@pytest.mark.parametrize("form", ["ultrafeedback-binarized", "jsonl", "parquet", "csv"])
+def test_rewards_come_back(form, export, come_back):
+    columns = ["chosen_reward", "rejected_reward"]
+    found = come_back(export("pairs", form), "pairs", columns)
+    assert found == [{name: getattr(pair, name) for name in columns} for pair in PAIRS]
+
+
+def test_labelled_answers_come_back(export, come_back):
+    """A row of KTO's form has one answer of a pair, so its label comes back and no pair."""
+    folder = export("pairs", "trl-kto")
+    found = come_back(folder, "critiques", ["critic", "aspects"])
+    assert [row["aspects"][0]["rating"] for row in found] == [1, -1, 1, -1]
+    assert {row["critic"] for row in found} == {"label:label"}
+
+
+@pytest.mark.parametrize("form", ["trl-sft", "llamafactory", "axolotl", "openrlhf", "verl"])
+def test_demonstrations_come_back(form, export, come_back):
+    found = come_back(export("demonstrations", form), "candidates", ["text", "prompt_id"])
+    assert {(row["text"], row["prompt_id"]) for row in found} == {("5", "prompt-1")}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
+def test_prompts_come_back(form, export, come_back):
+    columns = ["prompt_id", "task", "messages", "reference", "checks", "split"]
+    found = come_back(export("prompts", form), "prompts", columns)
+    assert found == [{name: plain(getattr(p, name)) for name in columns} for p in PROMPTS]
+
+
+def test_references_come_back_from_verl(export, come_back):
+    columns = ["task", "messages", "reference", "source"]
+    found = come_back(export("prompts", "verl"), "prompts", columns)
+    assert found == [{name: plain(getattr(p, name)) for name in columns} for p in PROMPTS[:2]]

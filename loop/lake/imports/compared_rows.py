@@ -1,18 +1,35 @@
-"""Reading two answers that were compared: AlpacaFarm, AlpacaEval and PandaLM."""
+"""Reading two answers that were compared: AlpacaFarm, AlpacaEval, PandaLM and HelpSteer3."""
 
 from collections.abc import Iterator
 
-from ....stores.records import Candidate, Prompt, storable
+from ....stores.records import Candidate, Preferred, Prompt, storable
 from ....stores.schemas import Row as StoredRow
-from ...data.files import Row
+from ...data.files import Row, RowError
+from ...data.prompt_context import CONTEXT_FIELDS, OTHER_MEDIA
 from ...data.rating_scale import number
-from ...data.row_fields import PLAIN_VOTES, filed, human, published_text, remark_of, vote_of
+from ...data.row_fields import (
+    LABEL,
+    PLAIN_VOTES,
+    filed,
+    human,
+    published_text,
+    remark_of,
+    vote_of,
+)
 from ...data.row_texts import optional_text
 from .answer_rows import candidates
 from .imported_rows import Maker
 
-ASKED = frozenset({"instruction", "input", "prompt_id", "task", "family", "source"})
+ASKED = frozenset(
+    {
+        *("instruction", "prompt_id", "task", "family", "source", "reference", "checks"),
+        *CONTEXT_FIELDS,
+        *OTHER_MEDIA,
+    }
+)
 """The fields of the prompt of a row with two answers."""
+OVERALL, STRONGEST = "overall_preference", 3
+"""HelpSteer3's field with the preference, and its largest number."""
 JUDGES = "_result"
 """What the names of the fields with judges' verdicts end with in PandaLM's rows."""
 
@@ -32,9 +49,8 @@ def alpaca(row: Row, make: Maker) -> Rows:
     text = storable(said) if isinstance(said, str) else ""
     if number(given) not in PLAIN_VOTES:
         text = f"{text}\n\n[preference as given: {given}]".strip()
-    if first != second:
-        annotator = optional_text(row, "annotator") or make.source
-        yield make.preference(first, second, annotator, vote_of(given), text=text)
+    annotator = optional_text(row, "annotator") or make.source
+    yield make.preference(first, second, annotator, vote_of(given), text=text)
 
 
 def pandalm(row: Row, make: Maker) -> Rows:
@@ -44,8 +60,6 @@ def pandalm(row: Row, make: Maker) -> Rows:
     named = row.having(dict(zip(sides, models, strict=True)) if len(models) == len(sides) else {})
     prompt, first, second = _two(named, make, ("response1", "response2"))
     yield from (prompt, first, second)
-    if first == second:
-        return
     for name in sorted(n for n in row if n.startswith("annotator")):
         yield make.preference(first, second, human(name), vote_of(row[name]))
     for name in sorted(n for n in row if n.endswith(JUDGES)):
@@ -53,6 +67,24 @@ def pandalm(row: Row, make: Maker) -> Rows:
         tied = isinstance(given, str) and given.lower() == "tie"
         text = remark_of(row, f"{judge}_reason") or ""
         yield make.preference(first, second, judge, "tie" if tied else vote_of(given), text=text)
+
+
+def helpsteer3(row: Row, make: Maker) -> Rows:
+    """Read HelpSteer3's rows: a conversation, two responses, and which is better, from -3 to 3.
+
+    A number below 0 is for the first response.
+
+    Raises:
+        RowError: if the preference is not such a number.
+    """
+    prompt, first, second = _two(row, make, ("response1", "response2"))
+    yield from (prompt, first, second)
+    given = number(row.get(OVERALL))
+    if given is None or abs(given) > STRONGEST:
+        raise RowError(f"{OVERALL!r} must be a number from -{STRONGEST} to {STRONGEST}")
+    preferred: Preferred = "tie" if given == 0 else "first" if given < 0 else "second"
+    text = f"[preference as given: {given:g}]"
+    yield make.preference(first, second, f"{LABEL}{OVERALL}", preferred, text=text)
 
 
 def _two(row: Row, make: Maker, fields: tuple[str, str]) -> tuple[Prompt, Candidate, Candidate]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
 from ...data.ifeval_fields import INSTRUCTIONS
+from ...data.prompt_context import INPUT
 from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS
 from .answer_rows import ENTRY_FIELDS, candidates, ends_with_an_answer, prompts
-from .compared_rows import alpaca, pandalm
+from .compared_rows import OVERALL, alpaca, helpsteer3, pandalm
 from .factscore_rows import factscore, is_factscore
 from .fine_grained_rows import fine_grained, is_fine_grained
 from .ifeval_rows import ifeval
@@ -54,10 +55,12 @@ def _has(*names: str) -> Callable[[Row], bool]:
 
 FORMATS: Mapping[str, ImportFormat] = {
     "ultrafeedback": ImportFormat(
-        detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=3
+        detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=4
     ),
-    "ifeval": ImportFormat(detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval),
-    "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs),
+    "ifeval": ImportFormat(
+        detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval, semantics=2
+    ),
+    "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs, semantics=2),
     "llmbar": ImportFormat(
         detect=lambda row: set(row) >= LABELLED_PAIR and "instruction" not in row,
         read=pairs_with_label,
@@ -66,10 +69,15 @@ FORMATS: Mapping[str, ImportFormat] = {
         detect=lambda row: set(row) >= VERDICT and bool({"order1", "winner_order1"} & set(row)),
         read=verdicts_in_orders,
     ),
-    "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca),
-    "pandalm": ImportFormat(detect=_has("response1", "response2"), read=pandalm, semantics=2),
-    "justeval": ImportFormat(detect=is_justeval, read=justeval, scale="1-5", semantics=2),
-    "alpacaeval": ImportFormat(detect=_has("instruction", "output", "generator"), read=alpaca),
+    "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca, semantics=2),
+    "helpsteer3": ImportFormat(
+        detect=_has("context", "response1", "response2", OVERALL), read=helpsteer3
+    ),
+    "pandalm": ImportFormat(detect=_has("response1", "response2"), read=pandalm, semantics=3),
+    "justeval": ImportFormat(detect=is_justeval, read=justeval, scale="1-5", semantics=3),
+    "alpacaeval": ImportFormat(
+        detect=_has("instruction", "output", "generator"), read=alpaca, semantics=2
+    ),
     "prometheus": ImportFormat(
         detect=_has("instruction", "gpt4_score", "gpt4_feedback"), read=prometheus, scale="1-5"
     ),
@@ -97,15 +105,12 @@ FORMATS: Mapping[str, ImportFormat] = {
             or ends_with_an_answer(row)
         ),
         read=candidates,
-        semantics=2,
+        semantics=3,
     ),
     "prompts": ImportFormat(
-        detect=lambda row: (
-            any(row.get(n) is not None for n in TEXT_FIELDS)
-            or "question" in {name.lower() for name in row}
-        ),
+        detect=lambda row: any(row.get(n) is not None for n in (*TEXT_FIELDS, INPUT)),
         read=prompts,
-        semantics=2,
+        semantics=3,
     ),
 }
 """The formats by name, in the order in which a file's first row is tried."""

@@ -20,7 +20,7 @@ from ...data.files import Row, RowError
 from ...data.rating_scale import number
 from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
 from ...data.row_texts import optional_text, text_of
-from .answer_rows import verdicts_of
+from .answer_rows import ends_with_an_answer, verdicts_of
 from .imported_rows import Known, Maker, WhenJudged, by_type, identity_of
 
 W = TypeVar("W", bound=str)
@@ -41,7 +41,7 @@ class Stored:
 
 def annotated(row: Row) -> bool:
     """Whether a row is an annotation: it names candidates, and has no answer."""
-    answers = any(row.get(name) is not None for name in ANSWER_FIELDS)
+    answers = any(row.get(name) is not None for name in ANSWER_FIELDS) or ends_with_an_answer(row)
     return not answers and ("candidate_id" in row or {"first_id", "second_id"} <= set(row))
 
 

@@ -2,20 +2,37 @@
 
 from collections.abc import Iterator
 
+from ....stores.records import Prompt
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
+from ...data.prompt_context import CONTEXT, INPUT, require_agreement
 from ...data.prompt_rows import TEXT_FIELDS
-from ...data.rating_scale import number
-from ...data.row_fields import fields_of, side_of
+from ...data.row_fields import fields_of, score_of, side_of
 from ...data.row_texts import optional_text
 from .imported_rows import Maker
 from .transcripts import is_transcript, transcript_of
 
-SCORES = ("score_chosen", "score_rejected")
+SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward"))
+"""The fields with the score of each side; the second name is that of lpfloop's own tables."""
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     """Read a chosen and a rejected answer, as texts or as conversations, perhaps with scores."""
+    prompt, chosen, rejected = _sides(row, make)
+    given, against = (None if at is None else score_of(*at) for at in _score_fields(row))
+    first = make.candidate(prompt, chosen, optional_text(row, "chosen_model"))
+    second = make.candidate(prompt, rejected, optional_text(row, "rejected_model"))
+    yield prompt
+    yield first
+    yield second
+    for candidate, score in zip((first, second), (given, against), strict=True):
+        yield from make.reward(candidate, f"{make.source}:score", score)
+    yield make.preference(first, second, make.source, "first")
+    yield make.pair(prompt, first, second, (given, against))
+
+
+def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:
+    """Return the prompt, which may be in the answers' conversations, and both answers."""
     side = transcript_of if is_transcript(row) else side_of
     before, chosen = side(row, "chosen")
     other, rejected = side(row, "rejected")
@@ -23,26 +40,29 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
         raise RowError("'chosen' and 'rejected' do not share their prompt")
     if before:
         turns = [{"role": m.role, "content": m.content} for m in before]
-        prompt = make.prompt(row.without(TEXT_FIELDS).having({"messages": turns}))
-    else:
+        require_agreement(row, (*TEXT_FIELDS, INPUT, CONTEXT), before)
+        asked = row.without((*TEXT_FIELDS, INPUT)).having({"messages": turns})
+        return make.prompt(asked), chosen, rejected
+    others = [name for name in TEXT_FIELDS if name != "messages"]
+    if any(row.glance(name) is not None for name in others):
         prompt = make.prompt(row.without(["messages"]))
-    given = scores_of(row)
-    scores = number(given[0]), number(given[1])
-    first = make.candidate(prompt, chosen, optional_text(row, "chosen_model"))
-    second = make.candidate(prompt, rejected, optional_text(row, "rejected_model"))
-    yield prompt
-    if first == second:
-        return
-    yield first
-    yield second
-    for candidate, score in zip((first, second), scores, strict=True):
-        yield from make.reward(candidate, f"{make.source}:score", score)
-    yield make.preference(first, second, make.source, "first")
-    yield make.pair(prompt, first, second, scores)
+        require_agreement(row, ["messages"], prompt.messages)
+        return prompt, chosen, rejected
+    return make.prompt(row), chosen, rejected
 
 
 def scores_of(row: Row) -> tuple[object, object]:
-    """Return the scores of both sides as given: fields of the row, or of its `metadata`."""
-    within = fields_of(row, "metadata")
-    chosen, rejected = (row.get(n) if n in row else within.get(n) for n in SCORES)
+    """Return the scores of both sides as given."""
+    places = _score_fields(row)
+    chosen, rejected = (None if place is None else place[0][place[1]] for place in places)
+    return chosen, rejected
+
+
+def _score_fields(row: Row) -> tuple[tuple[Row, str] | None, tuple[Row, str] | None]:
+    """Return where each side's score stands: in the row, or in its `metadata`."""
+    within = fields_of(row, "metadata") if isinstance(row.glance("metadata"), Row) else Row()
+    chosen, rejected = (
+        next(((o, n) for o in (row, within) for n in names if o.glance(n) is not None), None)
+        for names in SCORES
+    )
     return chosen, rejected

@@ -112,7 +112,7 @@ def test_bad_input(file, subtests):
         ([{"messages": "x"}], "'messages' must be a list of messages, but is a text"),
         ([{"messages": []}], "'messages' holds no message"),
         ([{"messages": [{"role": "assistant", "content": "x"}]}], "must end with a message"),
-        ([{"prompt": "x", "reference": 3}], "'reference' must be a text, but is a number"),
+        ([{"prompt": "x", "reference": True}], "'reference' must be a text, but is true or false"),
         ([{"prompt": "x", "checks": {}}], "'checks' must be a list, but is an object"),
         (
             [{"prompt": "x", "prompt_id": "1"}, {"prompt": "y"}, {"prompt": "z", "prompt_id": "1"}],

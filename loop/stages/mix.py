@@ -21,6 +21,7 @@ from ...stores.keys import Json, derive_seed, digest
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
 from ...stores.schemas import TABLES
 from ...stores.schemas import Row as StoredRow
+from ..data.field_names import in_known_case
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import as_json
@@ -28,10 +29,12 @@ from ..data.rating_scale import SCALES
 from ..data.receipts import KEPT, receipts
 from ..data.row_fields import TRUSTED
 from ..data.splits import TRAIN, UNTRAINED
+from ..data.unfit_pairs import unfit
 from ..lake.imports.import_files import detected
 from ..lake.imports.import_formats import FORMATS
 from ..lake.imports.imported_annotations import ANNOTATIONS
 from ..lake.imports.imported_rows import Maker, identity_of
+from ..lake.imports.row_reader import unfit_pair
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.needs import Needs
@@ -43,7 +46,7 @@ from .balance_length import balanced
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"
 """The part of a run's fingerprint with the hashes of these files."""
-FORMS = ("pairs", "alpacafarm", "llmbar", "pandalm")
+FORMS = ("pairs", "alpacafarm", "llmbar", "pandalm", "helpsteer3")
 """The formats that compare two answers."""
 Tables = dict[type[StoredRow], list[StoredRow]]
 
@@ -66,7 +69,7 @@ def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
     """
     ids = PromptIds.beside(prompts)
     for path in files:
-        decided = sum(_pair_in(made) is not None for made in comparisons(path, 0, ids=ids))
+        decided = sum(decides(made) for made in comparisons(path, 0, ids=ids))
         if not decided:
             raise InputError(f"{path}: holds no decided comparison of two answers to train on")
 
@@ -219,16 +222,12 @@ class Taking:
     def _fate(self, rows: Sequence[StoredRow]) -> tuple[str, str]:
         """Return what becomes of a comparison, and an id by which it can be found."""
         prompt = next(row for row in rows if isinstance(row, Prompt))
-        answers = {row.text.strip() for row in rows if isinstance(row, Candidate)}
         pair = _pair_in(rows)
         own = UNTRAINED.get(prompt.split) if self.votes else None
         if measured := self.measuring.get(prompt.messages) or own:
             return measured, prompt.prompt_id
-        if "" in answers:
-            return "empty", prompt.prompt_id
-        # Where both sides are one text, some formats have nothing but the prompt to give.
-        if len({" ".join(text.split()) for text in answers}) <= 1:
-            return "identical", prompt.prompt_id
+        if reason := unfit(row.text for row in rows if isinstance(row, Candidate)):
+            return reason, prompt.prompt_id
         if pair is None or _tied(pair):
             return "undecided", prompt.prompt_id
         told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
@@ -277,7 +276,7 @@ def comparisons(
     )
     for place, row in placed_rows(path):
         try:
-            made = list(FORMATS[form].read(row, make))
+            made = list(FORMATS[form].read(in_known_case(row), make))
             if ids is not None:
                 ids.is_new(row, next(r for r in made if isinstance(r, Prompt)), path, place)
         except RowError as error:
@@ -301,6 +300,11 @@ def _with_scores(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
 
 def _pair_in(rows: Sequence[StoredRow]) -> Pair | None:
     return next((row for row in rows if isinstance(row, Pair)), None)
+
+
+def decides(rows: Sequence[StoredRow]) -> bool:
+    """Whether a comparison has a pair that can be trained on."""
+    return _pair_in(rows) is not None and unfit_pair(rows) is None
 
 
 def _tied(pair: Pair) -> bool:

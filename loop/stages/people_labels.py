@@ -39,7 +39,7 @@ from ..run.panel import compares
 from ..run.reporter import Advance
 from ..run.run import Verb, Work
 from ..run.stage import Stage
-from .mix import FORMS, Taking, beside_params, comparisons, decided, mix_digests
+from .mix import FORMS, Taking, beside_params, comparisons, decided, decides, mix_digests
 
 TAKE_LABELS = Verb("labels")
 LABELS = "labels"
@@ -84,7 +84,7 @@ def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
         asked.setdefault(prompt.prompt_id, prompt)
         compared = (row.candidate_id for row in made if isinstance(row, Candidate))
         answers.setdefault(prompt.prompt_id, set()).update(compared)
-        some = some or any(isinstance(row, Pair) for row in made)
+        some = some or decides(made)
     if not some:
         raise InputError(
             f"{LABELLED}: {', '.join(sources)} holds no decided comparison to train on; of ratings "

@@ -15,9 +15,10 @@ from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
 from ....stores.lake import RunWriter, run_folder
-from ....stores.records import Critique, Preference, Receipt
+from ....stores.records import Critique, Pair, Preference, Receipt
 from ....stores.schemas import Row as StoredRow
-from ...data.files import InputError, Row, file_digest, placed_rows
+from ...data.field_names import in_known_case
+from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
 from ...data.row_notes import BAD_SHARE, RowNotes
 from ...data.text_lines import BadRow, refuse
@@ -123,7 +124,9 @@ def import_files(job: Import) -> Imported:
         return _annotate(job, make, facts)
 
     def read(row: Row, file: Path, number: int) -> Iterator[StoredRow]:
-        return FORMATS[forms[file]].read(row, replace(make, file=file, number=number))
+        return FORMATS[forms[file]].read(
+            in_known_case(row), replace(make, file=file, number=number)
+        )
 
     return _import(job, FileReading(files=job.files, read=read), facts)
 
@@ -140,9 +143,14 @@ def detected(path: Path, bad: BadRow = refuse) -> str:
         InputError: if it matches none.
     """
     for place, row in placed_rows(path, bad):
-        if annotated(row):
+        try:
+            known = in_known_case(row)
+        except RowError as error:
+            bad(path, place, error)
+            continue
+        if annotated(known):
             return ANNOTATIONS
-        found = next((name for name, form in FORMATS.items() if form.detect(row)), None)
+        found = next((name for name, form in FORMATS.items() if form.detect(known)), None)
         if found is None:
             fields = ", ".join(repr(name) for name in row)[:200]
             raise InputError(
@@ -197,7 +205,8 @@ def _scale(job: Import, default: str) -> Scale:
 def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imported:
     """Import the files as a new run, or finish an import that was begun."""
     notes = _notes(job)
-    found = counted(made for _, made in reading.rows(notes))
+    notes.files(job.files)
+    found = counted((made for _, made in reading.rows(notes)), notes)
     notes.require_few(job.bad_share, "--bad-share")
     identity = digest(facts)
     journal = _journal(job, facts, notes)
@@ -207,7 +216,8 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
         journal.plan(0, IMPORT, identity, lambda: [digest([identity, n]) for n in range(units)])
         owed = {unit.chunk: unit.key for unit in journal.owed(0, IMPORT)}
         if owed:
-            for chunk, rows, left_out in _units(reading, _notes(job, again=True)):
+            again = _notes(job, again=True)
+            for chunk, rows, left_out in _units(reading, again, some_unfit=bool(notes.unfit)):
                 if chunk in owed:
                     told = [*rows, *overall_receipts(rows), *left_out]
                     store.commit(owed[chunk], by_type(told), {"rows": len(rows)})
@@ -234,16 +244,22 @@ def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal
 
 
 def _units(
-    reading: FileReading, notes: RowNotes
+    reading: FileReading, notes: RowNotes, *, some_unfit: bool
 ) -> Iterator[tuple[int, list[StoredRow], list[Receipt]]]:
     """Yield the rows of each unit, made from a fixed number of rows of the files, and receipts."""
     chunk, rows = 0, list[StoredRow]()
+
+    def told(read: int) -> list[Receipt]:
+        pairs = [row.pair_id for row in rows if isinstance(row, Pair)]
+        left_out = notes.new_unfit(pairs) if some_unfit else []
+        return [*notes.new_receipts(read), *left_out]
+
     for number, made in reading.rows(notes):
         if number // ROWS_A_UNIT > chunk:
-            yield chunk, rows, notes.new_receipts(ROWS_A_UNIT)
+            yield chunk, rows, told(ROWS_A_UNIT)
             chunk, rows = chunk + 1, []
         rows += made
-    yield chunk, rows, notes.new_receipts(notes.unused.rows - chunk * ROWS_A_UNIT)
+    yield chunk, rows, told(notes.unused.rows - chunk * ROWS_A_UNIT)
 
 
 def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
@@ -267,7 +283,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         told = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
-    found = counted(made)
+    found = counted(made, notes)
     notes.require_few(job.bad_share, "--bad-share")
     rows = [row for rows in made for row in rows if isinstance(row, Critique | Preference)]
     first = min((row.iteration for row in rows), default=0)

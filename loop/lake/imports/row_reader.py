@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ....stores.records import Critique, Preference, Prompt
+from ....stores.records import Critique, Pair, Preference, Prompt
 from ....stores.schemas import TABLES
 from ....stores.schemas import Row as StoredRow
 from ...data.files import InputError, Row, RowError, placed_rows
 from ...data.prompt_ids import PromptIds
 from ...data.row_notes import RowNotes
+from ...data.unfit_pairs import Unfit, unfit
 from .imported_rows import UNRATED, identity_of
 
 
@@ -35,6 +36,10 @@ class FileReading:
             for place, row in placed_rows(path, notes.bad):
                 try:
                     made = list(self.read(row, path, notes.seen - before))
+                    reason = unfit_pair(made)
+                    if reason is not None:
+                        notes.leave_out(path, place, reason)
+                        continue
                     new = known.new(made, row, path, place)
                 except RowError as error:
                     notes.bad(path, place, error)
@@ -42,6 +47,16 @@ class FileReading:
                 notes.read(row)
                 yield number, new
                 number += 1
+
+
+def unfit_pair(made: Iterable[StoredRow]) -> Unfit | None:
+    """Return why the pair, or the vote, of a row cannot be trained on; None if it can."""
+    for row in made:
+        if isinstance(row, Preference) and row.first_id == row.second_id:
+            return "identical"
+        if isinstance(row, Pair):
+            return unfit(side[-1].content for side in (row.chosen, row.rejected))
+    return None
 
 
 @dataclass(slots=True)
@@ -105,7 +120,7 @@ class Count:
         )
 
 
-def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
+def counted(made: Iterable[Sequence[StoredRow]], notes: RowNotes) -> Count:
     """Read to the end, and count.
 
     Raises:
@@ -115,5 +130,6 @@ def counted(made: Iterable[Sequence[StoredRow]]) -> Count:
     for rows in made:
         count.add(rows)
     if not count.read:
-        raise InputError("the files hold no rows that can be imported")
+        left_out = "".join(f"; {told}" for told in notes.sentences())
+        raise InputError(f"the files hold no rows that can be imported{left_out}")
     return count

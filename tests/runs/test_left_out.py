@@ -65,7 +65,7 @@ UNFIT = {
     "empty": [
         {"prompt": "p", "chosen": "a", "rejected": ""},
         {"prompt": "p", "chosen": " ", "rejected": "b"},
-        {"prompt": "p", "chosen": "a", "rejected": "\u200b"},
+        {"prompt": "p", "chosen": "a", "rejected": "\u2003\n"},
         {"prompt": "p", "chosen": "a", "rejected": None},
         {"prompt": "p", "chosen": said("a"), "rejected": said("")},
         {"prompt": "p", "chosen": said("a"), "rejected": said(None)},

@@ -97,7 +97,7 @@ def test_unusable_rows_are_refused_by_line(tmp_path, subtests):
     for row, reason in [
         ({"instruction": "x"}, "its fields match no format"),
         ({**pandalm(7)}, "must be 0, 1 or 2"),
-        ({"chosen": "a", "rejected": "b"}, "'prompt' must be a text"),
+        ({"chosen": "a", "rejected": "b"}, "no prompt"),
     ]:
         with subtests.test(reason=reason), pytest.raises(InputError, match=f"line 1: .*{reason}"):
             read(tmp_path, row)

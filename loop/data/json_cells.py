@@ -33,7 +33,8 @@ def unpack_cells(row: Row) -> Row:
     Raises:
         RowError: for a conversation whose JSON is broken.
     """
-    for name, value in tuple(dict.items(row)):
+    for name in tuple(row):
+        value = row.glance(name)
         if isinstance(value, str) and value.lstrip()[:1] in ("[", "{", '"'):
             row[name] = _unpacked(name, value)
     return row
@@ -54,9 +55,9 @@ def _unpacked(name: str, text: str) -> object:
     if isinstance(value, str) and BEGINS.match(value):
         raise RowError(f"{name!r} holds a conversation that is written as JSON twice; do it once")
     if name.lower() in LISTED:
-        return value if isinstance(value, list | Row) else text
+        return cast("object", value) if isinstance(value, list | Row) else text
     turns = cast("list[object]", value) if isinstance(value, list) else [value]
-    return value if any(map(_is_turn, turns)) else text
+    return cast("object", value) if any(map(_is_turn, turns)) else text
 
 
 def _is_turn(value: object) -> bool:

@@ -7,7 +7,7 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -34,7 +34,7 @@ def bare_name(path: Path) -> Path:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[IO[bytes]]:
+def unpacked(path: Path) -> Generator[IO[bytes]]:
     """Open a file; of a compressed one, what is inside.
 
     Raises:
@@ -97,10 +97,10 @@ def _decompressed(file: IO[bytes], form: str) -> BufferedReader:
         case "xz":
             return BufferedReader(lzma.LZMAFile(file))
         case _:
-            # Imported here: few files need it, and the commands shall start fast.
-            import pyarrow as pa
+            # Imported here: few files need it, and Arrow takes long to load.
+            from .table_files import decompressed_by_arrow
 
-            return BufferedReader(pa.CompressedInputStream(file, form))
+            return decompressed_by_arrow(file, form)
 
 
 def _refuse_archive(path: Path, start: bytes) -> None:

@@ -161,9 +161,9 @@ def _guessed_task(worked: str | None) -> str:
 def _worked(row: Row, name: str) -> str | None:
     """Return the answer of a problem, which some data sets hold as a number."""
     value = row.get(name)
-    if isinstance(value, Real | Decimal) and not isinstance(value, bool):
-        return number_text(value)
-    return optional_text(row, name)
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        return optional_text(row, name)
+    return number_text(value if isinstance(value, int | float | Decimal) else float(value))
 
 
 def _reference(row: Row, name_of_text: str) -> str | None:
@@ -264,7 +264,7 @@ def _asks(value: object) -> bool:
     """Whether a value can be a prompt: a text, a conversation, or one turn."""
     if isinstance(value, str):
         return bool(value.strip())
-    return isinstance(value, list | Row) and bool(value)
+    return isinstance(value, list | Row) and value not in ([], {})
 
 
 def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:

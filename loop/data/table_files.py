@@ -2,8 +2,9 @@
 """The rows of Parquet files, and of the Arrow files that `datasets` saves and caches."""
 
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +34,11 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
         said = str(error).partition("\n")[0]
         kind = "Arrow" if arrow else "Parquet"
         raise InputError(f"{path}: not a readable {kind} file: {said}") from error
+
+
+def decompressed_by_arrow(file: IO[bytes], form: str) -> BufferedReader:
+    """Return what is inside a compressed file; `form` is zstd or lz4."""
+    return BufferedReader(pa.CompressedInputStream(file, form))
 
 
 def _schema_of(path: Path, *, arrow: bool) -> Any:

@@ -8,7 +8,6 @@ first of its `Numbers`.
 import math
 import re
 from decimal import Decimal
-from numbers import Integral, Real
 
 from .file_row import Row
 from .text_lines import RowError
@@ -30,9 +29,9 @@ def whole_problem(row: Row) -> Row:
     return row.having({"question": question, **named})
 
 
-def number_text(value: Real | Decimal) -> str:
+def number_text(value: float | Decimal) -> str:
     """Return a number as people write it: `2` for 2.0."""
-    whole = isinstance(value, Integral) or (math.isfinite(value) and value == int(value))
+    whole = isinstance(value, int) or (math.isfinite(value) and value == int(value))
     return str(int(value)) if whole else str(value)
 
 

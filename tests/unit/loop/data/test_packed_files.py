@@ -68,10 +68,13 @@ def test_compression_by_first_bytes(tmp_path):
 
 
 def test_damaged_and_archives(tmp_path):
-    whole = gzip.compress(b"".join(b'{"prompt": "%d"}\n' % n for n in range(5000)))
-    path = tmp_path / "cut.jsonl.gz"
-    path.write_bytes(whole[: len(whole) // 2])
-    assert "damaged or cut off" in refusal(path)
+    rows = b"".join(b'{"prompt": "%d"}\n' % n for n in range(5000))
+    for ending, pack in PACK.items():
+        path = tmp_path / f"cut.jsonl{ending}"
+        path.write_bytes(pack(rows)[: len(pack(rows)) // 2])
+        assert refusal(path).startswith(f"{path}: "), ending
+        path.write_bytes(pack(rows)[:20] + b"x" * 40)
+        assert refusal(path).startswith(f"{path}: "), ending
     path = tmp_path / "rows.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("rows.jsonl", LINES)

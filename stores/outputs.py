@@ -9,7 +9,6 @@ alone. What they may replace is decided by `targets.py`.
 import csv
 import json
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Generator, Iterable, Mapping
@@ -22,17 +21,12 @@ import pyarrow.parquet as pq
 
 from .durable import TEMPORARY, sync_folder
 from .sealed import check_folder
+from .spreadsheet_cells import guarded
 from .targets import MARK, TargetError, file_target, folder_target, marked, require_replaceable
 
 Record = Mapping[str, Any]
 ROW_GROUP = 20_000
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
-
-FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # noqa: RUF001
-"""How a text begins that a spreadsheet would run as a formula; a text that is a number is none."""
-NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-GUARD = "'"
-"""Before such a text it tells spreadsheets that it is text."""
 
 
 class Sink(Protocol):
@@ -242,7 +236,7 @@ def _cell(value: object) -> object:
     match value:
         case list() | dict():
             return json.dumps(value, ensure_ascii=False)
-        case str() if re.search(FORMULA, value) and not re.search(NUMBER, value):
-            return GUARD + value
+        case str():
+            return guarded(value)
         case _:
             return value

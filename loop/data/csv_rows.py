@@ -1,6 +1,7 @@
 """The rows of a CSV or TSV file, by the rules of RFC 4180: every value is a text.
 
-An empty cell is an absent value. Nothing is guessed: what separates the columns follows from the
+An empty cell is an absent value, and the `'` that lpfloop and spreadsheets write before a text that
+would be a formula is no part of it. Nothing is guessed: what separates the columns follows from the
 file's name, numbers stay the texts that they are, and each row is as long as the header.
 """
 
@@ -8,6 +9,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ...stores.spreadsheet_cells import unguarded
 from .file_row import Row
 from .packed_files import bare_name, byte_lines
 from .text_lines import (
@@ -45,7 +47,7 @@ def csv_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
             bad(path, place, RowError(told))
         else:
             named = zip(header, cells, strict=True)
-            yield place, Row((name, cell or None) for name, cell in named if name)
+            yield place, Row((name, unguarded(cell) or None) for name, cell in named if name)
 
 
 def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:

@@ -12,6 +12,7 @@ from rows import CANDIDATE, CRITIQUE, DEMONSTRATION, PAIR, PROMPT
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.data.files import placed_rows
 from lpfloop.loop.lake.exports import (
     export as exporting,
 )
@@ -145,6 +146,8 @@ def test_csv_cells_are_no_formulas(tmp_path, subtests):
             sink.close()
             with (tmp_path / "a.csv").open(newline="") as file:
                 assert list(csv.reader(file)) == [["text", "n"], [cell, "-3"], ["", ""]]
+            first, _ = placed_rows(tmp_path / "a.csv")
+            assert first[1]["text"] == text
 
 
 def test_card(export):

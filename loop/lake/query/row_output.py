@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import polars as pl
 
 from ....configs.secrecy import knows_keys, row_without_keys, without_keys
-from ....stores.outputs import FORMULA, GUARD, NUMBER
+from ....stores.spreadsheet_cells import FORMULA, GUARD, NUMBER
 from ...data.sanitize import escaped, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError

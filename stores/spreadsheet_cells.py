@@ -1,0 +1,23 @@
+"""Texts in cells of CSV that a spreadsheet would run as formulas."""
+
+import re
+
+FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # noqa: RUF001
+"""How a text begins that a spreadsheet would run as a formula; a text that is a number is none."""
+NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+GUARD = "'"
+"""Before such a text it tells spreadsheets that it is text."""
+
+
+def guarded(text: str) -> str:
+    """Return a text as it is written into a cell."""
+    return GUARD + text if _is_formula(text) else text
+
+
+def unguarded(cell: str) -> str:
+    """Return the text of a cell."""
+    return cell[1:] if cell.startswith(GUARD) and _is_formula(cell[1:]) else cell
+
+
+def _is_formula(text: str) -> bool:
+    return bool(re.search(FORMULA, text)) and not re.search(NUMBER, text)

@@ -10,11 +10,12 @@ from typing import cast
 from .conversations import speaker_of
 from .file_row import Row
 from .json_rows import parsed
+from .prompt_context import OTHER_MEDIA
 from .text_lines import RowError
 
 LISTED = frozenset(
     {
-        *("messages", "conversations", "turns", "history", "checks", "tools", "images"),
+        *("messages", "conversations", "turns", "history", "checks", *OTHER_MEDIA),
         *("candidates", "completions", "responses", "models", "labels", "scores", "rewards"),
         *("ratings", "comments", "annotations", "metadata", "instruction_id_list", "kwargs"),
         *("correct_answers", "incorrect_answers", "individual_preference"),

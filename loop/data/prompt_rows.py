@@ -230,8 +230,8 @@ def _split_of_part(row: Row) -> Split | None:
 
 def _source(row: Row) -> str | None:
     """Return the name of a row's data set, if the field `source` holds one."""
-    value = row.get("source")
-    return text_of(value, "source") if isinstance(value, str) and value else None
+    value = row.glance("source")
+    return text_of(row["source"], "source") if isinstance(value, str) and value else None
 
 
 def prompt_field(row: Row) -> str:

@@ -34,6 +34,8 @@ WINNERS: Mapping[str, Preferred] = {
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
 TRUTHS = {"true": True, "false": False}
 LABEL_LEVELS = (1, 0, -1)
+NO_NUMBER = "not a number"
+"""Why a score is not used."""
 PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
 
 
@@ -89,7 +91,7 @@ def score_of(row: Row, name: str) -> float | None:
     if value is not None or given in (None, ""):
         row.get(name)
     else:
-        row.misread(name, "not a number")
+        row.misread(name, NO_NUMBER)
     return value
 
 
@@ -184,5 +186,9 @@ def filed(row: Row) -> Row:
 
 
 def _first_text(row: Row, names: Sequence[str]) -> str | None:
-    texts = (row.get(name) for name in names)
-    return next((text for text in texts if isinstance(text, str) and text.strip()), None)
+    for name in names:
+        text = row.glance(name)
+        if isinstance(text, str) and text.strip():
+            row.get(name)
+            return text
+    return None

@@ -17,9 +17,10 @@ PLACE = re.compile(r"\bnumber(\d+)\b")
 
 def whole_problem(row: Row) -> Row:
     """Return a row with its story before the question, numbers in their places, and its family."""
-    question, story = row.get("question"), row.get("body")
+    question, story = row.glance("question"), row.glance("body")
     if not isinstance(question, str) or not isinstance(story, str):
         return row
+    row.get("body")
     if "numbers" in row:
         question = _filled(question, str(row["numbers"]).split())
     elif story.strip() and "ques_statement" not in row:

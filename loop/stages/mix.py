@@ -22,12 +22,14 @@ from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Rece
 from ...stores.schemas import TABLES
 from ...stores.schemas import Row as StoredRow
 from ..data.field_names import in_known_case
+from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import as_json
 from ..data.rating_scale import SCALES
 from ..data.receipts import KEPT, receipts
 from ..data.row_fields import TRUSTED
+from ..data.row_notes import tell_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
 from ..lake.imports.import_files import detected
@@ -69,7 +71,9 @@ def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
     """
     ids = PromptIds.beside(prompts)
     for path in files:
-        decided = sum(decides(made) for made in comparisons(path, 0, ids=ids))
+        unused = UnusedFields()
+        decided = sum(decides(made) for made in comparisons(path, 0, ids=ids, unused=unused))
+        tell_unused(path, unused)
         if not decided:
             raise InputError(f"{path}: holds no decided comparison of two answers to train on")
 
@@ -254,11 +258,17 @@ def in_chunks(files: Sequence[Path], iteration: int, count: int) -> Iterator[lis
 
 
 def comparisons(
-    path: Path, iteration: int, *, ids: PromptIds | None = None, forms: Sequence[str] = FORMS
+    path: Path,
+    iteration: int,
+    *,
+    ids: PromptIds | None = None,
+    unused: UnusedFields | None = None,
+    forms: Sequence[str] = FORMS,
 ) -> Iterator[list[StoredRow]]:
     """Give what each row of a file becomes, with the pair that its votes decide.
 
-    With `ids`, none of its prompts may have the id of another one; `forms` are the formats.
+    With `ids`, none of its prompts may have the id of another one; `unused` counts the fields that
+    are not used; `forms` are the formats.
 
     Raises:
         InputError: for anything that cannot be read as meant.
@@ -281,6 +291,8 @@ def comparisons(
                 ids.is_new(row, next(r for r in made if isinstance(r, Prompt)), path, place)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
+        if unused is not None:
+            unused.add(row)
         yield [*made, *decided(made, make)]
 
 

@@ -14,7 +14,7 @@ from ....stores.records import AspectRating, Candidate, Critique, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.rating_scale import number
-from ...data.row_fields import LABEL, list_of, object_of, text_or_empty
+from ...data.row_fields import LABEL, NO_NUMBER, list_of, object_of, text_or_empty
 from ...data.row_texts import kind_of, optional_text
 from .imported_rows import Maker
 
@@ -83,7 +83,10 @@ def samples(row: Row, make: Maker) -> Rows:
             read_as = "" if answer is None else f"answer read: {answer}"
             known = truth(right, f"score[{n}]")
             yield label(make, candidate, "score", right=known, comment=read_as)
-        yield from make.reward(candidate, f"{make.source}:pred_score", number(_alone(score)))
+        reward = number(_alone(score))
+        if reward is None and score not in (None, []):
+            row.misread("pred_score", NO_NUMBER)
+        yield from make.reward(candidate, f"{make.source}:pred_score", reward)
 
 
 def _alone(score: object) -> object:

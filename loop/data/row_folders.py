@@ -20,24 +20,11 @@ STATE, SPLITS_FILE = "state.json", "dataset_dict.json"
 """What `datasets` writes into the folder of a data set, and into that of several splits."""
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", STATE, SPLITS_FILE})
-OTHERS = (
-    *(".md", ".rst", ".html", ".pdf", ".bib", ".cff", ".py", ".ipynb", ".sh", ".yaml", ".yml"),
-    *(
-        ".toml",
-        ".cfg",
-        ".ini",
-        ".log",
-        ".md5",
-        ".sha256",
-        ".png",
-        ".jpg",
-        ".jpeg",
-        ".gif",
-        ".svg",
-        ".webp",
-    ),
-)
-"""The endings of files that hold no rows: texts about the data, programs, settings, pictures."""
+TEXTS = (".md", ".rst", ".html", ".pdf", ".bib", ".cff", ".log", ".md5", ".sha256")
+PROGRAMS = (".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
+OTHERS = (*TEXTS, *PROGRAMS, *PICTURES)
+"""The endings of files that hold no rows."""
 ABOUT = re.compile(r"(readme|licen[cs]es?|notice|copying|citation|changelog)\b.*", re.IGNORECASE)
 """The names of files about the data set, whatever their endings."""
 SHARD = re.compile(r"(?P<name>.+?)-(?P<number>\d{5})-of-(?P<of>\d{5})(-[0-9a-f]+)?")
@@ -96,7 +83,7 @@ def _of_folder(folder: Path) -> list[Path]:
     parts = _parts(folder)
     if len(parts) == 1:
         files = _whole(next(iter(parts.values())))
-        for place in {folder, files[0].parent}:
+        for place in dict.fromkeys((folder, files[0].parent)):
             _require_known(place)
         return files
     if parts:

@@ -72,6 +72,9 @@ UNFIT = {
         {"messages": said("p", "user"), "chosen": said("a")[0], "rejected": said("\n")[0]},
         {"chosen": [*said("p", "user"), *said("a")], "rejected": [*said("p", "user"), *said(" ")]},
         {"chosen": "\n\nHuman: p\n\nAssistant: a", "rejected": "\n\nHuman: p\n\nAssistant:"},
+        {"chosen": "\n\nHuman: p\n\nAssistant: a", "rejected": ""},
+        {"chosen": [*said("p", "user"), *said("a")], "rejected": None},
+        {"chosen": "", "rejected": [*said("p", "user"), *said("a")]},
         {"prompt": "p", "chosen": "", "rejected": " "},
     ],
 }

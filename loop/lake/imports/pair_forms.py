@@ -36,6 +36,9 @@ def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:
     side = transcript_of if is_transcript(row) else side_of
     before, chosen = side(row, "chosen")
     other, rejected = side(row, "rejected")
+    # A blank answer can be a text where the other side is a conversation.
+    if not (before or chosen.strip()) or not (other or rejected.strip()):
+        before = other = before or other
     if before != other:
         raise RowError("'chosen' and 'rejected' do not share their prompt")
     if before:
@@ -44,7 +47,7 @@ def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:
         asked = row.without((*TEXT_FIELDS, INPUT)).having({"messages": turns})
         return make.prompt(asked), chosen, rejected
     others = [name for name in TEXT_FIELDS if name != "messages"]
-    if any(row.glance(name) is not None for name in others):
+    if any(row.glance(name) not in (None, "", []) for name in others):
         prompt = make.prompt(row.without(["messages"]))
         require_agreement(row, ["messages"], prompt.messages)
         return prompt, chosen, rejected

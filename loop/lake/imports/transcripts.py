@@ -14,19 +14,25 @@ SIDES = ("chosen", "rejected")
 
 
 def is_transcript(row: Row) -> bool:
-    """Whether both sides of a row are transcripts, with the prompt in them."""
-    if any(row.get(name) is not None for name in TEXT_FIELDS):
+    """Whether the sides of a row are transcripts, with the prompt in them; one may be blank."""
+    if any(row.glance(name) is not None for name in TEXT_FIELDS):
         return False
-    sides = [row.get(name) for name in SIDES]
-    return all(isinstance(side, str) and BEGINS.match(side) for side in sides)
+    sides = [side for name in SIDES if not _blank(side := row.glance(name))]
+    return bool(sides) and all(isinstance(side, str) and BEGINS.match(side) for side in sides)
+
+
+def _blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def transcript_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
-    """Return the turns before the last answer of a transcript, and that answer.
+    """Return the turns before the last answer of a transcript, and that answer, which may be empty.
 
     Raises:
         RowError: if it does not end with the assistant, or a turn before is empty.
     """
+    if _blank(row.get(name)):
+        return (), ""
     parts = SPEAKER.split(text_of(row.get(name), name))[1:]
     turns = [(ROLES[who], said.strip()) for who, said in zip(parts[::2], parts[1::2], strict=True)]
     if turns[-1][0] != "assistant":

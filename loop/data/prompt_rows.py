@@ -31,7 +31,8 @@ from .prompt_context import (
     with_context,
     with_text_below,
 )
-from .row_texts import identity_field, kind_of, optional_text, text_of
+from .rating_scale import plain_number
+from .row_texts import identity_field, kind_of, optional_text, shown, text_of
 from .text_lines import RowError
 from .verl_fields import with_reference
 from .word_problems import number_text, whole_problem
@@ -203,7 +204,7 @@ def _split(row: Row) -> Split | None:
         if value == split:
             return split
     named = f"{', '.join(SPLITS[:-1])} or {SPLITS[-1]}"
-    raise RowError(f"'split' must be {named}, but is {json.dumps(value)[:60]}")
+    raise RowError(f"'split' must be {named}, but is {shown(value)}")
 
 
 def _part(row: Row) -> PromptPart | None:
@@ -215,7 +216,7 @@ def _part(row: Row) -> PromptPart | None:
         if value == part:
             return part
     named = ", ".join((*get_args(PromptPart), *OUTSIDE))
-    raise RowError(f"'part' must be one of {named}, but is {json.dumps(value)[:60]}")
+    raise RowError(f"'part' must be one of {named}, but is {shown(value)}")
 
 
 def _split_of_part(row: Row) -> Split | None:
@@ -299,7 +300,7 @@ def _check(item: object) -> Check:
     told = cast("Row", item)
     kind, argument = text_of(told.get("kind"), "checks.kind"), told.get("argument", "")
     if isinstance(argument, dict):
-        argument = json.dumps(argument)
+        argument = json.dumps(argument, default=plain_number)
     if not isinstance(argument, str):
         raise RowError(f"'checks.argument' must be a text or an object, not {kind_of(argument)}")
     try:

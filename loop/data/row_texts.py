@@ -1,5 +1,6 @@
 """The texts in a user's rows: what can be stored and shown, or the reason why not."""
 
+import json
 import re
 
 from .file_row import Row
@@ -19,6 +20,11 @@ def text_of(value: object, name: str) -> str:
     if SURROGATE.search(value):
         raise RowError(f"{name!r} holds half a character (a lone surrogate); repair the text")
     return value
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it: the beginning of its JSON."""
+    return json.dumps(value, default=str)[:60]
 
 
 def kind_of(value: object) -> str:

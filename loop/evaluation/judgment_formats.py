@@ -6,7 +6,6 @@ people's votes and the verdicts of judges (`..._result`). MT-bench: `model_a`, `
 them in both orders.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from ...stores.records import Order
 from ..data.conversations import conversation as parsed
 from ..data.files import Row, RowError
 from ..data.row_fields import INCONSISTENT, TRUSTED, WINNERS, human, published_text, vote_of
-from ..data.row_texts import optional_text, text_of
+from ..data.row_texts import optional_text, shown, text_of
 from .judgments import JudgedOutput, Judgment, OutputPair, Topic
 
 Items = Iterator[OutputPair | Judgment | Topic]
@@ -59,7 +58,7 @@ def alpaca(row: Row, source: JudgmentSource) -> Items:
     if given is not None and preferred is None:
         raise RowError(
             "'preference' must be between 1 (the first) and 2 (the second), 0 for a tie, or null, "
-            f"but is {json.dumps(given)[:60]}"
+            f"but is {shown(given)}"
         )
     index = row.get("annotator_index")
     person = None if index is None else human(str(index))
@@ -79,7 +78,7 @@ def _price(row: Row) -> float | None:
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
-        told = json.dumps(given)[:60]
+        told = shown(given)
         raise RowError(f"'price_per_example' must be a number from 0, or null, but is {told}")
     return float(given)
 
@@ -94,7 +93,7 @@ def pandalm(row: Row, _source: JudgmentSource) -> Items:
             given = row[name]
             preferred = vote_of(given)
             if preferred is None:
-                raise RowError(f"{name!r} must be 0, 1 or 2, but is {json.dumps(given)[:60]}")
+                raise RowError(f"{name!r} must be 0, 1 or 2, but is {shown(given)}")
             yield Judgment(pair=pair, annotator=human(name), human=True, preferred=preferred)
         elif name.endswith("_result"):
             given = row[name]
@@ -108,7 +107,7 @@ def mt_bench(row: Row, source: JudgmentSource) -> Items:
     winner = row["winner"]
     if not isinstance(winner, str) or winner not in WINNERS:
         known = ", ".join(WINNERS)
-        raise RowError(f"'winner' must be one of {known}, but is {json.dumps(winner)[:60]}")
+        raise RowError(f"'winner' must be one of {known}, but is {shown(winner)}")
     judge = text_of(row["judge"], "judge")
     turn = row.get("turn", 1)
     models = [text_of(row[name], name) for name in ("model_a", "model_b")]
@@ -151,7 +150,7 @@ def llmbar_verdicts(row: Row, _source: JudgmentSource) -> Items:
     pair = OutputPair(instruction=f"{row['subset']}/{row['idx']}", first=first, second=second)
     label = vote_of(row["label"])
     if label is None:
-        raise RowError(f"'label' must be 1 or 2, but is {json.dumps(row['label'])[:60]}")
+        raise RowError(f"'label' must be 1 or 2, but is {shown(row['label'])}")
     judge = f"{row['llm']} {row['strategy']}"
     yield Judgment(pair=pair, annotator=human("label"), human=True, preferred=label)
     for name, order in LLMBAR_ORDERS.items():

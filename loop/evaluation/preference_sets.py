@@ -5,7 +5,6 @@ conversations, LLMBar's pairs), and pairs of `chosen` and `rejected`, as binaris
 them. A pair that several people judged is decided by their majority.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.rating_scale import SCALES, THREE_LEVEL
 from ..data.row_fields import vote_of
 from ..data.row_notes import tell_unused
-from ..data.row_texts import text_of
+from ..data.row_texts import shown, text_of
 from ..lake.imports.imported_rows import Maker
 from ..lake.imports.pair_forms import pairs
 from . import judgment_formats as formats
@@ -188,7 +187,7 @@ def _llmbar(
     for item in formats.read_row(form, row, source):
         preferred = vote_of(row["label"])
         if preferred is None:
-            raise RowError(f"'label' must be 1 or 2, but is {json.dumps(row['label'])[:60]}")
+            raise RowError(f"'label' must be 1 or 2, but is {shown(row['label'])}")
         if isinstance(item, OutputPair):
             asked = _asked(text_of(row["input"], "input"))
             sides = (item.first, item.second)

@@ -1,5 +1,7 @@
 """Rows of honest Parquet files are read as they are, and a damaged file is one sentence."""
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +10,7 @@ import pytest
 
 from lpfloop.loop.data.files import InputError, placed_rows
 from lpfloop.loop.data.parquet_pages import UNPACKED
+from lpfloop.loop.data.prompts import read_prompts
 
 LONGER = "b" * 2**19
 
@@ -52,6 +55,18 @@ def test_repeated_columns(tmp_path, subtests):
                 pytest.raises(InputError, match=said),
             ):
                 list(placed_rows(path))
+
+
+def test_values_that_json_lacks(tmp_path):
+    path = tmp_path / "t.parquet"
+    day = dt.date(2026, 5, 1)
+    pq.write_table(pa.Table.from_pylist([{"prompt": "q", "split": day}]), path)
+    with pytest.raises(InputError, match="'split' must be train"):
+        read_prompts(path)
+    checks = [{"kind": "max_words", "argument": {"count": Decimal(3)}}]
+    pq.write_table(pa.Table.from_pylist([{"prompt": "q", "checks": checks}]), path)
+    with pytest.raises(InputError, match="max_words"):
+        read_prompts(path)
 
 
 def test_rows_that_repeat_a_long_text(tmp_path) -> None:

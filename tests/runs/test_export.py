@@ -12,7 +12,7 @@ from rows import CANDIDATE, CRITIQUE, DEMONSTRATION, PAIR, PROMPT
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.data.files import placed_rows
+from lpfloop.loop.data.files import InputError, placed_rows
 from lpfloop.loop.lake.exports import (
     export as exporting,
 )
@@ -238,6 +238,12 @@ def test_prompts_come_back(form, export, come_back):
     columns = ["prompt_id", "task", "messages", "reference", "checks", "split"]
     found = come_back(export("prompts", form), "prompts", columns)
     assert found == [{name: plain(getattr(p, name)) for name in columns} for p in PROMPTS]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
+def test_candidates_alone_cannot_come_back(form, export, come_back):
+    with pytest.raises(InputError, match="--run must name"):
+        come_back(export("candidates", form), "candidates", ["text"])
 
 
 def test_references_come_back_from_verl(export, come_back):

@@ -22,7 +22,7 @@ from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
 from ...data.row_notes import BAD_SHARE, RowNotes
 from ...data.text_lines import BadRow, refuse
-from ..query.runs import open_run
+from ..query.runs import NoSuchRunError, open_run
 from . import IMPORTED, UNUSED
 from .import_formats import FORMATS
 from .imported_annotations import (
@@ -265,7 +265,13 @@ def _units(
 def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
     """Add annotations to a run on which no process works, one unit an iteration."""
     identity = digest(facts)
-    run = open_run(job.lake, job.name)
+    try:
+        run = open_run(job.lake, job.name)
+    except NoSuchRunError as error:
+        raise InputError(
+            f"{job.files[0]}: its rows name candidates of a run ({', '.join(IDS)}), so they are "
+            f"added to that run, which --run must name: {error}"
+        ) from error
     notes, look = _notes(job), _notes(job).bad
     try:
         ids = (

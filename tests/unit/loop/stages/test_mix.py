@@ -106,3 +106,20 @@ def test_unusable_files_are_refused(write, subtests):
     ):
         with subtests.test(rows=rows), pytest.raises(InputError, match=said):
             require_mix([write(*rows)], ())
+
+
+def test_unused_fields_of_a_mix(write: Write, caplog: pytest.LogCaptureFixture):
+    require_mix([write(pair("a?", "yes", "no", note="x", score_chosen="best"))], ())
+    assert "note (1)" in caplog.text
+    assert "score_chosen [not a number] (1)" in caplog.text
+
+
+def test_system_and_identical_in_a_mix(write: Write):
+    path = write(pair("a?", "yes", "no", system="Be brief."), pair("b?", "yes", "yes"))
+    made = taken(path)
+    assert fates(made) == {"kept": 1, "identical": 1}
+    (prompt,) = made[Prompt]
+    assert isinstance(prompt, Prompt)
+    assert [turn.role for turn in prompt.messages] == ["system", "user"]
+    with pytest.raises(InputError, match="no decided comparison"):
+        require_mix([write(pair("b?", "yes", "yes"))], ())

@@ -19,6 +19,7 @@ LISTED = frozenset(
         *("candidates", "completions", "responses", "models", "labels", "scores", "rewards"),
         *("ratings", "comments", "annotations", "metadata", "instruction_id_list", "kwargs"),
         *("correct_answers", "incorrect_answers", "individual_preference"),
+        *("chosen_ratings", "rejected_ratings"),
     }
 )
 """The fields that hold lists and objects, but no text that could begin like one."""

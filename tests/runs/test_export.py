@@ -234,6 +234,13 @@ def test_demonstrations_come_back(form, export, come_back):
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
+def test_ratings_come_back(form, export, come_back):
+    columns = ["chosen_ratings", "rejected_ratings"]
+    found = come_back(export("pairs", form), "pairs", columns)
+    assert found == [{name: list(getattr(pair, name)) for name in columns} for pair in PAIRS]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
 def test_prompts_come_back(form, export, come_back):
     columns = ["prompt_id", "task", "messages", "reference", "checks", "split"]
     found = come_back(export("prompts", form), "prompts", columns)

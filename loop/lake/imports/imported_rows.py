@@ -24,6 +24,7 @@ from ....stores.records import (
     Preference,
     Preferred,
     Prompt,
+    Rating,
     Reward,
     storable,
 )
@@ -256,6 +257,7 @@ class Maker:
         chosen: Candidate,
         rejected: Candidate,
         scores: tuple[float | None, float | None],
+        ratings: tuple[tuple[Rating, ...], tuple[Rating, ...]] = ((), ()),
     ) -> Pair:
         """Return a pair that was imported as a pair."""
         inputs = [IMPORTED, chosen.candidate_id, rejected.candidate_id]
@@ -267,8 +269,8 @@ class Maker:
             rejected_id=rejected.candidate_id,
             rule=IMPORTED,
             rank=0,
-            chosen_ratings=(),
-            rejected_ratings=(),
+            chosen_ratings=ratings[0],
+            rejected_ratings=ratings[1],
             chosen_reward=scores[0],
             rejected_reward=scores[1],
             prompt=prompt.messages,

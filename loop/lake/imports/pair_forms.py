@@ -1,12 +1,14 @@
 """Reading a chosen and a rejected answer: TRL's forms, UltraFeedback binarised, and HH-RLHF."""
 
 from collections.abc import Iterator
+from typing import cast
 
-from ....stores.records import Prompt
+from ....stores.records import Prompt, Rating
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.prompt_context import CONTEXT, INPUT, require_agreement
 from ...data.prompt_rows import TEXT_FIELDS
+from ...data.rating_scale import number
 from ...data.row_fields import fields_of, score_of, side_of
 from ...data.row_texts import optional_text
 from .imported_rows import Maker
@@ -14,6 +16,9 @@ from .transcripts import is_transcript, transcript_of
 
 SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward"))
 """The fields with the score of each side; the second name is that of lpfloop's own tables."""
+
+
+LEVELS: tuple[Rating, ...] = (-1, 0, 1)
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
@@ -28,7 +33,22 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     for candidate, score in zip((first, second), (given, against), strict=True):
         yield from make.reward(candidate, f"{make.source}:score", score)
     yield make.preference(first, second, make.source, "first")
-    yield make.pair(prompt, first, second, (given, against))
+    ratings = _ratings(row, "chosen_ratings"), _ratings(row, "rejected_ratings")
+    yield make.pair(prompt, first, second, (given, against), ratings)
+
+
+def _ratings(row: Row, name: str) -> tuple[Rating, ...]:
+    """Return the ratings of a side in lpfloop's own exports of pairs, on three levels."""
+    value = row.glance(name)
+    if value is None:
+        return ()
+    given = cast("list[object]", value) if isinstance(value, list) else [value]
+    found = [level for one in given for level in LEVELS if number(one) == level]
+    if len(found) < len(given):
+        row.misread(name, "not ratings of -1, 0 or 1")
+        return ()
+    row.get(name)
+    return tuple(found)
 
 
 def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:

@@ -24,7 +24,6 @@ from ....stores.records import (
     Preference,
     Preferred,
     Prompt,
-    Rating,
     Reward,
     storable,
 )
@@ -257,7 +256,7 @@ class Maker:
         chosen: Candidate,
         rejected: Candidate,
         scores: tuple[float | None, float | None],
-        ratings: tuple[tuple[Rating, ...], tuple[Rating, ...]] = ((), ()),
+        ratings: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> Pair:
         """Return a pair that was imported as a pair."""
         inputs = [IMPORTED, chosen.candidate_id, rejected.candidate_id]

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
+from ..lake.query.figures import SHARES
 from ..lake.statistics.decisions import Decision
 from ..lake.statistics.seed_interval import seed_mean
+from ..lake.statistics.share_interval import NORMAL, share_change
 from ..lake.statistics.student_t import quantile
-from .compare_runs import INITIAL, Result, by_method
+from .compare_runs import INITIAL, Measure, Result, by_method
 from .compared_columns import bounds_of
 from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
 from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
@@ -20,7 +22,6 @@ from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
 HOUR = 3600
 ENOUGH = 0.9
 """The share of the budget below which a method is marked: it did not get what the others got."""
-NORMAL = 1.96
 FIGURES = ("verified", "approval", DRIFT, "mean_length", "win_rate", "kl", "reward")
 """The figures of a policy that the table shows, if they were measured."""
 COSTS = ("policy_tokens", "judge_tokens", "judge_calls", "hours")
@@ -83,14 +84,18 @@ class MethodOutcome:
             return None
         values = [measure.value for measure in known]
         if len(set(values)) > 1:
-            return _over_seeds(values)
+            return _over_seeds(values, of_shares=name in SHARES)
         # Of one seed, or of M_0 on the same prompts each time, only they can tell the spread.
-        only = known[0]
-        within = bounds_of(name, only)
-        if within is None and only.stderr is not None:
-            within = only.value - NORMAL * only.stderr, only.value + NORMAL * only.stderr
-        low, high = within or (None, None)
-        return FigureInterval(value=only.value, low=low, high=high)
+        return measure_interval(name, known[0])
+
+
+def measure_interval(name: str, measure: Measure) -> FigureInterval:
+    """Return a mean over prompts with its interval."""
+    within = bounds_of(name, measure)
+    if within is None and measure.stderr is not None:
+        within = measure.value - NORMAL * measure.stderr, measure.value + NORMAL * measure.stderr
+    low, high = within or (None, None)
+    return FigureInterval(value=measure.value, low=low, high=high)
 
 
 def shared_metric(outcomes: Sequence[MethodOutcome]) -> str | None:
@@ -135,8 +140,9 @@ def _by_seeds_too(
     if degrees == 0 or decision.low is None or decision.high is None:
         return verdict
     half = quantile(level, degrees) * error
-    low = min(decision.low, decision.difference - half)
-    high = max(decision.high, decision.difference + half)
+    # Only shares decide.
+    low, high = share_change(decision.difference - half, decision.difference + half)
+    low, high = min(decision.low, low), max(decision.high, high)
     return PairwiseVerdict(
         before=verdict.before,
         after=verdict.after,
@@ -186,6 +192,6 @@ def _cost(point: TokenPoint, name: str) -> float:
     return float(known[name])
 
 
-def _over_seeds(values: Sequence[float]) -> FigureInterval:
-    mean = seed_mean(values)
+def _over_seeds(values: Sequence[float], *, of_shares: bool = False) -> FigureInterval:
+    mean = seed_mean(values, of_shares=of_shares)
     return FigureInterval(value=mean.value, low=mean.low, high=mean.high)

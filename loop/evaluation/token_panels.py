@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..lake.query.figures import SHARES
 from ..lake.statistics.seed_interval import seed_mean
-from .method_outcomes import NORMAL, MethodOutcome
+from .method_outcomes import MethodOutcome, measure_interval
 from .panels import Lines, Panel, Series
 from .token_course import TokenCourse
 from .tokens_to_reach import Counted, curve, score_at
@@ -33,7 +33,7 @@ def token_panels(outcomes: Sequence[MethodOutcome], metric: str) -> list[Panel]:
 def _series(outcome: MethodOutcome, metric: str, of: Counted, scale: float) -> Series:
     courses = [course.up_to(outcome.budget) for course in outcome.courses]
     points = (
-        _over_seeds([curve(course, metric, of=of) for course in courses])
+        _over_seeds([curve(course, metric, of=of) for course in courses], of_shares=scale > 1)
         if len(courses) > 1
         else _over_prompts(courses[0], metric, of)
     )
@@ -51,7 +51,7 @@ Point = tuple[float, float, float | None, float | None]
 """Tokens, score, and the ends of its interval."""
 
 
-def _over_seeds(curves: Sequence[Sequence[tuple[float, float]]]) -> list[Point]:
+def _over_seeds(curves: Sequence[Sequence[tuple[float, float]]], *, of_shares: bool) -> list[Point]:
     """Return the mean curve, at the tokens of the first run's policies, as far as all runs go."""
     if not all(curves):
         return []
@@ -60,7 +60,8 @@ def _over_seeds(curves: Sequence[Sequence[tuple[float, float]]]) -> list[Point]:
     found = list[Point]()
     for tokens in places:
         scores = [score_at(points, tokens) for points in curves]
-        mean = seed_mean([score for score in scores if score is not None])
+        known = [score for score in scores if score is not None]
+        mean = seed_mean(known, of_shares=of_shares)
         found.append((tokens, mean.value, mean.low, mean.high))
     return found
 
@@ -70,7 +71,6 @@ def _over_prompts(course: TokenCourse, metric: str, of: Counted) -> list[Point]:
     tokens = dict(zip(range(len(course.points)), curve(course, metric, of=of), strict=False))
     for number, (x, y) in tokens.items():
         measure = course.points[number].result.numbers.get(metric)
-        error = None if measure is None else measure.stderr
-        low, high = (None, None) if error is None else (y - NORMAL * error, y + NORMAL * error)
-        found.append((x, y, low, high))
+        within = None if measure is None else measure_interval(metric, measure)
+        found.append((x, y, within and within.low, within and within.high))
     return found

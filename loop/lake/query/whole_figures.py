@@ -84,7 +84,7 @@ def _of_models(
     first = numbers[0]
     for number in numbers:
         value, low, high = number["value"], *_interval(number)
-        sure = _of_change(number, first)
+        change_low, change_high = _of_change(number, first)
         yield ModelFigure(
             split=split,
             scope=ALL if exam is None else "exam",
@@ -100,8 +100,8 @@ def _of_models(
             paired=0,
             clusters=0,
             change=value - first["value"],
-            change_low=None if sure is None else value - first["value"] - sure,
-            change_high=None if sure is None else value - first["value"] + sure,
+            change_low=change_low,
+            change_high=change_high,
             better=0,
             worse=0,
         )
@@ -115,14 +115,23 @@ def _interval(number: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return (None, None) if error is None else (value - NORMAL * error, value + NORMAL * error)
 
 
-def _of_change(number: Mapping[str, Any], first: Mapping[str, Any]) -> float | None:
-    """Return how far a change may be off; None where that is not known.
+def _of_change(
+    number: Mapping[str, Any], first: Mapping[str, Any]
+) -> tuple[float | None, float | None]:
+    """Return the bounds of a change; None where they are not known.
 
-    A win-rate's is as sure as the value where the first has none to doubt, as M_0's against itself;
-    of totals both errors count, as if other prompts had been asked: an upper bound.
+    A win-rate's are those of the value if the first has no error, as M_0 against itself has none.
+    Of totals both errors count, as if other prompts had been asked: an upper bound.
     """
     if number is first or number["stderr"] is None:
-        return None
+        return None, None
     if number["metric"] == CONTROLLED:
-        return None if first["stderr"] else NORMAL * number["stderr"]
-    return None if first["stderr"] is None else NORMAL * hypot(number["stderr"], first["stderr"])
+        low, high = _interval(number)
+        if first["stderr"] or low is None or high is None:
+            return None, None
+        return low - first["value"], high - first["value"]
+    if first["stderr"] is None:
+        return None, None
+    half = NORMAL * hypot(number["stderr"], first["stderr"])
+    change = number["value"] - first["value"]
+    return change - half, change + half

@@ -26,6 +26,7 @@ from math import ceil, exp, log, sqrt
 import numpy as np
 
 from .bootstrap import numbered
+from .share_interval import share_change
 from .student_t import quantile, upper_tail
 
 MOST_NEEDED = 10_000_000
@@ -41,6 +42,7 @@ class ClusterSums:
 
     Sums over clusters: `total` of S_g, `squares` of S_g^2, `crossed` of n_g S_g, `sizes` of n_g^2.
     `changed` clusters have a sum other than 0; `unit` is the most that a prompt can change.
+    `of_shares`: every result is between 0 and 1, so no mean difference is beyond -1 or 1.
     """
 
     n: float
@@ -51,6 +53,7 @@ class ClusterSums:
     crossed: float
     sizes: float
     unit: float
+    of_shares: bool
 
     @property
     def alike(self) -> float:
@@ -63,7 +66,8 @@ class ClusterSums:
 
     def times(self, factor: float) -> "ClusterSums":
         """Return the sums of so many times as many clusters of the same kinds."""
-        return ClusterSums(
+        return replace(
+            self,
             n=factor * self.n,
             clusters=factor * self.clusters,
             changed=factor * self.changed,
@@ -71,7 +75,6 @@ class ClusterSums:
             squares=factor * self.squares,
             crossed=factor * self.crossed,
             sizes=factor * self.sizes,
-            unit=self.unit,
         )
 
     @property
@@ -98,16 +101,24 @@ def cluster_sums(
         crossed=float(sums @ sizes),
         sizes=float(sizes @ sizes),
         unit=unit,
+        of_shares=bool(values.min() >= 0 and values.max() <= 1),
     )
 
 
 def bounds(sums: ClusterSums, alpha: float) -> tuple[float, float] | None:
     """Return a lower and an upper bound of the mean difference, each at the level `alpha`.
 
-    None if so few clusters, or one that weighs so much, cannot bound it.
+    Bounds of a difference of shares are cut to -1 and 1. None if so few clusters, or one that
+    weighs so much, cannot bound it.
     """
     if not bounded(sums, alpha):
         return None
+    low, high = _solved(sums, alpha)
+    return share_change(low, high) if sums.of_shares else (low, high)
+
+
+def _solved(sums: ClusterSums, alpha: float) -> tuple[float, float]:
+    """Return between which theta are not refuted."""
     if not sums.changed:
         # As many clusters without a change are as likely as `alpha` if this share does change.
         most = sums.unit * (1 - alpha ** (1 / sums.alike))

@@ -21,8 +21,8 @@ class SeedMean:
     seeds: int
 
 
-def seed_mean(values: Sequence[float], tail: float = TAIL) -> SeedMean:
-    """Return the mean of one value a seed, with the interval that leaves out `tail` on each side.
+def seed_mean(values: Sequence[float], *, of_shares: bool = False) -> SeedMean:
+    """Return the mean of one value a seed, with its interval; that of shares is cut to 0 and 1.
 
     Raises:
         ValueError: without values.
@@ -32,5 +32,8 @@ def seed_mean(values: Sequence[float], tail: float = TAIL) -> SeedMean:
     mean, seeds = fmean(values), len(values)
     if seeds == 1:
         return SeedMean(value=mean, low=None, high=None, seeds=1)
-    half = quantile(tail, seeds - 1) * stdev(values) / sqrt(seeds)
-    return SeedMean(value=mean, low=mean - half, high=mean + half, seeds=seeds)
+    half = quantile(TAIL, seeds - 1) * stdev(values) / sqrt(seeds)
+    low, high = mean - half, mean + half
+    if of_shares:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return SeedMean(value=mean, low=low, high=high, seeds=seeds)

@@ -87,6 +87,7 @@ def test_symmetry(rows):
         assert (back.low, back.high) == pytest.approx((-there.high, -there.low), abs=1e-9)
         assert there.low <= there.difference + 1e-9
         assert there.high >= there.difference - 1e-9
+        assert -1 <= there.low <= there.high <= 1
     assert (there.low is None) == (back.low is None)
 
 

@@ -189,7 +189,9 @@ def told(found: "RecordedVerdict") -> list[str]:
         lines.append(
             f"  {name} at equal lengths: wins {rate.win_rate:.1f} % ± {rate.standard_error:.1f}"
         )
-    lines += [f"  note: {remark}" for remark in found.remarks]
+    # The first line already says why there are no bounds.
+    said = None if all_told.low is not None else all_told.remark
+    lines += [f"  note: {remark}" for remark in found.remarks if remark != said]
     lines.append(f"  each bound errs in at most {found.level:.2%} of comparisons")
     return lines
 
@@ -199,6 +201,8 @@ def _answer(decision: "Decision") -> str:
         return "better: b is better than a"
     if decision.answer == "not better":
         return "not better: b is not better than a"
+    if decision.low is None:
+        return f"undecided: {decision.remark}"
     if decision.needed is None:
         return "undecided: no number of prompts like these is known to decide"
     return f"undecided: about {decision.needed:,} prompts like these would decide"

@@ -17,6 +17,7 @@ from ..lake.query.run_needs import needs_told, read_state, run_needs
 from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict
 from ..lake.query.runs import NoSuchRunError
 from ..lake.query.told_figures import lost_line, told_value
+from ..lake.statistics.decisions import too_few
 
 Kind = Literal["better", "worse", "open"]
 ALARMS = 4
@@ -94,7 +95,7 @@ def _how_much(row: PolicyVerdict, run: RunReader) -> Iterator[str]:
 
 def _sure(row: PolicyVerdict) -> str:
     if row.low is None or row.high is None:
-        return " (too few prompts for an interval)"
+        return f" ({too_few(row.n, row.clusters)})"
     return f" (between {100 * row.low:+.1f} and {100 * row.high:+.1f})"
 
 

@@ -73,6 +73,28 @@ def test_clusters_and_families(tmp_path):
     assert alone["low"] > found["low"]
 
 
+def test_templated_prompts_in_one_cluster(tmp_path):
+    templated = {"prompt": lambda n: f"What is the sum of {n} and {n + 7} and {3 * n} today?"}
+    a = results(tmp_path, "a", HALF[:40], **templated)
+    b = results(tmp_path, "b", [1] * 40, **templated)
+    found = verdict(a, b)
+    assert (found["answer"], found["clusters"], found["low"]) == ("undecided", 1, None)
+    first, *_, told = asked("--a", a, "--b", b)[1].partition("\n")
+    assert "undecided: 40 prompts are only 1 cluster" in first
+    assert "--cluster" in " ".join(told.split())
+    apart = {**templated, "cluster": lambda n: f"c{n}"}
+    a, b = results(tmp_path, "c", HALF[:40], **apart), results(tmp_path, "d", [1] * 40, **apart)
+    assert verdict(a, b)["answer"] == "better"
+
+
+def test_bounds_of_shares(tmp_path):
+    a, b = results(tmp_path, "a", [0] * 12), results(tmp_path, "b", [1] * 11 + [0])
+    found = verdict(a, b, "--error-rate", "0.001")
+    assert -1 <= found["low"] < found["difference"] < found["high"] == 1
+    a, b = results(tmp_path, "c", [0] * 12), results(tmp_path, "d", [7] * 11 + [0])
+    assert verdict(a, b, "--error-rate", "0.001")["high"] > 7
+
+
 def test_other_prompts_are_refused(tmp_path):
     a = results(tmp_path, "a", HALF, prompt=lambda n: f"question {n}")
     moved = [{"id": n + 1000, "score": 1} for n in range(5)]

@@ -10,6 +10,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Answer, Checkpoint, PolicyStanding, PolicyVerdict
 from ...data.splits import DEV, HELD_OUT
+from ..statistics.decisions import too_few
 from .answer_logprobs import told_survival, update_survival
 from .runs import NoSuchRunError
 
@@ -231,7 +232,7 @@ def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
 
 def _line(row: PolicyVerdict, part: str) -> str:
     """Say a verdict, such as `held-out, against M_0 (initial): better; 34.5 -> 56.4 ...`."""
-    interval = ""
+    interval = f" ({too_few(row.n, row.clusters)})"
     if row.low is not None and row.high is not None:
         interval = f" ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
     needed = f"; about {row.needed:,} prompts would decide" if row.needed is not None else ""

@@ -173,10 +173,11 @@ def _part(results: PairedResults, rows: Sequence[int]) -> PairedResults:
 def _remark(
     results: PairedResults, sums: ClusterSums, decision: Decision, alpha: float, worthwhile: float
 ) -> str | None:
-    told = _sameness(results)
-    if told is None and not bounded(sums, alpha):
-        told = _too_few(sums)
-    return told or _smallness(decision, worthwhile)
+    same = _sameness(results)
+    if not bounded(sums, alpha):
+        few = too_few(round(sums.n), round(sums.clusters), sums.alike)
+        return f"{few}; {same}" if same else few
+    return same or _smallness(decision, worthwhile)
 
 
 def _sameness(results: PairedResults) -> str | None:
@@ -189,13 +190,17 @@ def _sameness(results: PairedResults) -> str | None:
     return f"every value of both is {results.before[0]:g}{headroom}"
 
 
-def _too_few(sums: ClusterSums) -> str:
-    clusters = round(sums.clusters)
-    if clusters == 1:
-        return "all prompts are of one cluster, which cannot show what others would do"
-    even = sums.alike > ALIKE * clusters
-    unequal = "" if even else f", so unequal that they weigh like {sums.alike:.1f}"
-    return f"{clusters} clusters{unequal}: too few for a bound at this level"
+def too_few(prompts: int, clusters: int, alike: float | None = None) -> str:
+    """Say why a difference has no bounds: the prompts are too few clusters.
+
+    `alike` is how many clusters of one size would weigh as much.
+    """
+    even = alike is None or alike > ALIKE * clusters
+    unequal = "" if even else f", so unequal that they weigh like {alike:.1f}"
+    counted = f"{prompts:,} prompts are only {clusters:,} cluster" + ("s" if clusters > 1 else "")
+    if clusters == prompts:
+        counted = f"there are only {prompts:,} prompts" if prompts > 1 else "there is only 1 prompt"
+    return f"{counted}{unequal}: too few for bounds"
 
 
 def _smallness(decision: Decision, worthwhile: float) -> str | None:

@@ -279,7 +279,10 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """r(x, y): the scalar of a reward model; `score` is None with `status` as the reason."""
+    """r(x, y): the scalar of a reward model; `score` is None with `status` as the reason.
+
+    If a candidate has several, the last one counts, for pairs and in lists; `lpfloop show` has all.
+    """
 
     candidate_id: str
     prompt_id: str

@@ -119,6 +119,18 @@ def trusted(column: str) -> pl.Expr:
     return pl.any_horizontal(pl.col(column).str.starts_with(prefix) for prefix in TRUSTED)
 
 
+def critique_place(critic: str, sample: int | None) -> tuple[bool, bool]:
+    """Return the place of a critique among those of its candidate, of which the last is shown.
+
+    That is the critic's, and of several samples the first; a person's only if there is no other.
+    """
+    return not critic.startswith(TRUSTED), sample is None
+
+
+CRITIQUE_PLACE = (~trusted("critic"), pl.col("sample").is_null())
+"""The same for columns."""
+
+
 def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
     """Return the preferences; of what a person said several times of two answers, the last."""
     pair = pl.concat_list("first_id", "second_id").list.sort()
@@ -147,8 +159,8 @@ def judge(
         said = verdicts(empty("critiques"))
     return (
         candidates.select("prompt_id", "candidate_id", "text", usable=whole)
-        .join(_last(scores), on="candidate_id", how="left", maintain_order="left")
-        .join(_last(said), on="candidate_id", how="left", maintain_order="left")
+        .join(last_of_candidate(scores), on="candidate_id", how="left", maintain_order="left")
+        .join(last_of_candidate(said), on="candidate_id", how="left", maintain_order="left")
         .with_columns(
             pl.col("ratings").fill_null([]),
             pl.col("success", "failure").fill_null(value=False),
@@ -164,6 +176,6 @@ def with_same_text(judged: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(first).drop("normal")
 
 
-def _last(said: pl.DataFrame) -> pl.DataFrame:
-    """Of several rows about a candidate, return the last."""
+def last_of_candidate(said: Frame) -> Frame:
+    """Return one row of each candidate, the last: of several rewards it is the one that counts."""
     return said.unique("candidate_id", keep="last", maintain_order=True)

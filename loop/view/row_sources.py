@@ -10,6 +10,7 @@ import polars as pl
 
 from ...stores.index import SEARCHED, Index, index_folder, part_key
 from ...stores.lake import RunReader
+from ..data.judged_candidates import last_of_candidate
 from ..data.splits import HELD_OUT
 from ..lake.query.figures import shown_split
 from ..lake.query.row_lists import ListError, RowSelection, check, contents, rating_conditions
@@ -111,7 +112,7 @@ def _candidates(run: RunReader, rows: RowSelection) -> Source:
         *(["rated"] if rated else []),
     ]
     if by == "reward" or (rewarded and not rated and not by):
-        frame = run.scan("rewards", iteration=at).with_columns(reward="score")
+        frame = last_of_candidate(run.scan("rewards", iteration=at)).with_columns(reward="score")
         kept = RowSelection(min_reward=rows.min_reward, max_reward=rows.max_reward)
         source, answered, what = "rewards", [*kept.conditions([])], {"reward"}
     elif rated and not by:
@@ -223,7 +224,8 @@ def narrowed(run: RunReader, rows: RowSelection, block: pl.DataFrame, what: str)
         return block
     about = pl.col("prompt_id").is_in(block["prompt_id"].unique().implode())
     if what == "reward":
-        other = run.scan("rewards").select("candidate_id", "prompt_id", reward="score")
+        rewards = run.scan("rewards").select("candidate_id", "prompt_id", reward="score")
+        other = last_of_candidate(rewards.filter(about))
     elif what == "rated":
         other = run.scan("critiques")
     else:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import lpfloop
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.data.prompts import read_prompts
 from lpfloop.loop.lake.imports.import_files import Import, import_files
@@ -157,6 +158,44 @@ def test_same_files_again_do_nothing(file, tmp_path) -> None:
     assert run_digest(lake / "runs" / "x") == before
 
 
+def test_candidate_with_two_rewards_is_listed_once(file, tmp_path):
+    """An UltraFeedback row gives each answer an overall score, then the mean of its ratings."""
+    completions = [
+        {
+            "annotations": {"honesty": {"Rating": "1", "Rationale": "No."}},
+            "model": "m",
+            "response": text,
+            "critique": "No.",
+            "overall_score": overall,
+            "fine-grained_score": mean,
+        }
+        for text, overall, mean in (("7", 8, 1.5), ("8", 2, 2.5))
+    ]
+    row = {"instruction": "Name a prime.", "models": ["m"] * 2, "completions": completions}
+    lake = tmp_path / "lake"
+    told = invoke("import", file(row), "--run", "x", "--lake", lake)
+    assert told.exit_code == 0, told.stderr
+
+    def listed(*arguments):
+        told = invoke(*arguments, "--lake", lake, "--format", "jsonl")
+        assert told.exit_code == 0, told.stderr
+        return [json.loads(line) for line in told.stdout.splitlines()]
+
+    with lpfloop.open("x", lake=lake) as run:
+        assert run.rewards().collect().height == 4
+        found = run.candidates(sort="-reward").collect()
+        assert found["text"].to_list() == ["8", "7"]
+        assert found["reward"].to_list() == [2.5, 1.5]
+        assert found["task"].to_list() == ["general"] * 2
+        assert run.candidates().collect().columns == found.columns
+    assert [row["reward"] for row in listed("candidates", "x", "--sort", "reward")] == [1.5, 2.5]
+    assert len(listed("critiques", "x", "--min-reward", "2")) == 1
+    assert [row["failures"] for row in listed("failures", "x", "--by", "status")] == [2]
+    shown = invoke("show", found["candidate_id"][1], "--run", "x", "--lake", lake).stdout
+    assert "reward 8.0" in shown
+    assert "reward 1.5" in shown
+
+
 def test_annotations_are_added(file, load, tmp_path) -> None:
     run = load(file(TWO))
     one, two = (row["candidate_id"] for row in rows(run, "candidates"))
@@ -175,3 +214,6 @@ def test_annotations_are_added(file, load, tmp_path) -> None:
     assert preference["order"] == "swapped"
     assert invoke(*arguments).exit_code == 0
     assert len(rows(run, "critiques")) == 3
+    shown = invoke("show", one, "--run", "x", "--lake", tmp_path / "lake", "--format", "jsonl")
+    (row,) = (r for r in map(json.loads, shown.stdout.splitlines()) if r["candidate_id"] == one)
+    assert [aspect["rating"] for aspect in row["aspects"]] == [1], "the critic's, not ada's"

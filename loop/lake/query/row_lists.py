@@ -3,7 +3,8 @@
 
 A list is a lazy frame in the order of the stored rows, so the first rows of a long list come
 without reading the rest. Filtering by a word that the run does not have is an error, as it is
-likely a slip; a filter that matches no row gives no rows.
+likely a slip; a filter that matches no row gives no rows. The reward of a candidate that has
+several, as imported ones may, is the last that was stored, as for pairs; `lpfloop show` has all.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from ....critics.judge import Status
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, CandidateKind, GradedAspect
+from ...data.judged_candidates import last_of_candidate
 from .runs import require_iteration
 
 _LENGTH = pl.col("text").str.len_chars()
@@ -100,7 +102,7 @@ class Listing:
         frame = self.frame
         prompts = self.run.scan("prompts").select("prompt_id", "task")
         kinds = self.run.scan("candidates").select("candidate_id", "kind")
-        rewards = self.run.scan("rewards").select("candidate_id", reward="score")
+        rewards = last_of_candidate(self.run.scan("rewards").select("candidate_id", reward="score"))
         for other, key, name in (
             (prompts, "prompt_id", "task"),
             (kinds, "candidate_id", "kind"),

@@ -175,7 +175,8 @@ def _title(story: Story, candidate: Candidate) -> str:
     if candidate.parent_id is not None:
         made = "refines" if candidate.kind == "refinement" else "chosen from"
         parts.append(f"{made} {short_id(candidate.parent_id)}")
-    parts += [_reward(r) for r in story.rewards if r.candidate_id == candidate.candidate_id]
+    rewards = [r for r in story.rewards if r.candidate_id == candidate.candidate_id]
+    parts += [_reward(r, named=len(rewards) > 1) for r in rewards]
     if candidate.finish_reason != "stop":
         parts.append(f"ended by {candidate.finish_reason}")
     return ", ".join([*parts, f"by {_policy(story, candidate)}"])
@@ -194,8 +195,11 @@ def _told(candidate: Candidate) -> tuple[str, ...]:
     return () if candidate.principle is None else (f"principle: {candidate.principle}",)
 
 
-def _reward(reward: Reward) -> str:
-    return f"no reward ({reward.status})" if reward.score is None else f"reward {reward.score:.3f}"
+def _reward(reward: Reward, *, named: bool) -> str:
+    by = f" ({short_id(reward.reward_model)})" if named else ""
+    if reward.score is None:
+        return f"no reward ({reward.status}){by}"
+    return f"reward {reward.score:.3f}{by}"
 
 
 def _changes(story: Story, candidate: Candidate) -> tuple[Span, ...]:

@@ -64,7 +64,8 @@ class RunTables:
     ) -> RowsFrame:
         """Return the candidates: samples, refinements, greedy answers, imported texts.
 
-        The length is in tokens; `aspect`, `rating` and `unscored` are about their critiques.
+        Each has its task and its reward beside the stored columns. The length is in tokens;
+        `aspect`, `rating` and `unscored` are about their critiques.
 
         Raises:
             ListError: if the run has no such word, or no such column to sort by.
@@ -84,7 +85,7 @@ class RunTables:
             sort=sort,
             limit=limit,
         )
-        return self._listed("candidates", row_lists.candidates, wanted)
+        return RowsFrame.of(row_lists.candidates(self._reader, wanted), "candidates")
 
     def critiques(
         self,

@@ -9,6 +9,7 @@ import polars as pl
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunReader, run_names
 from ...stores.records import SCORED
+from ..data.judged_candidates import trusted
 from ..evaluation.panels import Intervals, Panel, PlottedValue
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.critic_scores import verified_answers
@@ -18,6 +19,7 @@ from ..lake.statistics.roc_area import area_estimate
 
 DRAWS, SEED = 200, 0
 WAYS = {True: "with", False: "without"}
+READ = {"candidate_id", "critic", "reference_used", "aspects", "status"}
 AS_NAMED = 40
 """So many letters of a run's name begin those of the runs that critique its answers again."""
 
@@ -89,8 +91,8 @@ def _ratings_of(run: RunReader, other: RunReader) -> list[tuple[bool, pl.DataFra
 def _mean_ratings(run: RunReader) -> pl.LazyFrame:
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating").cast(pl.Float64))
     return (
-        run.scan("critiques", columns={"candidate_id", "reference_used", "aspects", "status"})
-        .filter(pl.col("status") == SCORED)
+        run.scan("critiques", columns=READ)
+        .filter(pl.col("status") == SCORED, ~trusted("critic"))
         .select("candidate_id", "reference_used", value=ratings.list.mean())
         .drop_nulls("value")
         .unique("candidate_id", keep="first", maintain_order=True)

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from ...stores.lake import RunReader
+from ..data.judged_candidates import CRITIQUE_PLACE
 from .row_sources import KEYS, Listed, narrowed, prompts_about, source_of
 from .wanted import Wanted
 
@@ -94,7 +95,7 @@ def _filled(run: RunReader, table: Listed, found: pl.DataFrame) -> list[dict[str
     rows = by_id(run, table, key, page, SHOWN[table])
     if table == "candidates":
         rewards = by_id(run, "rewards", key, page, ("score", "status"))
-        said = by_id(run, "critiques", key, page, ("aspects", "status"))
+        said = by_id(run, "critiques", key, page, ("aspects", "status"), CRITIQUE_PLACE)
         for identity, row in rows.items():
             row["reward"] = rewards.get(identity, {}).get("score")
             row["critique"] = said.get(identity)
@@ -102,9 +103,14 @@ def _filled(run: RunReader, table: Listed, found: pl.DataFrame) -> list[dict[str
 
 
 def by_id(
-    run: RunReader, table: str, key: str, page: pl.DataFrame, columns: Sequence[str]
+    run: RunReader,
+    table: str,
+    key: str,
+    page: pl.DataFrame,
+    columns: Sequence[str],
+    order: Sequence[pl.Expr] = (),
 ) -> dict[str, dict[str, Any]]:
-    """Return some columns of the rows with the ids of a page, the first of each.
+    """Return some columns of the rows with the ids of a page: of each id the last in an order.
 
     Their places are found by their prompts, and only there the other columns are read: long texts
     and nested columns would be read whole otherwise.
@@ -118,11 +124,12 @@ def by_id(
         .collect()["at"]
         .to_list()
     )
-    ids = run.rows_at(table, places, {key})
+    ids = run.rows_at(table, places, {key, *(n for by in order for n in by.meta.root_names())})
     named = pl.concat(pl.collect_all(ids)).with_columns(at=pl.Series(places)) if ids else None
     if named is None:
         return {}
-    here = named.filter(pl.col(key).is_in(page[key].implode())).unique(key, keep="first")
+    asked = named.filter(pl.col(key).is_in(page[key].implode())).sort(*order, "at")
+    here = asked.unique(key, keep="last", maintain_order=True)
     wanted = run.rows_at(table, here["at"].sort().to_list(), {key, *columns})
     found = pl.concat(pl.collect_all(wanted)) if wanted else named.head(0)
     return {row.pop(key): row for row in found.iter_rows(named=True)}

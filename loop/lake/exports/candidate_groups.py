@@ -9,7 +9,7 @@ import polars as pl
 
 from ....configs.secrecy import row_without_keys
 from ....stores.lake import RunReader
-from ...data.row_fields import TRUSTED
+from ...data.judged_candidates import critique_place
 
 Row = Mapping[str, Any]
 CANDIDATES_AT_ONCE = 20_000
@@ -26,10 +26,9 @@ class Judged:
 
     @property
     def critique(self) -> Row | None:
-        """The feedback model's critique, of several the first, or else a person's."""
-        machine = [c for c in self.critiques if not c["critic"].startswith(TRUSTED)]
-        machine = [c for c in machine if c["sample"] is None] or machine
-        return (machine or self.critiques or [None])[-1]
+        """The critique that stands for all: the critic's, or else a person's."""
+        ordered = sorted(self.critiques, key=lambda c: critique_place(c["critic"], c["sample"]))
+        return ordered[-1] if ordered else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ....stores.frames import frame_rows
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, Critique
+from ...data.judged_candidates import trusted
 from ...data.sanitize import visible
 
 PARTS = 256
@@ -13,10 +14,11 @@ INDENT = "    "
 
 
 def critiques_in_order(run: RunReader) -> Iterator[Critique]:
-    """Yield the critiques of a run as their answers stand in the file."""
+    """Yield the critic's critiques of a run as their answers stand in the file."""
     parts = run.journal.parts(table="critiques")
     for first in range(0, len(parts), PARTS):
         frame = run.scan_parts("critiques", parts[first : first + PARTS])
+        frame = frame.filter(~trusted("critic"))
         yield from frame_rows(Critique, frame.collect(engine="in-memory"))
 
 

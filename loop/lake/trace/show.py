@@ -15,6 +15,7 @@ from ....stores.records import (
     UnpairedAnswer,
 )
 from ....stores.schemas import plain
+from ...data.judged_candidates import critique_place
 from .checkpoint_story import CheckpointStory, checkpoint_page, checkpoint_story
 from .find_row import Found
 from .html_page import page_html
@@ -101,9 +102,13 @@ def shown(run: RunReader, found: Found, iteration: int | None = None) -> ShownRo
 
 
 def candidate_rows(story: Story) -> pl.DataFrame:
-    """Return a row for each candidate, with its judgments and what was made from it."""
+    """Return a row for each candidate, with its judgments and what was made from it.
+
+    Of several critiques it holds the critic's, of several rewards the last; `--json` has all.
+    """
     scores = {r.candidate_id: r.score for r in story.rewards}
-    critiques = {c.candidate_id: c for c in story.critiques if c.sample is None}
+    said = sorted(story.critiques, key=lambda c: critique_place(c.critic, c.sample))
+    critiques = {c.candidate_id: c for c in said}
     rows = [
         {
             **{name: getattr(candidate, name) for name in CANDIDATE},

@@ -1,5 +1,28 @@
-"""`python -m lpfloop` is `lpfloop`."""
+"""`lpfloop` and `python -m lpfloop`.
 
-from lpfloop.loop.cli.app import main
+The command line's modules take a while to import. Until a command can end by itself, Ctrl-C ends
+the process at once and without a traceback.
+"""
 
-main()
+import os
+import signal
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line."""
+    asked = signal.getsignal(signal.SIGINT)
+    if asked is signal.default_int_handler:  # A shell may have it ignored.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    from lpfloop.loop.cli.app import main as command_line
+
+    try:
+        signal.signal(signal.SIGINT, asked)
+        command_line()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
+from ...configs.secrecy import hide_own_key
+from ..run.terminal import guard_streams
 from .adopt_command import adopt
 from .alarm_commands import alarms
 from .annotate_commands import annotate, annotations
@@ -240,9 +242,6 @@ def options(
 
 def main() -> None:
     """Run the command line."""
-    from ...configs.secrecy import hide_own_key
-    from ..run.terminal import guard_streams
-
     hide_own_key()
     guard_streams()
     app()

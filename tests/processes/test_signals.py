@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +61,16 @@ def test_second_signal_stops_at_once(held):
     process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM
     assert held.done() == 2
+
+
+def test_interrupt_while_modules_are_imported():
+    """With `-X importtime` the interpreter names each module that it has imported."""
+    command = [sys.executable, "-X", "importtime", "-m", "lpfloop", "status"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        told = process.stderr
+        assert told is not None
+        next(line for line in told if "lpfloop.loop.cli.common" in line)
+        process.send_signal(signal.SIGINT)
+        rest = told.read()
+    assert process.returncode == 130
+    assert "Traceback" not in rest

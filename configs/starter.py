@@ -1,5 +1,6 @@
 """The file with which a run of one's own begins: few settings, each with what the schema says."""
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,9 +53,10 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
 
 
 def _head(preset: str, file: str) -> Iterator[str]:
-    yield f"# A run of lpfloop: `lpfloop run --config {file}`."
+    written = shlex.quote(file)
+    yield f"# A run of lpfloop: `lpfloop run --config {written}`."
     yield f"# What is not set here is as the preset `{preset}` has it; to see all of it:"
-    yield f"#   lpfloop config show --config {file} --defaults"
+    yield f"#   lpfloop config show --config {written} --defaults"
     yield "# Lines behind a # are suggestions. Every field that can be set, with its meaning:"
     yield "#   lpfloop config schema"
 

@@ -6,8 +6,10 @@ logs and copies. A file in it names the bucket, so its path serves as the lake's
 
 import os
 import re
+import shlex
 from pathlib import Path
 
+DEFAULT_LAKE = Path("lake")
 STATE = "LPFLOOP_STATE"
 ADDRESS = "BUCKET"
 _BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
@@ -42,6 +44,19 @@ def bucket_of(lake: Path) -> str | None:
         return (lake / ADDRESS).read_text(encoding="utf-8").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def in_lake(lake: Path) -> str:
+    """Return the option with which a command finds a lake, after a space; empty for the default.
+
+    It is quoted for a shell.
+    """
+    return "" if lake == DEFAULT_LAKE else f" --lake {shlex.quote(bucket_of(lake) or str(lake))}"
+
+
+def run_argument(folder: Path) -> str:
+    """Return with which words a command finds the run in a folder: its name, and the lake."""
+    return f"{folder.name}{in_lake(folder.parent.parent)}"
 
 
 def lake_in_bucket(path: Path) -> tuple[Path, str] | None:

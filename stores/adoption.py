@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from .address import bucket_of
+from .address import bucket_of, run_argument
 from .bucket import Bucket
 from .durable import TEMPORARY, make_folder, publish_file, quarantine
 from .failpoints import reach
@@ -127,7 +127,8 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
     name, newest = folder.name, newest_head(bucket)
     if (folder / JOURNAL).exists():
         if newest is None or is_own(folder, newest):
-            raise AdoptionError(f"run {name} is on this machine: `lpfloop resume {name}` continues")
+            own = run_argument(folder)
+            raise AdoptionError(f"run {name} is on this machine: `lpfloop resume {own}` continues")
         raise AdoptionError(
             f"run {name} is on this machine as it was before {newest.told()} adopted it: move "
             f"{folder} away first"

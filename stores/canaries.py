@@ -7,6 +7,7 @@ lpfloop has no such facts; there a proof is taken as it is.
 from collections.abc import Iterator
 from pathlib import Path
 
+from .address import run_argument
 from .journal import Journal
 from .journal_reader import Reader
 from .objects import objects_of
@@ -42,7 +43,9 @@ def require_canaries(journal: Reader, model: str) -> None:
         DamagedError: naming the file.
     """
     for _, reason in altered_canaries(journal, model):
-        raise DamagedError(f"{reason}; `lpfloop lake repair {journal.folder.name}` {REMEDY}")
+        raise DamagedError(
+            f"{reason}; `lpfloop lake repair {run_argument(journal.folder)}` {REMEDY}"
+        )
 
 
 def _fact(path: Path) -> str:

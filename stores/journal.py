@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .address import run_argument
 from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, StageId
 from .journal_undoing import Undoing
 from .keys import Json, canonical_json
@@ -252,7 +253,8 @@ class Journal(Undoing):
                 raise ContradictionError(
                     f"unit {result.unit} was damaged, and computed again it gives other "
                     f"{table} than those from which later stages were made; "
-                    f"`lpfloop lake repair {self.folder.name} --redo` keeps the new ones and plans "
+                    f"`lpfloop lake repair {run_argument(self.folder)} --redo` keeps the new ones "
+                    "and plans "
                     "everything after them again"
                 )
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))

@@ -18,6 +18,7 @@ from itertools import chain, islice, repeat, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from .address import run_argument
 from .durable import write_file
 from .journal_log import Log
 
@@ -216,5 +217,5 @@ def require_sound(database: sqlite3.Connection, folder: Path, *, quick: bool = F
 
 def damage(folder: Path, name: str, what: str) -> str:
     """Say what is wrong with a file of the journal, and what to do."""
-    mend = f"`lpfloop lake repair {folder.name}` restores the journal"
+    mend = f"`lpfloop lake repair {run_argument(folder)}` restores the journal"
     return f"{folder / name} is damaged ({what}): {mend}"

@@ -18,6 +18,7 @@ from typing import TypeVar
 import polars as pl
 import pyarrow as pa
 
+from .address import run_argument
 from .canaries import CANARIES, require_canaries
 from .committer import Committer, Finished, if_there_is_room, seal, when_there_is_room
 from .durable import make_folder, sweep, write_file
@@ -188,7 +189,7 @@ class RunReader:
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
-                f"`lpfloop lake repair {self.folder.name}` {REMEDY}"
+                f"`lpfloop lake repair {run_argument(self.folder)}` {REMEDY}"
             )
 
     def close(self) -> None:

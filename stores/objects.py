@@ -6,6 +6,7 @@ file is whole under its name before anything refers to it, and a folder counts o
 which is written last, is there.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -282,7 +283,8 @@ def require_unused(folder: Path) -> None:
     if found:
         raise BucketError(
             f"{url} holds {len(found)} objects of a run {folder.name} whose journal is not at "
-            f"{folder}: `lpfloop adopt {url} {folder.name}` goes on with it here; for a new run "
+            f"{folder}: `lpfloop adopt {shlex.quote(url)} {folder.name}` goes on with it here; for "
+            "a new run "
             "choose another name or prefix"
         )
 

@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .address import run_argument
 from .journal_reader import Part, Reader, RowFile
 from .objects import objects_of
 from .pack_hashes import ALL, Some
@@ -220,7 +221,9 @@ def remedied(folder: Path) -> Generator[None]:
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(f"{error}; `lpfloop lake repair {folder.name}` {REMEDY}") from error
+        raise DamagedError(
+            f"{error}; `lpfloop lake repair {run_argument(folder)}` {REMEDY}"
+        ) from error
 
 
 def trained(folder: Path, part: Part) -> pl.DataFrame:

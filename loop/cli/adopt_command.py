@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from .common import exit_codes, in_lake, lake_of
+from ...stores.address import in_lake
+from .common import exit_codes, lake_of
 
 
 def adopt(

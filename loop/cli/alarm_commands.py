@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form
-from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, Limit, OneIteration
+from .common import AnyRun, AsForm, AsJson, Lake, Limit, OneIteration
 from .list_commands import list_rows
 
 if TYPE_CHECKING:

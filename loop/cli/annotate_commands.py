@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ...stores.installation import pip_install
 from ..lake.query.forms import Form, FormError
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsForm,
     AsJson,
@@ -21,7 +21,6 @@ from .common import (
     OneIteration,
     OneTask,
     exit_codes,
-    in_lake,
 )
 from .list_commands import list_rows
 

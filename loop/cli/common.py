@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from ...stores.address import AddressError, bucket_of, lake_folder
+from ...stores.address import AddressError, lake_folder
 from ..lake.query.forms import Form, FormError, OutputError
 from .word_completion import field_names, run_names
 
-DEFAULT_LAKE = Path("lake")
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
@@ -108,11 +107,6 @@ Settings = Annotated[
         autocompletion=field_names,
     ),
 ]
-
-
-def in_lake(lake: Path) -> str:
-    """Return the option with which a command finds `lake`, after a space."""
-    return "" if lake == DEFAULT_LAKE else f" --lake {bucket_of(lake) or lake}"
 
 
 def chosen_run(lake: Path, name: str | None, *, tell: bool = False) -> str:

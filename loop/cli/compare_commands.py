@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, OneTask, Replace, exit_codes
+from .common import AsForm, AsJson, Lake, OneTask, Replace, exit_codes
 from .word_completion import run_names
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import TINY, RunOptions
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, Settings, exit_codes
+from .common import AnyRun, AsForm, AsJson, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
     Critic,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Draws, DrawSeed, Lake, exit_codes, in_lake
+from .common import AsForm, AsJson, Draws, DrawSeed, Lake, exit_codes
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:

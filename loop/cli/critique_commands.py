@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import TINY, critic_overrides, model_folder
-from .common import DEFAULT_LAKE, DefaultTask, Lake, Settings, exit_codes, in_lake
+from .common import DefaultTask, Lake, Settings, exit_codes
 from .session import stop_signal, turn
 from .word_completion import preset_names, run_names
 

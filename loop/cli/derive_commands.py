@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsForm,
     AsJson,
@@ -16,7 +16,6 @@ from .common import (
     Settings,
     chosen_run,
     exit_codes,
-    in_lake,
 )
 from .run_options import ConfigName, Policy, PromptsFile, Seed
 from .session import stop_signal, work_on

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form
-from .common import DEFAULT_LAKE, AnIteration, AnyRun, AsForm, AsJson, Lake, chosen_run, exit_codes
+from .common import AnIteration, AnyRun, AsForm, AsJson, Lake, chosen_run, exit_codes
 from .session import reporting
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import FormError
 from .common import (
-    DEFAULT_LAKE,
     AsJson,
     DefaultTask,
     Derived,
@@ -17,7 +17,6 @@ from .common import (
     Replace,
     chosen_run,
     exit_codes,
-    in_lake,
 )
 from .word_completion import run_names
 

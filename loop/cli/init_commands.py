@@ -1,5 +1,6 @@
 """`lpfloop init`: write the configuration of a first run, from three answers or from options."""
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import OWN, TINY, VERIFIER, RunOptions, critic_overrides, model_folder
 from ..lake.query.forms import FormError
-from .common import DEFAULT_LAKE, Lake, Replace, Settings, exit_codes
+from .common import Lake, Replace, Settings, exit_codes
 from .run_options import Critic, Policy, PromptsFile, Variant
 
 if TYPE_CHECKING:
@@ -145,6 +147,7 @@ def _next(config: "RunConfig", file: Path) -> str:
 
     absent = [name.written for name in absent_names(config)]
     fetch = " --download" if absent else ""
-    first = f"next: `lpfloop run --config {file}{fetch} --dry-run` shows what it would do"
+    written = shlex.quote(str(file))
+    first = f"next: `lpfloop run --config {written}{fetch} --dry-run` shows what it would do"
     also = f"; it fetches {', '.join(absent)}" if absent else ""
-    return f"{first}{also}\n`lpfloop run --config {file}` starts it"
+    return f"{first}{also}\n`lpfloop run --config {written}` starts it"

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from .common import (
-    DEFAULT_LAKE,
     AsJson,
     ByField,
     Draws,

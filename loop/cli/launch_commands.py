@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import DEFAULT_LAKE, Exit, Lake, exit_codes
+from ...stores.address import DEFAULT_LAKE
+from .common import Exit, Lake, exit_codes
 from .run_commands import refuse_secrets, run
 
 if TYPE_CHECKING:

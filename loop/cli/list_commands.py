@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import By, Form
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsForm,
     AsJson,

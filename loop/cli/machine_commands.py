@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import RunOptions
-from .common import DEFAULT_LAKE, AsJson, Exit, Lake, Settings, exit_codes
+from .common import AsJson, Exit, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
     Critic,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form, FormError
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, Replace, exit_codes, in_lake
+from .common import AsForm, AsJson, Lake, Replace, exit_codes
 from .word_completion import run_names
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form, ResultsGrouping
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsForm,
     AsJson,
@@ -19,7 +19,6 @@ from .common import (
     chosen_run,
     exit_codes,
     folder_of,
-    in_lake,
 )
 from .session import reporting
 from .word_completion import live_names

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import RunOptions
-from .common import DEFAULT_LAKE, AsJson, Lake, Settings, exit_codes
+from .common import AsJson, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
     Critic,

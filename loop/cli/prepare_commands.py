@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
-from .common import DEFAULT_LAKE, Lake, Settings, exit_codes, in_lake
+from .common import Lake, Settings, exit_codes
 from .run_commands import refuse_secrets
 from .run_options import ConfigName, Critic, Policy, PromptsFile, RunName, Seed
 

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form
-from .common import DEFAULT_LAKE, AsForm, AsJson, Lake, exit_codes
+from .common import AsForm, AsJson, Lake, exit_codes
 from .word_completion import run_names
 
 

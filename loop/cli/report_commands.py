@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from .common import DEFAULT_LAKE, AnyRun, Lake, Replace, exit_codes
+from ...stores.address import DEFAULT_LAKE
+from .common import AnyRun, Lake, Replace, exit_codes
 
 
 def report(

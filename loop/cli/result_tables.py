@@ -63,9 +63,17 @@ class _Line:
 
 
 def print_results(
-    console: Console, results: RunResults, *, wide: bool = False, lost: LostMost | None = None
+    console: Console,
+    results: RunResults,
+    *,
+    wide: bool = False,
+    lost: LostMost | None = None,
+    where: str = "",
 ) -> None:
-    """Print the figures of a run's models, and what was lost most."""
+    """Print the figures of a run's models, and what was lost most.
+
+    `where` is the option that names the lake, after a space.
+    """
     if not results.rows:
         return
     if wide:
@@ -77,7 +85,7 @@ def print_results(
         if left_out:
             tell(console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all")
     if lost is not None:
-        tell(console, lost_line(lost))
+        tell(console, lost_line(lost, where))
     if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
         tell(console, NO_WIN_RATE)
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsJson,
     Lake,
     Settings,
     chosen_run,
     exit_codes,
-    in_lake,
 )
 from .run_options import (
     ConfigName,

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import in_lake
+from ...stores.address import in_lake
 from .compare_commands import print_comparison
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     turn(job, stop, announce)
     reader = open_run(job.lake, job.name)
     results, console = run_results(reader), Console()
-    print_results(console, results, lost=lost_since(reader, results))
+    print_results(console, results, lost=lost_since(reader, results), where=where)
     print_probes(console, evaluations(reader))
     published = published_line(reader, where)
     reader.close()

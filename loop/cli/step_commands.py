@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form
-from .common import DEFAULT_LAKE, AnyRun, AsForm, AsJson, Lake, OneIteration
+from .common import AnyRun, AsForm, AsJson, Lake, OneIteration
 from .list_commands import list_rows
 
 if TYPE_CHECKING:

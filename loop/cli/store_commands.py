@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsForm,
     AsJson,
@@ -16,7 +16,6 @@ from .common import (
     chosen_run,
     exit_codes,
     folder_of,
-    in_lake,
 )
 
 NAMED = 300

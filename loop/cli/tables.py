@@ -3,11 +3,13 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.console import Console
 
+from ...stores.address import in_lake, run_argument
 from ...stores.records import Alarm, Evaluation
 from ..data.durations import duration
 from ..data.file_row import UnusedFields
@@ -128,7 +130,8 @@ def print_status(
         tell(console, told)
     for line in _unused(status["unused"]):
         tell(console, line)
-    print_results(console, results, wide=wide, lost=lost)
+    where = in_lake(Path(status["folder"]).parent.parent)
+    print_results(console, results, wide=wide, lost=lost, where=where)
     print_probes(console, evaluations)
     print_critic(console, status["iterations"], wide=wide)
     for line in (*_alarmed(status), *filter(None, [published])):
@@ -176,7 +179,8 @@ def _alarmed(status: Mapping[str, Any]) -> list[str]:
     found = [Alarm(**alarm) for alarm in status["alarms"]]
     lines = [one_line(sentence(alarm), limit=LINE) for alarm in found[:ALARMS]]
     more = len(found) - len(lines)
-    return [*lines, f"{more} older alarms: `lpfloop alarms {status['run']}`"] if more else lines
+    own = run_argument(Path(status["folder"]))
+    return [*lines, f"{more} older alarms: `lpfloop alarms {own}`"] if more else lines
 
 
 STAGE = 34

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form, FormError, Grouping
 from .common import (
-    DEFAULT_LAKE,
     AnyRun,
     AsJson,
     Lake,

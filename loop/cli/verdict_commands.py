@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import FormError
-from .common import DEFAULT_LAKE, AsJson, Exit, Lake, chosen_run, exit_codes
+from .common import AsJson, Exit, Lake, chosen_run, exit_codes
 
 if TYPE_CHECKING:
     from ..evaluation.paired_prompts import PairedPrompts

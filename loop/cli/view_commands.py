@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from ...stores.address import DEFAULT_LAKE
 from ...stores.installation import pip_install
 from ..lake.query.forms import FormError
-from .common import DEFAULT_LAKE, AnyRun, Lake, exit_codes
+from .common import AnyRun, Lake, exit_codes
 
 NEEDED = ("starlette", "uvicorn", "jinja2")
 

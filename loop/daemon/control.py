@@ -31,6 +31,7 @@ from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redacted
 from ...policies.engines.engine import EngineError
 from ...policies.workers.machine_queue import Joined
+from ...stores.address import run_argument
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
@@ -368,7 +369,7 @@ def ask(folder: Path, command: Command) -> State:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NoDaemonError(
                 f"no daemon works on run {folder.name} on this machine; "
-                f"`lpfloop resume {folder.name}` continues it unless it is finished"
+                f"`lpfloop resume {run_argument(folder)}` continues it unless it is finished"
             ) from error
         try:
             client.sendall(_COMMAND.dump_json(command) + b"\n")
@@ -376,7 +377,7 @@ def ask(folder: Path, command: Command) -> State:
         except TimeoutError as error:
             raise ControlError(
                 f"the daemon of run {folder.name} gave no answer within {ANSWER_S:.0f} s; "
-                f"`lpfloop stop {folder.name} --now` kills it"
+                f"`lpfloop stop {run_argument(folder)} --now` kills it"
             ) from error
         except ConnectionError:
             line = b""

@@ -12,6 +12,7 @@ from functools import cache, partial
 import polars as pl
 
 from ...configs.schema import RunConfig
+from ...stores.address import run_argument
 from ...stores.derived import DerivedError, open_derived
 from ...stores.frames import as_arrow, frame_rows
 from ...stores.journal_reader import JournalError, Reader, Unit
@@ -82,7 +83,8 @@ def given_by(
     table = str(derived.lineage["table"])
     if table not in TRAINABLE:
         raise DerivedError(
-            f"derived table {name} holds {table}; `lpfloop rederive {run.folder.name} --rule RULE "
+            f"derived table {name} holds {table}; `lpfloop rederive {run_argument(run.folder)} "
+            "--rule RULE "
             f"--derived {name}` makes pairs of them"
         )
     if reward and TRAINABLE[table] is not Pair:

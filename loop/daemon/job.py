@@ -12,6 +12,7 @@ from typing import cast
 
 from ...configs.load import resolved, semantic, unsaid
 from ...configs.schema import ConfigError, RunConfig
+from ...stores.address import run_argument
 from ...stores.journal import Journal
 from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.keys import Json, canonical_json

@@ -11,6 +11,7 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redacted
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.train_model import TrainingError
+from ...stores.address import run_argument
 from ...stores.bucket import BucketError
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JournalError
@@ -252,7 +253,8 @@ def _is_over(run: Run, course: Course) -> bool:
     if not standing.accepted and wanted.on_regression == "stop":
         raise Regressed(
             f"{standing.reason}, and verdict.on_regression is stop; the best is "
-            f"M_{standing.best_iteration}: `lpfloop run --run NAME --fork {run.name} --set "
+            f"M_{standing.best_iteration}: `lpfloop run --run NAME --fork "
+            f"{run_argument(run.store.folder)} --set "
             "verdict.on_regression=rollback` goes on with it, as another run"
         )
     return wanted.converged_after is not None and course.gainless >= wanted.converged_after

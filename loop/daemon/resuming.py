@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...configs.load import Override, stored_config
 from ...configs.schema import ConfigError, RunConfig
+from ...stores.address import run_argument
 from ...stores.lake import RunReader, run_names
 from ..lake.imports import require_loop
 from ..lake.imports.answers_file import stored_answers
@@ -86,14 +87,14 @@ def resumption(
 
 def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: bool) -> Resumption:
     """Tell the run's daemon to continue, with the raised limits."""
-    name = folder.name
+    name, own = folder.name, run_argument(folder)
     if retry_unscored:
         raise ConfigError(
-            f"--retry-unscored: a daemon works on run {name}; `lpfloop stop {name}` first"
+            f"--retry-unscored: a daemon works on run {name}; `lpfloop stop {own}` first"
         )
     if any(override.path == "iterations" for override in raised):
         raise ConfigError(
-            f"--iterations: a daemon works on run {name}; `lpfloop stop {name}` first, then resume "
+            f"--iterations: a daemon works on run {name}; `lpfloop stop {own}` first, then resume "
             "it with more iterations"
         )
     for override in raised:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...configs.load import Override, stored_config
 from ...configs.schema import ConfigError
+from ...stores.address import run_argument
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ..lake.imports import IMPORTED, require_loop
@@ -91,9 +92,10 @@ def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
     require_loop(run.journal)
     require_own_files(run.journal)
     if wanted.derived is None:
+        own = run_argument(run.folder)
         raise ConfigError(
             f"run {name} has a loop: name the table to train on with --derived (`lpfloop lake "
-            f"derived {name}` lists them, `lpfloop rederive {name} --rule RULE` makes one)"
+            f"derived {own}` lists them, `lpfloop rederive {own} --rule RULE` makes one)"
         )
     _refuse_foreign(name, options)
     config = stored_config(_stored(run.journal), options.overrides, os.environ)

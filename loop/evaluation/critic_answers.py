@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from ...critics.verify import FACTS, MATH, Verifier
+from ...stores.address import run_argument
 from ...stores.frames import frame_rows
 from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
@@ -115,8 +116,8 @@ def _unlabelled(run: RunReader) -> str:
         "math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
     return (
-        f"{why}; let people rate some: `lpfloop annotate {name}`, or "
-        f"`lpfloop import FILE --run {name} --as annotations`"
+        f"{why}; let people rate some: `lpfloop annotate {run_argument(run.folder)}`, or "
+        f"`lpfloop import FILE --run {run_argument(run.folder)} --as annotations`"
     )
 
 

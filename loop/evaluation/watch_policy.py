@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 
 from ...configs.load import semantic
+from ...stores.address import run_argument
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Evaluation, Split
@@ -94,7 +95,9 @@ def stop_at_alarms(run: Run, iteration: int) -> None:
     if run.config.alarms.on_alarm == "stop":
         more = f" (and {len(stopping) - 1} more alarms that stop)" if len(stopping) > 1 else ""
         raise AlarmStopError(
-            f"iteration {iteration}: {stopping[0].told}{more}. `lpfloop alarms {run.name}` lists "
-            f"the alarms; to go on all the same, `lpfloop resume {run.name} --on-alarm continue`"
+            f"iteration {iteration}: {stopping[0].told}{more}. `lpfloop alarms "
+            f"{run_argument(journal.folder)}` lists "
+            f"the alarms; to go on all the same, `lpfloop resume {run_argument(journal.folder)} "
+            "--on-alarm continue`"
         )
     run.store.when_there_is_room(lambda: journal.record(WENT_ON, iteration))

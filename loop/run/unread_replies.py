@@ -7,10 +7,12 @@ likely helps.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ...configs.schema import RunConfig
 from ...configs.secrecy import redacted
 from ...critics.judge import WAS_READ, Status
+from ...stores.address import run_argument
 
 FEWEST = 200
 """The replies of a stage that must have been asked for before a share of them counts."""
@@ -33,10 +35,10 @@ SECTIONS = {
 class UnreadRepliesError(Exception):
     """Too large a share of a stage's replies cannot be read, or none of the answers is whole.
 
-    `told` says why; a `run` that can go on says how.
+    `told` says why; of the `run` in a folder that can go on, the error says how.
     """
 
-    def __init__(self, told: str, run: str | None = None) -> None:
+    def __init__(self, told: str, run: Path | None = None) -> None:
         super().__init__(told if run is None else f"{told}. {_continuation(run)}")
         self.told = told
 
@@ -62,7 +64,7 @@ class ReplyCount:
         """How many cannot be read."""
         return self.reasons.total()
 
-    def require_read(self, config: RunConfig, run: str, stage: str, *, fewest: int = 1) -> None:
+    def require_read(self, config: RunConfig, run: Path, stage: str, *, fewest: int = 1) -> None:
         """Refuse to go on if too large a share of `fewest` or more replies cannot be read.
 
         Raises:
@@ -85,10 +87,11 @@ class ReplyCount:
         return ", ".join(f"{n} {reason}" for reason, n in self.reasons.most_common())
 
 
-def _continuation(run: str) -> str:
+def _continuation(run: Path) -> str:
     return (
-        f"To ask again, `lpfloop resume {run}`; to change what is asked, the same command with "
-        f"--fork {run} --run NEW and other settings; to go on as it is, with "
+        f"To ask again, `lpfloop resume {run_argument(run)}`; to change what is asked, the same "
+        "command with "
+        f"--fork {run.name} --run NEW and other settings; to go on as it is, with "
         "--set smoke.most_unread=1"
     )
 

@@ -145,7 +145,7 @@ def ask_judge(
         for one in asked:
             for reading in one.readings if one.attempts else ():
                 count.add(reading.status, one.text)
-        count.require_read(run.config, run.name, stage.planned.stage, fewest=FEWEST)
+        count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
 
     Pump(run=line.run, line=line, work=work, commit=commit).pay(stage)
 

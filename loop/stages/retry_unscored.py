@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from ...configs.schema import ConfigError
 from ...critics.judge import WAS_READ
 from ...policies.trainers.trainer_job import ONLINE
+from ...stores.address import run_argument
 from ...stores.committer import Finished, if_there_is_room
 from ...stores.frames import rows_frame
 from ...stores.journal import AMENDED
@@ -137,7 +138,8 @@ def to_retry(journal: Reader) -> list[Unscored]:
         settings = " and ".join(dict.fromkeys(stage.kind.setting for stage in found))
         raise ConfigError(
             f"--retry-unscored: {counted(found)} of run {name} could not be read, but iteration "
-            f"{numbers} has trained on the others already; `lpfloop run --fork {name}` with more "
+            f"{numbers} has trained on the others already; `lpfloop run --fork "
+            f"{run_argument(journal.folder)}` with more "
             f"{settings} makes another run"
         )
     return open_

@@ -133,7 +133,7 @@ def _tried(it: Iteration, needs: SmokeNeeds, prompts: Sequence[Prompt], name: st
     judged = _judged(it, needs, answers, prompts, name)
     for stage, rows in judged:
         count = count_of(rows)
-        count.require_read(it.run.config, it.run.name, stage)
+        count.require_read(it.run.config, it.run.store.folder, stage)
         if count.asked:
             yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
     if needs.rewards:
@@ -218,7 +218,7 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
         f"{stage}: none of the policy's {count.asked} answers is whole ({count.told}). "
         f"{told.get(usual, 'The requests failed: the logs say why')}. "
         f"{shown(usual, count.examples[usual])}",
-        it.run.name,
+        it.run.store.folder,
     )
 
 
@@ -232,5 +232,6 @@ def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None
             else "it gives none for them"
         )
         raise UnreadRepliesError(
-            f"{stage}: {len(missing)} of {len(rows)} answers have no reward: {why}", it.run.name
+            f"{stage}: {len(missing)} of {len(rows)} answers have no reward: {why}",
+            it.run.store.folder,
         )

@@ -13,6 +13,7 @@ from math import sqrt
 from statistics import fmean
 
 from ...configs.alarms import AlarmsConfig
+from ...stores.address import run_argument
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Statistic
@@ -84,9 +85,10 @@ class StepWatch:
         if decided in run.store.journal.events(WENT_ON):
             return
         if config.on_alarm == "stop":
+            named = run_argument(run.store.folder)
             raise AlarmStopError(
                 f"iteration {number}: {told or 'an alarm by step was raised'}. `lpfloop steps "
-                f"{run.name}` shows the steps; to go on all the same, `lpfloop resume {run.name} "
+                f"{named}` shows the steps; to go on all the same, `lpfloop resume {named} "
                 "--on-alarm continue`"
             )
         run.store.when_there_is_room(lambda: run.store.journal.record(WENT_ON, decided))

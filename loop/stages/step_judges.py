@@ -210,7 +210,7 @@ class StepJudges:
         for row in critiques:
             if row.attempts and row.same_as is None:
                 self.count.add(row.status, row.text)
-        self.count.require_read(run.config, run.name, stage.planned.stage, fewest=FEWEST)
+        self.count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
 
 
 def part_score(critique: Critique) -> PartScore:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ...stores.address import run_argument
 from ...stores.journal_pages import DamagedJournalError
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunReader, run_names
@@ -86,7 +87,8 @@ class RunPages:
             file = run.folder / FOLDER / PAGE
             if not file.is_file():
                 raise NoSuchRunError(
-                    f"run {run.folder.name} has no report yet: `lpfloop report {run.folder.name}`"
+                    f"run {run.folder.name} has no report yet: `lpfloop report "
+                    f"{run_argument(run.folder)}`"
                 )
             return HTMLResponse(file.read_bytes(), headers={"Content-Security-Policy": SHUT_OFF})
 

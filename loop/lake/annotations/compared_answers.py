@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from ....stores.address import run_argument
 from ....stores.derived import DerivedError, open_derived
 from ....stores.frames import frame_rows
 from ....stores.keys import digest
@@ -82,7 +83,7 @@ def paired_answers(
     if "pairs" not in derived.tables:
         raise DerivedError(
             f"derived table {table} of run {run.folder.name} holds no pairs; `lpfloop rederive "
-            f"{run.folder.name} --rule RULE` makes some"
+            f"{run_argument(run.folder)} --rule RULE` makes some"
         )
     pairs = derived.scan("pairs").collect().sort("prompt_id", "rank", maintain_order=True)
     prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()

@@ -7,6 +7,7 @@ several pairs of each, which hold its texts again and again.
 
 from collections.abc import Iterator, Sequence
 
+from ....stores.address import run_argument
 from ....stores.derived import DerivedError
 from ....stores.journal_files import Part
 from ....stores.keys import Json
@@ -35,7 +36,8 @@ def require_grades(run: RunReader, number: int, rule: str) -> None:
     name = run.folder.name
     if _owed(run, number):
         raise DerivedError(
-            f"iteration {number} of run {name} is not finished; `lpfloop resume {name}` continues "
+            f"iteration {number} of run {name} is not finished; `lpfloop resume "
+            f"{run_argument(run.folder)}` continues "
             "it"
         )
     if not any(part.table == "grades" and part.rows for part in _parts(run, number)):

@@ -10,6 +10,7 @@ from itertools import groupby
 
 import polars as pl
 
+from ....stores.address import run_argument
 from ....stores.derived import DerivedError
 from ....stores.journal_files import Part
 from ....stores.keys import Json, digest
@@ -60,7 +61,7 @@ def _hindrance(run: RunReader, iteration: int) -> str | None:
     owed = sum(state.planned - state.done for state in judging)
     names = {state.stage for state in states}
     if owed or (names & CHUNKED and not names & MADE):
-        return f"is not finished; `lpfloop resume {run.folder.name}` continues it"
+        return f"is not finished; `lpfloop resume {run_argument(run.folder)}` continues it"
     return None
 
 

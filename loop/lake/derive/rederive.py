@@ -16,6 +16,7 @@ import polars as pl
 
 from ....configs.likely_names import listed, meant
 from ....configs.recipes import Binarisation
+from ....stores.address import run_argument
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
 from ....stores.keys import Json
@@ -283,7 +284,8 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         if found < stored:
             raise DerivedError(
                 f"--derived {critiques} has {found} critiques of iteration {iteration}, the run "
-                f"has more; `lpfloop lake reparse {run.folder.name} --name NEW` reads them all"
+                f"has more; `lpfloop lake reparse {run_argument(run.folder)} --name NEW` reads "
+                "them all"
             )
     elif not stored and rule not in BY_REWARD:
         raise DerivedError(

@@ -52,13 +52,16 @@ def told_interval(row: ModelFigure | None) -> str:
     return f"[{told_value(row.figure, row.low)}, {told_value(row.figure, row.high)}]"
 
 
-def lost_line(lost: LostMost) -> str:
-    """Say which group of prompts lost most, and two prompts of it to look at."""
+def lost_line(lost: LostMost, where: str = "") -> str:
+    """Say which group of prompts lost most, and two prompts of it to look at.
+
+    `where` is the option that names the lake, after a space.
+    """
     change = lost.change
     group = change.group if change.group == change.task else f"{change.group} ({change.task})"
     label = figure_label(lost.figure)
     figures = f"{told_value(lost.figure, change.before)} to {told_value(lost.figure, change.after)}"
-    shown = " and ".join(f"`lpfloop show {short_id(prompt)}`" for prompt in change.worse)
+    shown = " and ".join(f"`lpfloop show {short_id(prompt)}{where}`" for prompt in change.worse)
     return one_line(
         f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
         f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",

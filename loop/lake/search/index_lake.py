@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
+from ....stores.address import run_argument
 from ....stores.index import SEARCHED, IndexWriter, part_key
 from ....stores.journal_reader import JournalError, Part
 from ....stores.lake import RunReader, run_folder, run_names
@@ -138,7 +139,8 @@ def _rows(run: RunReader, table: str, parts: Sequence[Part], tasks: pl.DataFrame
     except (pl.exceptions.PolarsError, OSError) as error:
         said = str(error).partition("\n")[0]
         raise DamagedError(
-            f"{table} of run {name} cannot be read ({said}); `lpfloop lake verify {name}` says more"
+            f"{table} of run {name} cannot be read ({said}); `lpfloop lake verify "
+            f"{run_argument(run.folder)}` says more"
         ) from error
     found = there.with_columns(pl.lit(name).alias("run"), pl.Series("part", keys))
     return found.join(tasks, on="prompt_id", how="left", maintain_order="left")

@@ -14,6 +14,7 @@ from ....policies.trainers.trainer_faults import TrainingError
 from ....policies.trainers.training_fit import ADAPTER
 from ....policies.workers.identity import TOKENIZER_FILES
 from ....policies.workers.identity import check_folder as check_model
+from ....stores.address import run_argument
 from ....stores.canaries import require_canaries
 from ....stores.lake import CHECKPOINTS, RunReader, collected
 from ....stores.objects import objects_of
@@ -136,7 +137,7 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
     """
     place, state = place_of(run, checkpoint)
     if state in ("removed", "missing", "served"):
-        raise NoSuchRunError(why_absent(run.folder.name, checkpoint, place, state))
+        raise NoSuchRunError(why_absent(run.folder, checkpoint, place, state))
     if not _is_own(checkpoint):
         return Path(place)
     folder = objects_of(run.folder).local_folder(run.folder / checkpoint.path)
@@ -144,16 +145,16 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
     return folder
 
 
-def why_absent(run: str, checkpoint: Checkpoint, place: str, state: State) -> str:
+def why_absent(folder: Path, checkpoint: Checkpoint, place: str, state: State) -> str:
     """Say why a model has no folder here, and what to do."""
-    model = f"{checkpoint.name} of run {run}"
+    model = f"{checkpoint.name} of run {folder.name}"
     match state:
         case "served":
             return f"{model} is served at {place}: its weights are not here"
         case "removed":
             return (
                 f"the weights of {model} were removed by `lpfloop lake gc --keep`; "
-                f"`lpfloop model {run} --all` lists those that are left"
+                f"`lpfloop model {run_argument(folder)} --all` lists those that are left"
             )
         case _:
             return (

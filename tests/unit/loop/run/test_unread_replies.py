@@ -1,5 +1,7 @@
 """The smoke test before a run's first stage, and the bound on replies that cannot be read."""
 
+from pathlib import Path
+
 import pytest
 
 from lpfloop.configs.load import load_config
@@ -12,11 +14,11 @@ def test_share_counts_from_enough_replies():
     for _ in range(5):
         count.add("scored", "{}")
         count.add("truncated", "A long one")
-    count.require_read(config, "a", "critique:sample", fewest=10)
+    count.require_read(config, Path("a"), "critique:sample", fewest=10)
     count.add("overlong", "")
-    count.require_read(config, "a", "critique:sample", fewest=12)
+    count.require_read(config, Path("a"), "critique:sample", fewest=12)
     with pytest.raises(UnreadRepliesError, match=r"6 of 11 .*\(5 truncated, 1 overlong\)"):
-        count.require_read(config, "a", "critique:sample", fewest=11)
+        count.require_read(config, Path("a"), "critique:sample", fewest=11)
 
 
 def test_reason_names_a_setting():

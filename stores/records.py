@@ -514,10 +514,11 @@ class PolicyVerdict:
     """Whether M_t is better than another policy, by `n` prompts in `clusters` clusters.
 
     `scope` is all prompts, or the `task` or `family` called `name`. `before` and `after` are the
-    means of the other policy and of M_t, `difference` their paired difference, from `low` to `high`
-    at the confidence that is left for this look. `gained` and `lost` are the shares of prompts that
-    got better and worse; `needed` is how many prompts would decide, None where it is decided or no
-    number would do.
+    means of the other policy and of M_t, `difference` their paired difference, from `low` to
+    `high`. Each of these bounds errs in at most a share `level` of comparisons: what is left of the
+    error rate for this look, and of that for this scope. `gained` and `lost` are the shares of
+    prompts that got better and worse; `needed` is how many prompts would decide, None where it is
+    decided or no number would do.
     """
 
     iteration: int
@@ -540,6 +541,7 @@ class PolicyVerdict:
     lost: float
     answer: Answer
     needed: int | None
+    level: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -396,6 +396,7 @@ _COLUMNS: Mapping[str, Mapping[str, pa.DataType]] = {
         "lost": _REAL,
         "answer": _TEXT,
         "needed": _INT,
+        "level": _REAL,
     },
     "standings": {
         "iteration": _INT,
@@ -459,6 +460,7 @@ LATER: Mapping[str, tuple[str, ...]] = {
     "grades": ("same_as",),
     "pairs": ("chosen_cut", "rejected_cut"),
     "preferences": (*_JUDGED, *_SCORES),
+    "verdicts": ("level",),
     "prompts": ("family", "cluster", "exam", "part", "correct_answers", "incorrect_answers"),
 }
 """Columns that a table has gained, null in most rows.

@@ -213,7 +213,7 @@ def write_comparison(
 
     from ..data.telling import tell
     from ..evaluation.compare_tasks import results_by_task
-    from ..evaluation.compared_columns import comparison_remarks, errors_over
+    from ..evaluation.compared_columns import comparison_remarks, errors_over, lead_levels
     from ..evaluation.comparison_rows import compared_runs
     from ..lake.query.row_output import is_table, write_frame
     from .compare_tables import print_by_task
@@ -228,6 +228,9 @@ def write_comparison(
         tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
         for table in _tables(found, compared.rival, together=together, width=console.width):
             console.print(table)
+        levels = lead_levels(found, compared.rival)
+        if levels is not None:
+            tell(console, levels)
         by_task = results_by_task(lake, names, together=together, task=task, methods=methods)
         print_by_task(console, by_task)
         for remark in comparison_remarks(found):

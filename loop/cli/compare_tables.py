@@ -10,16 +10,14 @@ from rich.table import Table
 
 from ..data.sanitize import one_line
 from ..evaluation.compare_runs import INITIAL, Result
-from ..evaluation.compared_columns import Column
+from ..evaluation.compared_columns import Column, told_lead
 from ..lake.query.critic_scores import AGREEMENT, ALL
-from ..lake.query.figures import COUNTS, SHARES, place_of
+from ..lake.query.figures import COUNTS, place_of
 from ..lake.query.policy_figures import RATING
 from ..lake.query.row_table import print_columns, text_columns
-from ..lake.query.told_figures import figure_label, told_difference, told_value
-from ..lake.statistics.share_interval import same_change_interval
-from ..lake.statistics.win_rate import Difference
+from ..lake.query.told_figures import figure_label, told_value
 
-TITLE = "By figure and task; changes are paired by prompt, with their 95 % interval"
+TITLE = "By figure and task; changes are paired by prompt"
 NAME = 30
 EDGES = 3
 
@@ -111,7 +109,7 @@ def _rows(
         yield [
             f"{one_line(task, limit=NAME)}: {figure_label(metric)}",
             *(_value(by_key.get(key), metric) for key in named),
-            *(_change(by_key.get(key), rival, metric) for key in changed),
+            *(told_lead(by_key.get(key), rival, metric) for key in changed),
         ]
 
 
@@ -131,21 +129,3 @@ def _value(result: Result | None, metric: str) -> str:
     if measure is None:
         return "-"
     return told_value(metric, measure.value)
-
-
-def _change(result: Result | None, rival: Result | None, metric: str) -> str:
-    lead = None if result is None or rival is None else result.lead(rival, metric)
-    if lead is None:
-        return "-"
-    told, within = told_difference(metric, lead.value), _interval(lead, metric)
-    if within is None:
-        return told
-    return "{} [{}, {}]".format(told, *(told_difference(metric, end) for end in within))
-
-
-def _interval(lead: Difference, metric: str) -> tuple[float, float] | None:
-    """Return how sure a change is; a single cluster says nothing of that."""
-    if lead.standard_error is None:
-        return None
-    alike = lead.interval[0] == lead.interval[1] and metric in SHARES
-    return same_change_interval(lead.value, lead.n) if alike else lead.interval

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
-from ..data.splits import DEV, HELD_OUT
+from ..data.splits import HELD_OUT
 from ..data.telling import tell
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
@@ -24,14 +24,15 @@ from ..lake.query.row_table import print_columns, text_columns
 from ..lake.query.told_figures import (
     figure_label,
     lost_line,
+    split_name,
     told_change,
     told_interval,
+    told_levels,
     told_of,
     told_value,
 )
 from ..lake.statistics.share_interval import share_interval
 
-SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
 NO_WIN_RATE = (
     "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
     "(annotation.strong.model) and set assessment.reference=initial"
@@ -76,6 +77,7 @@ def print_results(
     """
     if not results.rows:
         return
+    told = results.told.iteration
     if wide:
         for table in _wide_tables(results):
             console.print(table)
@@ -84,6 +86,9 @@ def print_results(
         console.print(table)
         if left_out:
             tell(console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all")
+    levels = told_levels(row for row in results.rows if wide or row.iteration == told)
+    if levels is not None:
+        tell(console, levels)
     if lost is not None:
         tell(console, lost_line(lost, where))
     if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
@@ -94,7 +99,7 @@ def _title(results: RunResults) -> str:
     split = results.split or HELD_OUT
     figures = {row.figure for row in results.rows}
     what = f", {figure_label(figures.pop())}" if len(figures) == 1 else ""
-    return f"Results on {SPLITS.get(split, split)}{what}"
+    return f"Results on {split_name(split)}{what}"
 
 
 def _blocks(results: RunResults) -> list[_FigureBlock]:
@@ -174,7 +179,7 @@ def _table(results: RunResults, width: int) -> tuple[Table, list[str]]:
     for model in shown:
         table.add_column(_heading(model), justify="right", no_wrap=True)
     since = f"M_{results.models[0].iteration}"
-    heading = "95 %" if alone else f"M_{told.iteration} since {since}, 95 %"
+    heading = "95 %" if alone else f"M_{told.iteration} since {since}"
     has_change = EDGES + label + change + 2 * GAP + len(shown) * (cell + GAP) <= width
     if has_change:
         table.add_column(heading, justify="right", no_wrap=len(heading) <= change)

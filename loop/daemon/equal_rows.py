@@ -19,23 +19,18 @@ from ..evaluation.method_outcomes import (
 from ..evaluation.pairwise_verdicts import PairwiseVerdict
 from ..evaluation.token_course import DRIFT
 from ..lake.query.figures import SHARES
+from ..lake.query.told_figures import figure_label, figure_name, told_bounds, told_difference
 from .equal_reach import reach_documents, reached_scores
 from .equal_record import ComparedMethod, EqualRecord, TriedSettings
 from .trials import told_trial
 
 HEADINGS = {
-    "verified": "Verified %",
-    "approval": "Approval %",
-    DRIFT: "Style drift",
-    "mean_length": "Length",
-    "win_rate": "Win % against M_0",
-    "kl": "KL",
-    "reward": "Reward",
-    "policy_tokens": "Policy tokens",
-    "judge_tokens": "Judge tokens",
-    "judge_calls": "Judge calls",
-    "hours": "Hours",
+    DRIFT: "style drift",
+    "policy_tokens": "policy tokens",
+    "judge_tokens": "judge tokens",
+    "judge_calls": "judge calls",
 }
+"""What columns are called that hold no figure of a policy."""
 DECIMALS = {DRIFT: 2, "kl": 2, "reward": 2, "hours": 2, **dict.fromkeys(COSTS[:3], 0)}
 SHORT = "†"
 """Marks a method that used too little of the budget."""
@@ -92,9 +87,9 @@ class EqualTable:
             mark = MARK if name in FIGURES and incomparable(results, name) else ""
             free = ["" if o not in self.outcomes and name in COSTS else None for o in self.shown]
             cells = [told(name, v) if f is None else f for f, v in zip(free, values, strict=True)]
-            found.append((f"{HEADINGS[name]}{mark}", cells))
+            found.append((f"{heading(name)}{mark}", cells))
         used = [told("used", o.used) if o in self.outcomes else "" for o in self.shown]
-        return [*found, ("Used %", used)]
+        return [*found, ("used %", used)]
 
     @property
     def verdicts(self) -> list[PairwiseVerdict]:
@@ -108,7 +103,7 @@ class EqualTable:
         for name in FIGURES:
             reason = incomparable(results, name)
             if reason is not None:
-                reasons.setdefault(reason, []).append(HEADINGS[name])
+                reasons.setdefault(reason, []).append(heading(name))
         for reason, headings in reasons.items():
             yield f"{MARK} not comparable as it stands: {', '.join(headings)}, measured {reason}"
         if any(outcome.is_short for outcome in self.outcomes):
@@ -149,6 +144,11 @@ def told(name: str, value: FigureInterval | None) -> str:
     return f"{shown} [{low}, {high}]"
 
 
+def heading(name: str) -> str:
+    """Return what a column is called."""
+    return HEADINGS.get(name) or figure_label(name)
+
+
 VERDICT_HEAD = ("Method", "against", "answer", "by", "difference, points", "prompts")
 
 
@@ -165,14 +165,13 @@ def _verdict_row(each: PairwiseVerdict, short: Collection[str]) -> tuple[str, ..
         for method in (each.after.method, each.before.method)
     )
     answer = "worse" if decision.high is not None and decision.high < 0 else decision.answer
-    difference = f"{100 * decision.difference:+.1f}"
-    if decision.low is not None and decision.high is not None:
-        difference += f" [{100 * decision.low:+.1f}, {100 * decision.high:+.1f}]"
+    difference = told_difference(each.metric, decision.difference)
+    difference = f"{difference} {told_bounds(each.metric, decision.low, decision.high)}".rstrip()
     return (
         after,
         before,
         answer,
-        each.metric,
+        figure_name(each.metric),
         difference,
         f"{decision.n:,}",
     )

@@ -17,13 +17,16 @@ from typing import Any, cast
 import polars as pl
 
 from ...critics.math_check import UNDECIDED
+from ...stores.frames import frame_rows
 from ...stores.lake import CHECKPOINTS, RunReader
+from ...stores.records import PolicyVerdict
 from ..data.splits import HELD_OUT, exam_benchmark
 from ..data.step_names import step_benchmark
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
+from ..lake.query.measured_change import MeasuredChange, measured_change
 from ..lake.query.model_names import model_of
 from ..lake.query.policy_figures import (
     APPROVAL,
@@ -33,7 +36,8 @@ from ..lake.query.policy_figures import (
     value_rows,
 )
 from ..lake.query.runs import NoSuchRunError, open_run
-from ..lake.statistics.win_rate import Difference, difference
+from ..lake.statistics.clustered_error import mean_error
+from ..lake.statistics.decisions import PairedResults
 
 INITIAL = "M_0"
 BEST_OF, BEST_OF_N = "best-of", "best-of-n"
@@ -65,13 +69,21 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """How far a result leads another in a metric; `stderr` is None for a single cluster."""
+
+    change: MeasuredChange
+    stderr: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """The result of a method in one run, or averaged over several.
 
     `scores` holds the prompt-level scores behind the numbers, by metric and prompt; `clusters` what
     the prompts belong to. `judges` are the judges by whom each metric was measured: several, where
     the runs had different ones. `tokens` and `hours` are a run's mean total spending; the policy
-    that it began with was free.
+    that it began with was free. `verdict` is the run's own on this policy against its first one.
     """
 
     method: str
@@ -85,16 +97,42 @@ class Result:
     judges: Mapping[str, frozenset[str]]
     tokens: float
     hours: float
+    verdict: PolicyVerdict | None = None
 
-    def lead(self, rival: "Result", metric: str) -> Difference | None:
-        """Return this result's lead in a metric, paired by prompt.
+    def paired(self, rival: "Result", metric: str) -> PairedResults | None:
+        """Return the scores of a rival and of this result on the prompts of both.
 
-        None without such scores, or if another judge gave them.
+        None without such prompts, or if another judge gave the scores.
         """
         if self.judges.get(metric) != rival.judges.get(metric):
             return None
-        scores = rival.scores.get(metric, {}), self.scores.get(metric, {})
-        return difference(*scores, {**rival.clusters, **self.clusters})
+        before, after = rival.scores.get(metric, {}), self.scores.get(metric, {})
+        prompts = sorted(before.keys() & after.keys())
+        clusters = {**rival.clusters, **self.clusters}
+        if not prompts:
+            return None
+        return PairedResults(
+            before=[before[prompt] for prompt in prompts],
+            after=[after[prompt] for prompt in prompts],
+            clusters=[clusters.get(prompt, prompt) for prompt in prompts],
+        )
+
+    def verdict_over(self, rival: "Result") -> PolicyVerdict | None:
+        """Return the run's own verdict on this policy against a rival, if it has one."""
+        own = self.verdict
+        return own if own is not None and own.other_id == rival.checkpoint else None
+
+    def lead(self, rival: "Result", metric: str) -> Lead | None:
+        """Return this result's lead in a metric, paired by prompt; None where nothing is shared."""
+        found = self.paired(rival, metric)
+        if found is None:
+            return None
+        before, after, clusters = found.before, found.after, found.clusters
+        apart = [new - old for old, new in zip(before, after, strict=True)]
+        return Lead(
+            change=measured_change(metric, before, after, clusters, self.verdict_over(rival)),
+            stderr=mean_error(apart, clusters),
+        )
 
 
 def incomparable(found: Sequence[Result], metric: str) -> str | None:
@@ -210,6 +248,7 @@ def _together(method: str, members: Sequence[Result]) -> Result:
         judges={m: frozenset[str]().union(*(one.judges[m] for one in members)) for m in metrics},
         tokens=fmean(member.tokens for member in members),
         hours=fmean(member.hours for member in members),
+        verdict=first.verdict if len(members) == 1 else None,
     )
 
 
@@ -253,6 +292,7 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     found = [(INITIAL, began), (method, last)]
     whole = [_result(run, name, of, rows, counted) for of, rows in found if not rows.is_empty()]
     whole = [_called_as_made(run, result) for result in whole]
+    whole = [_judged_beside(result, whole[0]) for result in whole]
     if not whole:
         raise NoSuchRunError(f"run {name} has measured no answers{counted} yet")
     return whole
@@ -296,6 +336,29 @@ def _called_as_made(run: RunReader, result: Result) -> Result:
     places = [Path(str(path)) for path in rows["path"]]
     made = [place.name for place in places if place.parent.name == CHECKPOINTS]
     return replace(result, checkpoint=made[0]) if made else result
+
+
+def _judged_beside(result: Result, first: Result) -> Result:
+    """Return a result whose verdict names the first policy as the comparison does."""
+    if result.verdict is None or first.method != INITIAL:
+        return result
+    return replace(result, verdict=replace(result.verdict, other_id=first.checkpoint))
+
+
+def _verdict(run: RunReader, iteration: int, counted: Counted) -> PolicyVerdict | None:
+    """Return the verdict on a policy against the first one, by the held-out prompts that count."""
+    if counted.task is not None and counted.exam is not None:
+        return None
+    scope = "all" if counted == Counted() else "exam" if counted.task is None else "task"
+    wanted = {
+        "iteration": iteration,
+        "split": HELD_OUT,
+        "against": "initial",
+        "scope": scope,
+        "name": counted.task or counted.exam or "",
+    }
+    rows = run.scan("verdicts").filter(*(pl.col(name) == value for name, value in wanted.items()))
+    return next(iter(frame_rows(PolicyVerdict, rows.collect())), None)
 
 
 def _numbers(run: RunReader, counted: Counted) -> pl.DataFrame:
@@ -381,9 +444,11 @@ def _result(
     began = method == INITIAL
     judges = judges_of(run)
     asked = set[str]().union(*scores.values())
+    at = first["iteration"]
     return Result(
         method=method,
         runs=(name,),
+        verdict=_verdict(run, at, counted) if first["benchmark"] == HELD_OUT else None,
         iteration=first["iteration"],
         benchmark=first["benchmark"],
         checkpoint=first["checkpoint_id"],

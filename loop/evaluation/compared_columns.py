@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
-from ..lake.query.figures import SHARES
-from ..lake.statistics.share_interval import share_interval
+from ..lake.query.figures import SHARES, figure_interval
+from ..lake.query.told_figures import (
+    figure_label,
+    figure_name,
+    told_bounds,
+    told_difference,
+    told_level,
+    told_value,
+)
 from .compare_runs import INITIAL, Measure, Result, incomparable, undecided_prompts
 
 COLUMNS = (
-    ("verified", "Verified %", 100, 1),
-    ("approval", "Approval %", 100, 1),
-    ("win_rate", "Win %", 100, 1),
-    ("length_controlled_win_rate", "LC %", 100, 1),
-    ("true_score", "True", 1, 2),
-    ("reward", "Reward", 1, 2),
-    ("mean_length", "Length", 1, 1),
-    ("kl", "KL", 1, 2),
+    *("verified", "approval", "win_rate", "length_controlled_win_rate"),
+    *("true_score", "reward", "mean_length", "kl"),
 )
-"""The columns of the table: metric, heading, factor, decimals."""
+"""The figures that the table shows, if they were measured."""
 MARK = "*"
 """Marks a figure that must not be compared."""
 Column = tuple[str, list[str]]
@@ -27,14 +28,14 @@ RIVALRY = ("verified", "approval", "win_rate", "true_score")
 
 def figure_columns(found: Sequence[Result], rival: Result | None) -> Iterator[Column]:
     """Give the column of each figure that was measured, and of its lead over a rival."""
-    for column in COLUMNS:
-        metric, heading, *_ = column
+    for metric in COLUMNS:
         if not any(metric in result.numbers for result in found):
             continue
+        heading = figure_label(metric)
         mark = MARK if incomparable(found, metric) else ""
-        yield f"{heading}{mark}", [_number(result, *column) for result in found]
+        yield f"{heading}{mark}", [_number(result, metric) for result in found]
         if rival is not None and metric in RIVALRY:
-            yield f"{heading} lead{mark}", [_lead(result, rival, *column) for result in found]
+            yield f"{heading} lead{mark}", [told_lead(r, rival, metric) for r in found]
 
 
 def spent_columns(found: Sequence[Result]) -> Iterator[Column]:
@@ -64,10 +65,10 @@ def result_name(result: Result, *, together: bool) -> str:
 def comparison_remarks(found: Sequence[Result]) -> Iterator[str]:
     """Say which figures in the tables must not be compared as they stand, and why."""
     reasons: dict[str, list[str]] = {}
-    for metric, heading, *_ in COLUMNS:
+    for metric in COLUMNS:
         reason = incomparable(found, metric)
         if reason is not None:
-            reasons.setdefault(reason, []).append(heading)
+            reasons.setdefault(reason, []).append(figure_name(metric))
     for reason, headings in reasons.items():
         yield f"{MARK} not comparable as it stands: {', '.join(headings)}, measured {reason}"
     left_out = undecided_prompts(found)
@@ -79,27 +80,39 @@ def comparison_remarks(found: Sequence[Result]) -> Iterator[str]:
 
 
 def bounds_of(metric: str, measure: Measure) -> tuple[float, float] | None:
-    """Return the 95 % interval of a measure that is a share."""
-    if metric not in SHARES:
+    """Return the 95 % interval of a measure."""
+    return figure_interval(metric, measure.value, measure.stderr, measure.n)
+
+
+def lead_levels(found: Sequence[Result], rival: Result | None) -> str | None:
+    """Say at which levels the bounds of leads hold; None if there are none."""
+    leads = [r.lead(rival, m) for r in found for m in RIVALRY if rival is not None and r != rival]
+    changes = [lead.change for lead in leads if lead is not None]
+    levels = {c.level for c in changes if c.low is not None and c.level is not None}
+    told = [told_level(level) for level in sorted(levels)]
+    if not told:
         return None
-    return share_interval(measure.value, measure.stderr, measure.n)
+    return f"leads: each bound errs in at most {' or '.join(dict.fromkeys(told))} of comparisons"
 
 
-def _number(result: Result, metric: str, _: str, scale: float, decimals: int) -> str:
+def _number(result: Result, metric: str) -> str:
     measure = result.numbers.get(metric)
     if measure is None:
         return "-"
+    told = told_value(metric, measure.value)
     within = bounds_of(metric, measure)
-    if within is not None and not measure.stderr:
-        low, high = (scale * end for end in within)
-        return f"{measure.value * scale:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
-    error = "" if measure.stderr is None else f" ±{measure.stderr * scale:.{decimals}f}"
-    return f"{measure.value * scale:.{decimals}f}{error}"
+    if metric in SHARES and within is not None and not measure.stderr:
+        return f"{told} [{told_value(metric, within[0])}, {told_value(metric, within[1])}]"
+    return told if measure.stderr is None else f"{told} ±{told_value(metric, measure.stderr)}"
 
 
-def _lead(result: Result, rival: Result, metric: str, _: str, scale: float, decimals: int) -> str:
-    lead = result.lead(rival, metric)
-    if lead is None or result is rival:
+def told_lead(result: Result | None, rival: Result | None, metric: str) -> str:
+    """Return how far a result leads a rival, with the bounds; a dash where that is not known."""
+    if result is None or rival is None or result is rival:
         return "-"
-    low, high = (end * scale for end in lead.interval)
-    return f"{lead.value * scale:+.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]"
+    lead = result.lead(rival, metric)
+    if lead is None:
+        return "-"
+    change = lead.change
+    told = told_difference(metric, change.value)
+    return f"{told} {told_bounds(metric, change.low, change.high)}".rstrip()

@@ -72,10 +72,13 @@ def _row(result: Result, rival: Result | None, found: Sequence[Result]) -> dict[
             row |= {f"{metric}_low": within[0], f"{metric}_high": within[1]}
     for metric in RIVALRY if rival is not None else ():
         lead = result.lead(rival, metric) if rival is not None else None
+        change = None if lead is None else lead.change
         row |= {
-            f"{metric}_lead": None if lead is None else lead.value,
-            f"{metric}_lead_stderr": None if lead is None else lead.standard_error,
-            f"{metric}_lead_interval": None if lead is None else list(lead.interval),
+            f"{metric}_lead": change and change.value,
+            f"{metric}_lead_stderr": lead and lead.stderr,
+            f"{metric}_lead_low": change and change.low,
+            f"{metric}_lead_high": change and change.high,
+            f"{metric}_lead_level": change and change.level,
         }
     reasons = {metric: incomparable(found, metric) for metric in result.numbers}
     row["incomparable"] = sorted(metric for metric, reason in reasons.items() if reason)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ...configs.verdict import VerdictConfig
 from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
+from ..lake.query.told_figures import figure_name
 
 UNKNOWN = "nothing was measured on dev prompts that could tell how good M_{} is"
 
@@ -119,13 +120,14 @@ def _reason(
     if overall is None:
         return UNKNOWN.format(made.iteration)
     if falls:
-        return f"{name} lies behind the best, {other}, {' and '.join(falls)}"
+        return f"{name} lies behind the best, {other}, on dev prompts: {' and '.join(falls)}"
     if overall.difference > 0:
-        return f"{name} is the best so far, {_points(overall.difference)} above {other}"
+        above = f"{figure_name(overall.figure)} {_points(overall.difference)} above {other}"
+        return f"{name} is the best so far: {above} on dev prompts"
     if overall.difference == 0:
-        return f"{name} is as good as the best, {other}"
+        return f"{name} is as good as the best, {other}, on dev prompts"
     behind = _points(-overall.difference)
-    return f"{name} lies {behind} behind the best, {other}, which the margins allow"
+    return f"{name} lies {behind} behind the best, {other}, on dev prompts; the margins allow it"
 
 
 def told(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:

@@ -12,7 +12,7 @@ from math import sqrt
 from ..lake.query.figures import SHARES
 from ..lake.statistics.decisions import Decision
 from ..lake.statistics.seed_interval import seed_mean
-from ..lake.statistics.share_interval import NORMAL, share_change
+from ..lake.statistics.share_interval import share_change
 from ..lake.statistics.student_t import quantile
 from .compare_runs import INITIAL, Measure, Result, by_method
 from .compared_columns import bounds_of
@@ -91,10 +91,7 @@ class MethodOutcome:
 
 def measure_interval(name: str, measure: Measure) -> FigureInterval:
     """Return a mean over prompts with its interval."""
-    within = bounds_of(name, measure)
-    if within is None and measure.stderr is not None:
-        within = measure.value - NORMAL * measure.stderr, measure.value + NORMAL * measure.stderr
-    low, high = within or (None, None)
+    low, high = bounds_of(name, measure) or (None, None)
     return FigureInterval(value=measure.value, low=low, high=high)
 
 

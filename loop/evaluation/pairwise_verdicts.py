@@ -1,9 +1,10 @@
 """Which of several runs' models are better than which others, prompt by prompt."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
+from ..lake.query.measured_change import is_on
 from ..lake.statistics.decisions import Decision, PairedResults, decide
 from .compare_runs import Result
 
@@ -28,7 +29,7 @@ def pairwise_verdicts(
     """Return the verdict on each two results with prompts in common, by the same judge.
 
     The error rate is shared: that any of the verdicts says "better" where nothing is gained is at
-    most as likely as that.
+    most as likely as that. Where a run has a verdict of its own on the two, it is that one.
     """
     pairs = list(_pairs(found))
     return [
@@ -36,10 +37,28 @@ def pairwise_verdicts(
             before=before,
             after=after,
             metric=metric,
-            decision=decide(results, alpha=error_rate / len(pairs), worthwhile=WORTHWHILE),
+            decision=_decision(before, after, metric, results, error_rate / len(pairs)),
         )
         for before, after, metric, results in pairs
     ]
+
+
+def _decision(
+    before: Result, after: Result, metric: str, results: PairedResults, alpha: float
+) -> Decision:
+    decision = decide(results, alpha=alpha, worthwhile=WORTHWHILE)
+    own = after.verdict_over(before)
+    if own is None or not is_on(own, metric, results.before, results.after):
+        return decision
+    return replace(
+        decision,
+        clusters=own.clusters,
+        low=own.low,
+        high=own.high,
+        answer=own.answer,
+        needed=own.needed,
+        remark=None,
+    )
 
 
 def apart(found: Sequence[Result]) -> list[Result]:
@@ -52,23 +71,7 @@ def apart(found: Sequence[Result]) -> list[Result]:
 def _pairs(found: Sequence[Result]) -> Iterator[tuple[Result, Result, str, PairedResults]]:
     for before, after in combinations(found, 2):
         for metric in DECIDING:
-            results = _paired(before, after, metric)
+            results = after.paired(before, metric)
             if results is not None:
                 yield before, after, metric, results
                 break
-
-
-def _paired(before: Result, after: Result, metric: str) -> PairedResults | None:
-    """Return the scores of both on the prompts of both; None without any, or by other judges."""
-    if before.judges.get(metric) != after.judges.get(metric):
-        return None
-    first, second = before.scores.get(metric, {}), after.scores.get(metric, {})
-    prompts = [prompt for prompt in first if prompt in second]
-    clusters = {**before.clusters, **after.clusters}
-    if not prompts:
-        return None
-    return PairedResults(
-        before=[first[prompt] for prompt in prompts],
-        after=[second[prompt] for prompt in prompts],
-        clusters=[clusters.get(prompt, prompt) for prompt in prompts],
-    )

@@ -242,4 +242,5 @@ class ScoreLook:
             lost=found.lost,
             answer=found.answer,
             needed=found.needed,
+            level=alpha,
         )

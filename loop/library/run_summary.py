@@ -11,11 +11,17 @@ from ...stores.lake import RunReader
 from ..daemon.status import daemon_of
 from ..data.sanitize import one_line
 from ..lake.imports import ANSWERS, IMPORTED
-from ..lake.query.figures import SHARES
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
 from ..lake.query.model_names import checkpoints
 from ..lake.query.run_verdicts import run_verdict
 from ..lake.query.runs import NoSuchRunError
+from ..lake.query.told_figures import (
+    figure_label,
+    split_name,
+    told_change,
+    told_levels,
+    told_of,
+)
 from ..lake.trace.html_page import safe
 from ..lake.trace.published_model import configuration
 from .first_rows import html_table
@@ -42,8 +48,16 @@ class RunSummary:
         parts = ", ".join(f"{part} {name}" for part, name in self.parts.items())
         rows = ", ".join(f"{count:,} {table}" for table, count in self.rows.items())
         head = f"run {self.name} in {self.folder}: {self.state}"
-        lines = (head, parts, *self.verdicts, f"rows: {rows or 'none'}")
+        lines = (head, parts, *self.verdicts, f"rows: {rows or 'none'}", *self._about_results())
         return tuple(one_line(line, limit=LINE) for line in lines if line)
+
+    def _about_results(self) -> Iterator[str]:
+        """Say on which prompts the results are, and how sure their changes are."""
+        if self.results.split is None or not self.results.rows:
+            return
+        told = self.results.told.iteration
+        levels = told_levels(row for row in self.results.rows if row.iteration == told)
+        yield f"results on {split_name(self.results.split)}" + (f"; {levels}" if levels else "")
 
     def __str__(self) -> str:
         columns, rows = self._table()
@@ -72,35 +86,16 @@ class RunSummary:
         lines: dict[tuple[str, str], dict[int, ModelFigure]] = {}
         for row in self.results.rows:
             lines.setdefault((row.name or row.scope, row.figure), {})[row.iteration] = row
-        columns = ["prompts", FIGURE, *(f"M_{model.iteration}" for model in models), "change, 95 %"]
+        columns = ["prompts", FIGURE, *(f"M_{model.iteration}" for model in models), "change"]
         return columns, [
             [
                 one_line(name, limit=LINE),
-                f"{figure} %" if figure in SHARES else figure,
-                *(_value(of.get(model.iteration)) for model in models),
-                _change(of.get(self.results.told.iteration)),
+                figure_label(figure),
+                *(told_of(of.get(model.iteration)) for model in models),
+                told_change(of.get(self.results.told.iteration)),
             ]
             for (name, figure), of in lines.items()
         ]
-
-
-def _value(row: ModelFigure | None) -> str:
-    return "-" if row is None else f"{_scaled(row, row.value):.4g}"
-
-
-def _change(row: ModelFigure | None) -> str:
-    """Return how much a model has changed since the first, with the interval."""
-    if row is None or row.change is None or row.iteration == row.against:
-        return ""
-    change = f"{_scaled(row, row.change):+.3g}"
-    if row.change_low is None or row.change_high is None:
-        return change
-    low, high = _scaled(row, row.change_low), _scaled(row, row.change_high)
-    return f"{change} [{low:+.3g}, {high:+.3g}]"
-
-
-def _scaled(row: ModelFigure, value: float) -> float:
-    return 100 * value if row.figure in SHARES else value
 
 
 def run_summary(run: RunReader) -> RunSummary:

@@ -12,8 +12,8 @@ from ...stores.lake import RunReader
 from ..evaluation.panels import Lines, Panel, Series
 from ..lake.query.figures import figure_values, shown_split
 from ..lake.query.policy_figures import APPROVAL, VERIFIED
+from ..lake.query.told_figures import figure_label, scaled
 from .report_plot import ReportPlot, names_of
-from .results_plot import scaled, unit_of
 
 PROXIES = (APPROVAL.name, "reward", "win_rate", "kl")
 FAMILIES = 8
@@ -112,7 +112,7 @@ def _panel(rows: pl.DataFrame, part: str, proxy: str, title: str) -> Panel:
             for (name,), own in groups.items()
         ],
         title=title,
-        x_label=unit_of(proxy),
+        x_label=figure_label(proxy),
         y_label="verified, %",
         diagonal=proxy == APPROVAL.name,
     )

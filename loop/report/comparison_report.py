@@ -13,6 +13,7 @@ from ..evaluation.compared_columns import (
 )
 from ..evaluation.pairwise_verdicts import PairwiseVerdict, apart, pairwise_verdicts
 from ..lake.query.forms import FormError
+from ..lake.query.told_figures import figure_name, told_bounds, told_difference, told_value
 from .html_elements import Content, Html, element, listed, prose, table
 from .plot_list import PLOTS
 from .report_page import drawn, plot_section, report_html
@@ -82,7 +83,8 @@ def _verdicts_section(
                 "Each two are compared prompt by prompt on the prompts that both answered, by the "
                 "first figure that the same judge measured for both. That any line says `better` "
                 f"where nothing is gained happens at most in 5 % of such tables of {len(rows)}; "
-                "the intervals hold at that level."
+                "the intervals hold at that level. Where a run has a verdict of its own on the "
+                "two, the line is that verdict, at its level."
             ),
         ),
         listed(f"{name} shares no measured prompt with any other." for name in alone),
@@ -95,7 +97,7 @@ def _row(each: PairwiseVerdict, *, together: bool) -> Sequence[Content]:
         result_name(each.after, together=together),
         result_name(each.before, together=together),
         " ".join(_answer(each)),
-        each.metric,
+        figure_name(each.metric),
         _change(each),
         f"{each.decision.n:,}",
     )
@@ -111,10 +113,6 @@ def _answer(each: PairwiseVerdict) -> Iterator[str]:
 
 def _change(each: PairwiseVerdict) -> str:
     decision = each.decision
-    change = (
-        f"{100 * decision.before:.1f} → {100 * decision.after:.1f} %, "
-        f"{100 * decision.difference:+.1f}"
-    )
-    if decision.low is None or decision.high is None:
-        return change
-    return f"{change} [{100 * decision.low:+.1f}, {100 * decision.high:+.1f}]"
+    before, after = (told_value(each.metric, v) for v in (decision.before, decision.after))
+    change = f"{before} → {after} %, {told_difference(each.metric, decision.difference)}"
+    return f"{change} {told_bounds(each.metric, decision.low, decision.high)}".rstrip()

@@ -6,8 +6,9 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ..evaluation.panels import Intervals, Lines, Panel, PlottedValue, Series
-from ..lake.query.figures import SHARES, deciding_of, figure_values, shown_split
+from ..lake.query.figures import deciding_of, figure_values, shown_split
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
+from ..lake.query.told_figures import figure_label, scaled
 from .report_plot import ReportPlot, names_of
 
 FAMILIES = 16
@@ -30,8 +31,8 @@ def results_plot(runs: Sequence[RunReader]) -> ReportPlot:
         reading=(
             "Each line is a task, with the band in which its value lies with 95 % confidence: a "
             "line that falls has become worse; of the families, which are compared prompt by "
-            "prompt, those whose bar ends left of 0 have surely lost (a dot without a bar: one "
-            "cluster of prompts, which bounds nothing)."
+            "prompt, those whose bar ends left of 0 have surely lost, at the level of the verdict "
+            "(a dot without a bar: too few clusters of prompts for bounds)."
         ),
         command=f"lpfloop status {names_of(runs)[0]} --by {'family' if named else 'task'} --wide",
         rows=_rows(found),
@@ -51,16 +52,6 @@ def deciding_results(run: RunReader) -> RunResults:
     named = families.null_count() < len(families)
     scopes = ("all", "task", "family") if named else ("all", "task")
     return run_results(run, split=split, by=scopes, figure=figure.name)
-
-
-def scaled(figure: str, value: float) -> float:
-    """Return a value as it is told: shares in percent."""
-    return 100 * value if figure in SHARES else value
-
-
-def unit_of(figure: str) -> str:
-    """Return how a figure is called on an axis."""
-    return f"{figure}, %" if figure in SHARES else figure
 
 
 def _rows(found: Sequence[RunResults]) -> pl.DataFrame:
@@ -105,7 +96,7 @@ def _panel(
         series=[_series(label, rows, banded=banded) for label, rows in parts],
         title=title,
         x_label="iteration",
-        y_label=f"{unit_of(figure)}, {split}",
+        y_label=f"{figure_label(figure)}, {split}",
         whole_x=True,
     )
 
@@ -145,7 +136,7 @@ def _families(results: RunResults, *, several: bool) -> tuple[Panel, str]:
     panel = Intervals(
         estimates=[_change(row) for row in shown],
         title=f"{results.run}: {since}" if several else since,
-        x_label=f"change of {unit_of(results.rows[0].figure)}",
+        x_label=f"change of {figure_label(results.rows[0].figure)}",
         level=0.0,
     )
     noun = f"{left_out} families of {results.run} that changed less are not drawn"

@@ -14,10 +14,9 @@ from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import run_results
 from ..lake.query.model_names import checkpoints
 from ..lake.query.run_needs import needs_told, read_state, run_needs
-from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict
+from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict, told_verdict
 from ..lake.query.runs import NoSuchRunError
-from ..lake.query.told_figures import lost_line, told_value
-from ..lake.statistics.decisions import too_few
+from ..lake.query.told_figures import figure_label, lost_line, told_value
 
 Kind = Literal["better", "worse", "open"]
 ALARMS = 4
@@ -77,7 +76,7 @@ def _how_much(row: PolicyVerdict, run: RunReader) -> Iterator[str]:
     clusters = "" if row.clusters == row.n else f" in {row.clusters:,} clusters"
     yield (
         f"M_{row.iteration} against M_{row.other_iteration}, with which the run began: "
-        f"{row.figure} {before} → {after} %, {100 * row.difference:+.1f} points{_sure(row)}, on "
+        f"{figure_label(row.figure)} {before} → {after}, {told_verdict(row)}, on "
         f"{row.n:,} {row.split} prompts{clusters}; {row.gained:.0%} of them gained, "
         f"{row.lost:.0%} lost."
     )
@@ -88,15 +87,9 @@ def _how_much(row: PolicyVerdict, run: RunReader) -> Iterator[str]:
     if rate is not None:
         yield (
             f"A run that gains nothing is called better at most {rate:.0%} of the time "
-            "(`verdict.error_rate`), over all its looks; the interval holds at what is left of "
-            "that for this one."
+            "(`verdict.error_rate`), over all its looks; the bounds hold at what is left of that "
+            "for this one. Here, surely means at that level, everywhere."
         )
-
-
-def _sure(row: PolicyVerdict) -> str:
-    if row.low is None or row.high is None:
-        return f" ({too_few(row.n, row.clusters)})"
-    return f" (between {100 * row.low:+.1f} and {100 * row.high:+.1f})"
 
 
 def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
@@ -106,7 +99,7 @@ def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
     if dev is not None and row.split != DEV:
         yield (
             f"The {dev.n:,} dev prompts, by which the loop decides: {dev.answer}, "
-            f"{100 * dev.difference:+.1f} points{_sure(dev)}."
+            f"{told_verdict(dev)}."
         )
 
 

@@ -13,9 +13,16 @@ from ..lake.query.best_model import NOT_BETTER
 from ..lake.query.figures import NotMeasuredError
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
 from ..lake.query.model_names import checkpoints
-from ..lake.query.run_verdicts import IterationVerdict, run_verdict
+from ..lake.query.run_verdicts import IterationVerdict, run_verdict, told_verdict
 from ..lake.query.runs import NoSuchRunError
-from ..lake.query.told_figures import figure_label, told_change, told_interval, told_of
+from ..lake.query.told_figures import (
+    figure_label,
+    split_name,
+    told_change,
+    told_interval,
+    told_levels,
+    told_of,
+)
 from .html_elements import Content, Html, element, joined, prose, table
 
 PLAN = "plan"
@@ -99,11 +106,13 @@ def _results(run: RunReader) -> Html:
         return element("p", "Nothing was measured yet.", class_="missing")
     alone = len(results.models) == 1
     told = results.told.iteration
-    change = "95 %" if alone else f"M_{told} since M_{results.models[0].iteration}, 95 %"
+    change = "95 %" if alone else f"M_{told} since M_{results.models[0].iteration}"
     head = ["", *(", ".join((f"M_{m.iteration}", *m.marks)) for m in results.models), change]
     rows = [row for part in _parts(results) for row in _lines(part, results, alone=alone)]
-    caption = f"Results on the {results.split} prompts; a dash: not measured"
-    return joined([element("h3", caption), table(head, rows)])
+    caption = f"Results on {split_name(results.split or HELD_OUT)}; a dash: not measured"
+    levels = told_levels(row for row in results.rows if row.iteration == told)
+    note = [] if levels is None else [element("p", f"{levels[0].upper()}{levels[1:]}.")]
+    return joined([element("h3", caption), table(head, rows), *note])
 
 
 def _parts(results: RunResults) -> list[list[ModelFigure]]:
@@ -161,10 +170,7 @@ def _verdicts(run: RunReader) -> Html:
 def _verdict(row: PolicyVerdict | None) -> str:
     if row is None:
         return NONE
-    interval = ""
-    if row.low is not None and row.high is not None:
-        interval = f" ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
-    return f"{row.answer}: {100 * row.difference:+.1f}{interval}"
+    return f"{row.answer}: {told_verdict(row)}"
 
 
 def _decided(found: IterationVerdict) -> str:

@@ -18,6 +18,7 @@ from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import NoSuchRunError, open_run
+from ..lake.query.told_figures import told_levels
 from ..report.run_answer import run_answer, told_needs
 from ..report.write_report import FOLDER, PAGE
 from .result_blocks import result_blocks
@@ -105,6 +106,7 @@ class RunPages:
             found=found,
             results=results,
             blocks=result_blocks(results),
+            levels=told_levels(results.rows),
             lost=lost_since(run, results),
             answer=run_answer(run),
             needs=told_needs(run, found["daemon"]["state"]),

@@ -92,6 +92,7 @@ VERDICT = r.PolicyVerdict(
     iteration=2, checkpoint_id="c2", against="best", other_id="c1", other_iteration=1, split="dev",
     figure="verified", scope="task", name="math", n=220, clusters=140, before=0.5, after=0.55,
     difference=0.05, low=-0.01, high=0.11, gained=0.12, lost=0.07, answer="undecided", needed=700,
+    level=0.0076,
 )  # fmt: skip
 STANDING = r.PolicyStanding(
     iteration=2, checkpoint_id="c2", accepted=True, best_id="c2", best_iteration=2, next_id="c2",

@@ -188,7 +188,7 @@ def test_refusals(machine, url, tmp_path, call):
         assert said in " ".join(stderr.split())
     started(lake)
     code, _, stderr = call(tmp_path, "adopt", url, RUN)
-    assert (code, f"`lpfloop resume {RUN}` continues" in stderr) == (2, True)
+    assert (code, f"`lpfloop resume {RUN} --lake {url}` continues" in stderr) == (2, True)
     for each in snapshots(bucket_of_run(url)):
         bucket_of_run(url).delete(each.name)
     machine("two")

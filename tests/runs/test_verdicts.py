@@ -1,17 +1,24 @@
 """The loop's verdicts on real rows: it never goes on from a worse policy, killed or not."""
 
 import json
+from contextlib import closing
 
 import pytest
 from typer.testing import CliRunner
 from world import RISING_AND_FALLING, skilled_run
 
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.query.model_figures import run_results
 from lpfloop.loop.lake.query.model_names import checkpoints, model_of
 from lpfloop.loop.lake.query.run_verdicts import run_verdict
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.lake.query.told_figures import told_bounds, told_level
+from lpfloop.loop.lake.statistics.decisions import level_of_look
+from lpfloop.loop.library.run_summary import run_summary
+from lpfloop.loop.report.run_answer import run_answer
 from lpfloop.loop.run.outcomes import Regressed
 from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.view.result_blocks import result_blocks
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_folder
 
@@ -43,6 +50,40 @@ def test_best_and_latest_may_differ(tmp_path, monkeypatch):
     answer = json.loads(CliRunner().invoke(app, command).stdout)
     assert (answer["best"]["iteration"], answer["latest"]["iteration"]) == (1, 2)
     assert [i["verdict"] for i in answer["iterations"]] == ["better", "undecided"]
+
+
+def test_change_has_one_interval(tmp_path, monkeypatch):
+    """Wherever it is told: with the bounds of the verdict, and at its level."""
+    told = skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING).notes
+    assert any("above M_0 on dev prompts" in note for note in told)
+    lake = tmp_path / "lake"
+
+    def asked(*words):
+        return CliRunner().invoke(app, [*words, "--lake", str(lake)]).stdout
+
+    with closing(open_run(lake, "a")) as run:
+        made = checkpoints(run)
+        row = run_verdict(run, made).iterations[-1].of("held-out", "initial")
+        assert row is not None
+        shown = told_bounds(row.figure, row.low, row.high)
+        results = run_results(run)
+        figure = results.figure(row.figure)[row.iteration]
+        assert (figure.change_low, figure.change_high) == (row.low, row.high)
+        assert (
+            figure.change_level == row.level == pytest.approx(level_of_look(0.05, 3, (True, True)))
+        )
+        assert shown in run_answer(run).sentences[0]
+        cells = [cell for block in result_blocks(results) for _, of in block.lines for cell in of]
+        assert any(cell is not None and shown in cell.change for cell in cells)
+        assert shown in str(run_summary(run))
+        assert "held-out prompts (test)" in str(run_summary(run))
+    for words in (["status", "a"], ["verdict", "a"], ["compare", "a", "--against", "M_0"]):
+        text = asked(*words, *(["--format", "table"] if words[0] == "compare" else []))
+        assert shown in text, words
+        assert told_level(row.level) in text, words
+    document = json.loads(asked("verdict", "a", "--json"))["iterations"][-1]
+    (of_all,) = [r for r in document["against"]["initial"]["held-out"] if r["scope"] == "all"]
+    assert of_all["level"] == row.level
 
 
 def test_run_may_stop_at_regression(tmp_path, monkeypatch):

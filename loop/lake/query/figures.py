@@ -12,6 +12,7 @@ import polars as pl
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT, exam_benchmark, exam_of
+from ..statistics.share_interval import NORMAL, share_interval
 from .policy_figures import SUCCESSES, USUAL, Figure, measured_on, metrics_of, value_rows
 
 LENGTH = "mean_length"
@@ -35,6 +36,18 @@ SHARES = (
     *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
 )
 """The figures between 0 and 1 that are told in percent."""
+
+
+def figure_interval(
+    figure: str, value: float, error: float | None, n: int
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of a figure over `n` prompts with this error; None without one.
+
+    A share's lies between 0 and 1. The error is that of clusters of prompts.
+    """
+    if figure in SHARES:
+        return share_interval(value, error, n)
+    return None if error is None else (value - NORMAL * error, value + NORMAL * error)
 
 
 def measured_metrics(scores: pl.LazyFrame) -> list[str]:

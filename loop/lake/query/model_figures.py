@@ -1,32 +1,35 @@
 """The figures of a run's models: each with its change against the policy that the run began with.
 
-The two are compared on the prompts that both answered, each with itself; intervals are of level
-95 %, by a bootstrap that draws whole clusters of prompts.
+The two are compared on the prompts that both answered, each with itself. The bounds of a change
+are the verdict's where the loop decided by it, and else found in the same way and at the same level
+(`statistics.clustered_bounds`), so that a gain has one interval wherever it is told.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ....stores.frames import frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
-from ....stores.records import Scope
-from ..statistics.bootstrap import Estimate, Ratio, estimates, numbered
-from ..statistics.paired import DRAWS, SEED
-from ..statistics.share_interval import same_change_interval
+from ....stores.records import PolicyVerdict, Scope
+from ...data.splits import HELD_OUT, exam_of
+from ..statistics.clustered_error import mean_error
 from .figures import (
     CONTROLLED,
-    SHARES,
     NotMeasuredError,
     deciding_of,
+    figure_interval,
     figure_values,
     place_of,
     shown_split,
 )
+from .measured_change import measured_change
 from .whole_figures import ALL, ModelFigure, whole_figures
 
 Column = NDArray[np.float64]
@@ -117,7 +120,8 @@ def run_results(
             "field that prompts.fields.family says"
         )
     made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
-    rows = [row for scope in by for row in _of_scope(values, shown, scope, made)]
+    verdicts = _verdicts(run, shown)
+    rows = [row for scope in by for row in _of_scope(values, shown, scope, made, verdicts)]
     rows = _beside_raw(rows, list(whole_figures(run, shown, made, figure)))
     marks = model_marks(run)
     models = [
@@ -152,59 +156,112 @@ def model_marks(run: RunReader) -> dict[int, tuple[str, ...]]:
     return {best: ("best",), latest: ("latest",)}
 
 
-def _of_scope(
-    values: pl.DataFrame, split: str, scope: Scope, made: Mapping[int, str]
-) -> Iterator[ModelFigure]:
-    """Give the figures of all prompts, or of each task or family."""
-    if scope == ALL:
-        yield from _figures(values, split, scope, "", made)
-        return
-    named = values.filter(pl.col(scope).is_not_null())
-    for name, own in sorted(named.partition_by(scope, as_dict=True).items()):
-        yield from _figures(own, split, scope, str(name[0]), made)
-
-
-def _figures(
-    values: pl.DataFrame, split: str, scope: Scope, name: str, made: Mapping[int, str]
-) -> Iterator[ModelFigure]:
-    """Give each figure of each model over these prompts, all from the same resamples."""
-    columns, clusters = _columns(values)
-    figures = dict.fromkeys(figure for figure, _ in columns)
-    first = {f: min(i for other, i in columns if other == f) for f in figures}
-    changes = {
-        (figure, number): column - columns[figure, first[figure]]
-        for (figure, number), column in columns.items()
+def _verdicts(run: RunReader, split: str) -> dict[tuple[int, Scope, str], PolicyVerdict]:
+    """Return the verdicts against the first policy, by iteration and scope of the results."""
+    exam = exam_of(split)
+    rows = run.scan("verdicts").filter(
+        pl.col("against") == "initial", pl.col("split") == (split if exam is None else HELD_OUT)
+    )
+    found = {
+        (row.iteration, row.scope, row.name): row
+        for row in frame_rows(PolicyVerdict, rows.collect())
     }
-    ratios = [
-        *(_ratio(column, is_share=figure in SHARES) for (figure, _), column in columns.items()),
-        *(_ratio(column, is_share=False) for column in changes.values()),
-    ]
-    found = estimates(ratios, numbered(clusters), draws=DRAWS, seed=SEED)
-    told = zip(columns, found[: len(columns)], found[len(columns) :], strict=True)
-    for (figure, number), own, change in told:
-        if own is not None:
-            # A policy has not changed against itself, and how sure that is would say nothing.
-            spread = None if number == first[figure] else _change_interval(figure, change)
+    if exam is None:
+        return found
+    own = {number for number, scope, name in found if (scope, name) == ("exam", exam)}
+    return {(number, ALL, ""): found[number, "exam", exam] for number in own}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scoped:
+    """The prompts of a scope: the values of each figure and model, with the verdicts on them."""
+
+    split: str
+    scope: Scope
+    name: str
+    columns: Mapping[_Of, Column]
+    clusters: NDArray[np.str_]
+    verdicts: Mapping[tuple[int, Scope, str], PolicyVerdict]
+
+    def figures(self, made: Mapping[int, str]) -> Iterator[ModelFigure]:
+        """Give each figure of each model."""
+        first = {f: min(i for g, i in self.columns if g == f) for f, _ in self.columns}
+        for (figure, number), column in self.columns.items():
+            there = ~np.isnan(column)
+            values, n = column[there], int(there.sum())
+            error = mean_error(values.tolist(), self.clusters[there].tolist())
+            value = float(values.mean())
+            low, high = figure_interval(figure, value, error, n) or (None, None)
+            change = self._change(figure, first[figure], number)
             yield ModelFigure(
-                split=split,
-                scope=scope,
-                name=name,
+                split=self.split,
+                scope=self.scope,
+                name=self.name,
                 figure=figure,
                 iteration=number,
                 checkpoint_id=made[number],
-                n=own.n,
-                value=own.value,
-                low=own.low,
-                high=own.high,
+                n=n,
+                value=value,
+                low=low,
+                high=high,
                 against=first[figure],
-                paired=change.n if change else 0,
-                clusters=change.instructions if change else 0,
-                change=change and change.value,
-                change_low=spread and spread[0],
-                change_high=spread and spread[1],
-                better=int((changes[figure, number] > 0).sum()),
-                worse=int((changes[figure, number] < 0).sum()),
+                **change,
             )
+
+    def _change(self, figure: str, first: int, number: int) -> dict[str, Any]:
+        """Return the fields of a figure that say how much it has changed since the first model."""
+        before, after = self.columns[figure, first], self.columns[figure, number]
+        both = ~np.isnan(before) & ~np.isnan(after)
+        verdict = self.verdicts.get((number, self.scope, self.name))
+        if verdict is not None and verdict.other_iteration != first:
+            verdict = None
+        found = None
+        if both.any():
+            found = measured_change(
+                figure,
+                before[both].tolist(),
+                after[both].tolist(),
+                self.clusters[both].tolist(),
+                verdict,
+            )
+        # A policy has not changed against itself, and how sure that is would say nothing.
+        sure = found if number != first else None
+        return {
+            "paired": found.n if found else 0,
+            "clusters": found.clusters if found else 0,
+            "change": found and found.value,
+            "change_low": sure and sure.low,
+            "change_high": sure and sure.high,
+            "change_level": sure and sure.level,
+            "better": found.better if found else 0,
+            "worse": found.worse if found else 0,
+        }
+
+
+def _of_scope(
+    values: pl.DataFrame,
+    split: str,
+    scope: Scope,
+    made: Mapping[int, str],
+    verdicts: Mapping[tuple[int, Scope, str], PolicyVerdict],
+) -> Iterator[ModelFigure]:
+    """Give the figures of all prompts, or of each task or family."""
+    if scope == ALL:
+        parts = {"": values}
+    else:
+        named = values.filter(pl.col(scope).is_not_null())
+        parts = {str(key[0]): own for key, own in named.partition_by(scope, as_dict=True).items()}
+    for name, own in sorted(parts.items()):
+        columns, clusters = _columns(own)
+        scoped = _Scoped(
+            split=split,
+            scope=scope,
+            name=name,
+            columns=columns,
+            clusters=np.array(clusters),
+            verdicts=verdicts,
+        )
+        yield from scoped.figures(made)
 
 
 def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
@@ -219,21 +276,6 @@ def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
         for figure, number in of
     }
     return columns, wide["cluster"].to_list()
-
-
-def _ratio(column: Column, *, is_share: bool) -> Ratio:
-    there = ~np.isnan(column)
-    numerator = np.where(there, column, 0.0)
-    return Ratio(numerator=numerator, denominator=there.astype(float), is_share=is_share)
-
-
-def _change_interval(figure: str, change: Estimate | None) -> tuple[float, float] | None:
-    """Return the interval of a change; a share's is not empty where all changed alike."""
-    if change is None or change.low is None or change.high is None:
-        return None
-    if figure in SHARES and change.low == change.high:
-        return same_change_interval(change.low, change.instructions)
-    return change.low, change.high
 
 
 def _beside_raw(rows: list[ModelFigure], whole: list[ModelFigure]) -> list[ModelFigure]:

@@ -13,6 +13,7 @@ from ...data.splits import DEV, HELD_OUT
 from ..statistics.decisions import too_few
 from .answer_logprobs import told_survival, update_survival
 from .runs import NoSuchRunError
+from .told_figures import figure_label, told_bounds, told_difference, told_level, told_value
 
 BESIDE = ("initial", "previous", "best")
 SHOWN = 5
@@ -162,6 +163,7 @@ def _row(row: PolicyVerdict) -> dict[str, Json]:
         "gained": row.gained,
         "lost": row.lost,
         "needed": row.needed,
+        "level": row.level,
     }
 
 
@@ -232,12 +234,18 @@ def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
 
 def _line(row: PolicyVerdict, part: str) -> str:
     """Say a verdict, such as `held-out, against M_0 (initial): better; 34.5 -> 56.4 ...`."""
-    interval = f" ({too_few(row.n, row.clusters)})"
-    if row.low is not None and row.high is not None:
-        interval = f" ({100 * row.low:+.1f} to {100 * row.high:+.1f})"
     needed = f"; about {row.needed:,} prompts would decide" if row.needed is not None else ""
     return (
         f"{row.split}, against M_{row.other_iteration} ({part}): {row.answer}; "
-        f"{row.figure} {100 * row.before:.1f} -> {100 * row.after:.1f}, "
-        f"{100 * row.difference:+.1f}{interval}{needed}"
+        f"{figure_label(row.figure)} {told_value(row.figure, row.before)} -> "
+        f"{told_value(row.figure, row.after)}, {told_verdict(row)}{needed}"
     )
+
+
+def told_verdict(row: PolicyVerdict) -> str:
+    """Return the difference of a verdict with its bounds and their level, or why it has none."""
+    difference = told_difference(row.figure, row.difference)
+    if row.low is None or row.high is None:
+        return f"{difference} ({too_few(row.n, row.clusters)})"
+    level = "" if row.level is None else f", each bound errs in at most {told_level(row.level)}"
+    return f"{difference} {told_bounds(row.figure, row.low, row.high)}{level}"

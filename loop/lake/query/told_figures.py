@@ -1,30 +1,49 @@
-"""How a figure of a run's models is told: its name, its value, its change with the interval."""
+"""How figures are told everywhere: one name each, in one unit, with one form of an interval."""
+
+from collections.abc import Iterable
 
 from ...data.sanitize import one_line
 from ...data.short_id import short_id
+from ...data.splits import DEV, HELD_OUT
 from .figures import SHARES
 from .flips import LostMost
-from .model_figures import ModelFigure
+from .whole_figures import ModelFigure
 
-LABELS = {
+NAMES = {
     "win_rate": "win-rate",
-    "length_controlled_win_rate": "at equal length",
+    "length_controlled_win_rate": "win-rate at equal length",
     "true_score": "true score",
     "kl": "KL to M_0",
     "json_valid": "valid JSON",
     "self_identified": "identity",
     "mean_length": "tokens",
 }
-"""What figures are called, if not by their names."""
+"""What figures are called, if not by their names in the lake."""
+SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
+"""What the splits are called."""
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
-LONGEST = 22
+LONGEST = 30
 """The most characters of a figure's name."""
+
+
+def figure_name(figure: str) -> str:
+    """Return what a figure is called."""
+    return one_line(NAMES.get(figure, figure), limit=LONGEST)
 
 
 def figure_label(figure: str) -> str:
     """Return what a figure is called, with the unit in which it is told."""
-    name = one_line(LABELS.get(figure, figure), limit=LONGEST)
-    return f"{name} %" if figure in SHARES else name
+    return f"{figure_name(figure)} %" if figure in SHARES else figure_name(figure)
+
+
+def split_name(split: str) -> str:
+    """Return what the prompts of a split are called."""
+    return SPLITS.get(split, split)
+
+
+def scaled(figure: str, value: float) -> float:
+    """Return a value as it is told: shares in percent."""
+    return _scale(figure)[0] * value
 
 
 def told_value(figure: str, value: float) -> str:
@@ -33,16 +52,30 @@ def told_value(figure: str, value: float) -> str:
     return f"{factor * value:.{decimals}f}"
 
 
+def told_difference(figure: str, value: float) -> str:
+    """Return how much more of a figure there is, with its sign."""
+    factor, decimals = _scale(figure)
+    return f"{factor * value:+.{decimals}f}"
+
+
+def told_bounds(figure: str, low: float | None, high: float | None) -> str:
+    """Return the bounds of a difference; nothing if they are not known."""
+    if low is None or high is None:
+        return ""
+    return f"[{told_difference(figure, low)}, {told_difference(figure, high)}]"
+
+
 def told_of(row: ModelFigure | None) -> str:
     """Return a model's figure, or a dash where it was not measured."""
     return "-" if row is None else told_value(row.figure, row.value)
 
 
 def told_change(row: ModelFigure | None) -> str:
-    """Return how much a model has changed, with the interval: nothing of the first itself."""
+    """Return how much a model has changed, with the bounds: nothing of the first itself."""
     if row is None or row.change is None or row.iteration == row.against:
         return ""
-    return f"{told_difference(row.figure, row.change)}{_between(row)}"
+    change = told_difference(row.figure, row.change)
+    return f"{change} {told_bounds(row.figure, row.change_low, row.change_high)}".rstrip()
 
 
 def told_interval(row: ModelFigure | None) -> str:
@@ -50,6 +83,33 @@ def told_interval(row: ModelFigure | None) -> str:
     if row is None or row.low is None or row.high is None:
         return ""
     return f"[{told_value(row.figure, row.low)}, {told_value(row.figure, row.high)}]"
+
+
+def told_level(level: float) -> str:
+    """Return the share of comparisons in which a bound errs."""
+    return f"{100 * level:.2g} %"
+
+
+def told_levels(rows: Iterable[ModelFigure]) -> str | None:
+    """Say at which levels the bounds of changes hold, by scope; None if there are no bounds."""
+    levels: dict[str, list[float]] = {}
+    for row in rows:
+        if row.change_low is not None and row.change_level is not None:
+            levels.setdefault(row.scope, []).append(row.change_level)
+    told = {scope: _range(found) for scope, found in levels.items()}
+    if not told:
+        return None
+    of = "of changes: each bound errs in at most"
+    if len(set(told.values())) == 1:
+        return f"intervals {of} {next(iter(told.values()))} of comparisons"
+    parts = ", ".join(f"{level} ({scope})" for scope, level in told.items())
+    return f"intervals {of} so many comparisons: {parts}"
+
+
+def _range(levels: Iterable[float]) -> str:
+    least, most = min(levels), max(levels)
+    one = told_level(least) == told_level(most)
+    return told_level(most) if one else f"{100 * least:.2g} to {told_level(most)}"
 
 
 def lost_line(lost: LostMost, where: str = "") -> str:
@@ -67,19 +127,6 @@ def lost_line(lost: LostMost, where: str = "") -> str:
         f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
         limit=400,
     )
-
-
-def _between(row: ModelFigure) -> str:
-    if row.change_low is None or row.change_high is None:
-        return ""
-    low, high = (told_difference(row.figure, end) for end in (row.change_low, row.change_high))
-    return f" [{low}, {high}]"
-
-
-def told_difference(figure: str, value: float) -> str:
-    """Return how much more of a figure there is, with its sign."""
-    factor, decimals = _scale(figure)
-    return f"{factor * value:+.{decimals}f}"
 
 
 def _scale(figure: str) -> tuple[float, int]:

@@ -15,8 +15,9 @@ import polars as pl
 from ....stores.lake import RunReader
 from ....stores.records import Scope
 from ...data.splits import exam_of
-from ..statistics.share_interval import NORMAL, share_interval
-from .figures import CONTROLLED
+from ..statistics.share_interval import NORMAL
+from .figures import CONTROLLED, figure_interval
+from .measured_change import USUAL_LEVEL
 from .policy_figures import RATING, measured_on
 
 ALL: Scope = "all"
@@ -28,9 +29,11 @@ BY_FORM = ":"
 class ModelFigure:
     """A figure of M_t over `n` prompts: all, or those of the exam, task or so called `name`.
 
-    `change` is against M_`against`, over `paired` prompts in `clusters` clusters, of which `better`
-    have more of the figure and `worse` have less. Intervals are None where a single cluster, or no
-    value by prompt, tells nothing of them.
+    The interval of the value, from `low` to `high`, holds at 95 %. `change` is against
+    M_`against`, over `paired` prompts in `clusters` clusters, of which `better` have more of the
+    figure and `worse` have less. Its bounds are those of the verdict on M_t, if there is one on
+    these prompts: each errs in at most a share `change_level` of comparisons. Bounds are None if
+    too few clusters, or no value by prompt, tell nothing of them.
     """
 
     split: str
@@ -49,6 +52,7 @@ class ModelFigure:
     change: float | None
     change_low: float | None
     change_high: float | None
+    change_level: float | None
     better: int
     worse: int
 
@@ -102,17 +106,16 @@ def _of_models(
             change=value - first["value"],
             change_low=change_low,
             change_high=change_high,
+            change_level=None if change_low is None else USUAL_LEVEL,
             better=0,
             worse=0,
         )
 
 
 def _interval(number: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the bounds of a value; a share's lie between 0 and 1."""
-    value, error = number["value"], number["stderr"]
-    if number["metric"] == CONTROLLED:
-        return share_interval(value, error, number["n"]) or (None, None)
-    return (None, None) if error is None else (value - NORMAL * error, value + NORMAL * error)
+    """Return the bounds of a value."""
+    found = figure_interval(number["metric"], number["value"], number["stderr"], number["n"])
+    return found or (None, None)
 
 
 def _of_change(

@@ -12,6 +12,14 @@ from starlette.routing import Route
 from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.figures import shown_split
+from ..lake.query.told_figures import (
+    figure_label,
+    figure_name,
+    told_bounds,
+    told_difference,
+    told_level,
+    told_value,
+)
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.word_diff import word_diff
 from .page_rows import by_id
@@ -52,11 +60,26 @@ class DiffPages:
             run=name,
             found=found,
             wanted=request_of,
-            summary=found.summary.to_dicts(),
+            summary=[_told(row) for row in found.summary.to_dicts()],
             rows=rows,
             iterations=iterations,
             total=found.changes.height,
         )
+
+
+def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to a row of the summary what a page says of it."""
+    figure = row["metric"]
+    level = row["level"]
+    return {
+        **row,
+        "label": figure_label(figure),
+        "told_before": told_value(figure, row["before"]),
+        "told_after": told_value(figure, row["after"]),
+        "told_change": told_difference(figure, row["difference"]),
+        "told_bounds": told_bounds(figure, row["low"], row["high"]),
+        "told_level": "" if level is None else f"each errs in at most {told_level(level)}",
+    }
 
 
 def texts(run: RunReader, shown: pl.DataFrame) -> dict[str, str]:
@@ -71,4 +94,4 @@ def texts(run: RunReader, shown: pl.DataFrame) -> dict[str, str]:
 def _with_spans(row: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, Any]:
     """Return a changed prompt with its second answer as changes of the first."""
     before, after = (answers.get(row[f"candidate_{side}"], "") for side in ("before", "after"))
-    return {**row, "spans": word_diff(before, after)}
+    return {**row, "label": figure_name(row["metric"]), "spans": word_diff(before, after)}

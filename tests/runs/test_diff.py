@@ -8,7 +8,8 @@ from lakes import HELD_OUT, told_run, write_run
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.lake.statistics.paired import change, mcnemar
+from lpfloop.loop.lake.query.measured_change import measured_change
+from lpfloop.loop.lake.statistics.mcnemar import mcnemar
 from lpfloop.stores.records import Prompt
 
 
@@ -38,10 +39,10 @@ def test_flips_are_counted_and_tested(call):
     assert (accuracy["task"], accuracy["n"]) == ("math", 6)
     assert (accuracy["better"], accuracy["worse"]) == (3, 1)
     assert isclose(accuracy["difference"], 1 / 3)
-    assert accuracy["low"] < 1 / 3 < accuracy["high"]
+    assert accuracy["low"] < 1 / 3 < accuracy["high"] <= 1
     assert accuracy["p_value"] == 0.625
     length = next(row for row in found["summary"] if row["metric"] == "mean_length")
-    assert (length["difference"], length["low"], length["high"]) == (1, 1, 1)
+    assert length["difference"] == 1
     assert length["p_value"] is None
 
 
@@ -94,9 +95,19 @@ def test_mcnemar_is_exact():
 def test_interval_covers_the_normal_one():
     before = [0.0] * 400
     after = [float(n % 4 == 0) for n in range(400)]
-    found = change(before, after)
+    alone = [str(n) for n in range(400)]
+    found = measured_change("verified", before, after, alone)
     half = 1.96 * (0.25 * 0.75 / 400) ** 0.5
-    single = change([0.0], [1.0])
-    assert (single.low, single.high, single.p_value) == (None, None, 1.0)
     assert found.low == pytest.approx(0.25 - half, abs=0.01)
     assert found.high == pytest.approx(0.25 + half, abs=0.01)
+    single = measured_change("verified", [0.0], [1.0], ["a"])
+    assert (single.low, single.high) == (None, None)
+
+
+def test_no_change_is_as_sure_as_n():
+    few, many = (
+        measured_change("verified", [0.0] * n, [0.0] * n, [str(i) for i in range(n)])
+        for n in (10, 1000)
+    )
+    assert few.low == -few.high
+    assert few.high > 10 * many.high > 0

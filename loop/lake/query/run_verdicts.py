@@ -128,6 +128,14 @@ def run_verdict(run: RunReader, made: Sequence[Checkpoint]) -> RunVerdict:
     )
 
 
+def verdicts_of(run: RunReader, iteration: int, split: str) -> list[PolicyVerdict]:
+    """Return all verdicts on M_t by the prompts of a split."""
+    own = pl.col("split") == split
+    return frame_rows(
+        PolicyVerdict, run.scan("verdicts", iteration=iteration).filter(own).collect()
+    )
+
+
 def named(checkpoint: Checkpoint) -> dict[str, Json]:
     """Return how a policy is called in a document."""
     return {"iteration": checkpoint.iteration, "checkpoint": checkpoint.checkpoint_id}
@@ -227,7 +235,7 @@ def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
         if row is not None:
             parts.setdefault(row.other_iteration, []).append(against)
     for against in parts.values():
-        row = iteration.of(split, against[-1])
+        row = iteration.of(split, against[0])
         if row is not None:
             yield _line(row, ", ".join(against))
 

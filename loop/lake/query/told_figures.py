@@ -7,6 +7,7 @@ from ...data.short_id import short_id
 from ...data.splits import DEV, HELD_OUT
 from .figures import SHARES
 from .flips import LostMost
+from .policy_figures import RATING
 from .whole_figures import ModelFigure
 
 NAMES = {
@@ -130,4 +131,6 @@ def lost_line(lost: LostMost, where: str = "") -> str:
 
 
 def _scale(figure: str) -> tuple[float, int]:
-    return (100.0, 1) if figure in SHARES else (1.0, DECIMALS.get(figure, 1))
+    if figure in SHARES:
+        return 100.0, 1
+    return 1.0, 2 if figure.startswith(RATING) else DECIMALS.get(figure, 1)

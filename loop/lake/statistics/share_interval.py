@@ -32,12 +32,3 @@ def share_interval(share: float, error: float | None, n: int) -> tuple[float, fl
 def share_change(low: float, high: float) -> tuple[float, float]:
     """Return bounds of how much a share changed, cut to what is possible: -1 to 1."""
     return max(low, -1.0), min(high, 1.0)
-
-
-def same_change_interval(change: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of how much a share changed, if each of `n` results did alike.
-
-    No more of them do otherwise than Wilson's bound of 0 of `n`.
-    """
-    most = wilson(0.0, n)[1]
-    return share_change(change - most, change + most)

@@ -1,21 +1,26 @@
 """The same held-out prompts under two checkpoints: which answers changed, and by how much."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 import polars as pl
 
 from ....configs.likely_names import listed, meant
+from ....stores.keys import Json
 from ....stores.lake import RunReader
-from ...data.splits import HELD_OUT
+from ....stores.records import PolicyVerdict
+from ...data.splits import DEV, HELD_OUT
 from ..query.figures import LENGTH, deciding
+from ..query.measured_change import measured_change
 from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
+from ..query.run_verdicts import verdicts_of
 from ..query.runs import open_run
-from ..statistics.paired import change
+from ..statistics.mcnemar import mcnemar
 from .diff_page import Diff
 
 
@@ -61,11 +66,21 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
     metrics = _listed(paired, wanted)
     changed = changes(paired, metrics)
     shown = metrics if wanted.by == "family" or wanted.metric is not None else None
+    on_both = (
+        {}
+        if other is not run or wanted.benchmark not in (DEV, HELD_OUT)
+        else {
+            (row.scope, row.name): row
+            # M_0 may be the best, too; its verdict as the first is the one that others tell.
+            for row in reversed(verdicts_of(run, after.iteration, wanted.benchmark))
+            if row.other_iteration == before.iteration
+        }
+    )
     return Diff(
         before=str(before),
         after=str(after),
         benchmark=wanted.benchmark,
-        summary=summary(paired, shown, wanted.by),
+        summary=summary(paired, shown, wanted.by, on_both),
         changes=_with_answers(before, after, changed) if wanted.answers else changed,
     )
 
@@ -171,11 +186,15 @@ def _with_answers(before: Side, after: Side, changed: pl.DataFrame) -> pl.DataFr
 
 
 def summary(
-    paired: pl.DataFrame, metrics: Sequence[str] | None, by: Literal["task", "family"] = "task"
+    paired: pl.DataFrame,
+    metrics: Sequence[str] | None,
+    by: Literal["task", "family"],
+    verdicts: Mapping[tuple[str, str], PolicyVerdict],
 ) -> pl.DataFrame:
     """Return how prompts changed, by task or family and metric: all metrics, or only these.
 
-    By family, what was lost most comes first.
+    By family, what was lost most comes first. `verdicts` are those on the two models, by scope and
+    name: a change has their bounds, or holds at their level.
     """
     shown = paired if metrics is None else paired.filter(pl.col("metric").is_in(metrics))
     keys = ["task", "metric"] if by == "task" else ["task", "family", "metric"]
@@ -183,12 +202,41 @@ def summary(
     rows = [
         {
             **dict(zip(keys, group, strict=True)),
-            **asdict(change(*zip(*(row[len(keys) :] for row in rows), strict=True))),
+            **_change(
+                str(group[-1]),
+                [row[len(keys) :] for row in rows],
+                verdicts.get((by, group[-2])),
+            ),
         }
         for group, rows in groupby(ordered.iter_rows(), key=lambda row: row[: len(keys)])
     ]
     found = pl.DataFrame(rows, infer_schema_length=None)
     return found.sort("difference", *keys) if by == "family" else found
+
+
+def _change(
+    metric: str, rows: Sequence[tuple[float, float, str]], verdict: PolicyVerdict | None
+) -> dict[str, Json]:
+    """Return how the prompts of one group changed.
+
+    The p-value is that of McNemar's exact test; None if values other than 0 and 1 occur, or if
+    prompts depend on one another.
+    """
+    before, after, clusters = (list(column) for column in zip(*rows, strict=True))
+    found = measured_change(metric, before, after, clusters, verdict)
+    binary = {*before, *after} <= {0.0, 1.0} and len(set(clusters)) == len(clusters)
+    return {
+        "n": found.n,
+        "before": fmean(before),
+        "after": fmean(after),
+        "difference": found.value,
+        "low": found.low,
+        "high": found.high,
+        "level": found.level,
+        "better": found.better,
+        "worse": found.worse,
+        "p_value": mcnemar(found.better, found.worse) if binary else None,
+    }
 
 
 VALUES = ("value", "value_after", "cluster")

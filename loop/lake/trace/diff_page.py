@@ -9,6 +9,14 @@ import polars as pl
 from ...data.short_id import short_id
 from ..query.figures import COUNTS
 from ..query.policy_figures import RATING
+from ..query.told_figures import (
+    figure_label,
+    figure_name,
+    told_bounds,
+    told_difference,
+    told_level,
+    told_value,
+)
 from .html_page import page_html
 from .page import Box, Grid, Page, PageSection
 from .terminal_page import page_text
@@ -59,7 +67,7 @@ class Diff:
 def _summary_section(summary: pl.DataFrame) -> PageSection:
     """Return the table of changes: of figures, and of their parts only if nothing else is there."""
     group = "family" if "family" in summary.columns else "task"
-    columns = [group, "metric", "n", "before", "after", "change", "95 %", "up/down"]
+    columns = [group, "metric", "n", "before", "after", "change", "bounds", "up/down"]
     tested = summary["p_value"].null_count() < summary.height
     parts = pl.col("metric").is_in(COUNTS) | pl.col("metric").str.starts_with(RATING)
     shown = summary.filter(~parts)
@@ -67,22 +75,24 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
     rows = [
         (
             row[group] or "",
-            row["metric"],
+            figure_label(row["metric"]),
             str(row["n"]),
-            f"{row['before']:.3f}",
-            f"{row['after']:.3f}",
-            f"{row['difference']:+.3f}",
-            "" if row["low"] is None else f"{row['low']:+.3f}, {row['high']:+.3f}",
+            told_value(row["metric"], row["before"]),
+            told_value(row["metric"], row["after"]),
+            told_difference(row["metric"], row["difference"]),
+            told_bounds(row["metric"], row["low"], row["high"]),
             f"{row['better']}/{row['worse']}",
             *(("" if row["p_value"] is None else f"{row['p_value']:.2g}",) if tested else ()),
         )
         for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
-    told = f"--metric or --json also tells of {', '.join(left_out)}"
+    told = [f"--metric or --json also tells of {', '.join(left_out)}"]
+    levels = {told_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
+    sure = [f"each bound errs in at most {' or '.join(sorted(levels))} of comparisons"]
     return PageSection(
         heading="",
         grid=Grid(columns=(*columns, *(["p"] if tested else [])), rows=tuple(rows)),
-        lines=(told,) if left_out and shown.height else (),
+        lines=(*(sure if levels else ()), *(told if left_out and shown.height else ())),
     )
 
 
@@ -102,7 +112,7 @@ def _changes_section(changes: pl.DataFrame, way: str, limit: int) -> PageSection
     rows = [
         (
             row["family"] or row["task"] or "",
-            row["metric"],
+            figure_name(row["metric"]),
             _flip(row),
             ""
             if row["length_before"] is None or row["length_after"] is None

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.lake.statistics.paired import change
-from lpfloop.loop.lake.statistics.share_interval import same_change_interval, share_interval, wilson
+from lpfloop.loop.lake.statistics.share_interval import share_interval, wilson
 
 
 def test_the_interval_is_that_of_newcombes_table(subtests):
@@ -36,11 +35,3 @@ def test_clustered_errors_widen():
     assert share_interval(1.0, 0.0, 40) == wilson(1.0, 40)
     assert share_interval(0.5, None, 40) is None
     assert share_interval(23.1, 0.0, 40) is None, "a length is no share"
-
-
-def test_no_change_is_as_sure_as_n():
-    few, many = change([0.0] * 10, [0.0] * 10), change([0.0] * 1000, [0.0] * 1000)
-    assert (few.low, few.high) == same_change_interval(0.0, 10)
-    assert few.high > 10 * many.high > 0
-    lengths = change([23.0] * 10, [23.0] * 10)
-    assert (lengths.low, lengths.high) == (0, 0)

@@ -42,7 +42,7 @@ def spent_columns(found: Sequence[Result]) -> Iterator[Column]:
     """Give the columns of what the results cost."""
     free = [result.method == INITIAL for result in found]
     tokens, hours = [f"{r.tokens:,.0f}" for r in found], [f"{r.hours:.2f}" for r in found]
-    for heading, cells in (("Tokens", tokens), ("Hours", hours)):
+    for heading, cells in (("Tokens used", tokens), ("Hours", hours)):
         yield heading, ["" if none else cell for none, cell in zip(free, cells, strict=True)]
 
 

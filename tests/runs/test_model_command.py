@@ -91,6 +91,8 @@ def test_facts_and_figures(lake, ids):
     assert found["weights"]["types"] == ["F16"]
     assert found["weights"]["bytes"] == (folder / "model.safetensors").stat().st_size
     (accuracy,) = [f for f in found["figures"] if f["metric"] == "math_accuracy"]
+    verified = found["figures"][0]
+    assert (verified["metric"], verified["value"]) == ("verified", accuracy["value"])
     assert (round(accuracy["value"], 3), round(accuracy["first"], 3)) == (0.667, 0.167)
     assert ids[1] in invoke(lake, "model", "M_1").stdout
 

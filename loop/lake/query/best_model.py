@@ -16,8 +16,9 @@ from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from ..statistics.clustered_error import mean_error
-from .figures import COUNTS
+from .figures import COUNTS, SHARES
 from .policy_figures import USUAL, Figure, Values, clusters_in, measured_on, metrics_of, values_of
+from .told_figures import told_value
 
 NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
 """Metrics of which more is not better."""
@@ -58,10 +59,12 @@ class BestModel:
 
     def __str__(self) -> str:
         own = next(s for s in self.standings if s.checkpoint == self.checkpoint)
-        error = "" if own.stderr is None else f" ± {own.stderr:.3f}"
-        others = [_lead(s) for s in self.standings if s is not own]
+        name = self.figure.name
+        error = "" if own.stderr is None else f" ± {told_value(name, own.stderr)}"
+        others = [_lead(name, s) for s in self.standings if s is not own]
         how = "the best of those that the loop accepted," if self.decided else "the best"
-        return f"{how} by {self.figure.meaning}: {own.value:.3f}{error} ({own.n} {self.split} " + (
+        told = f"{told_value(name, own.value)}{error}" + (" %" if name in SHARES else "")
+        return f"{how} by {self.figure.meaning}: {told} ({own.n} {self.split} " + (
             f"prompts); {'; '.join(others)}" if others else "prompts); no other model was measured"
         )
 
@@ -160,8 +163,8 @@ def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
     return mean_error(list(values.values()), [clusters.get(prompt, prompt) for prompt in values])
 
 
-def _lead(other: ModelStanding) -> str:
-    name = f"M_{other.checkpoint.iteration} {other.value:.3f}"
+def _lead(figure: str, other: ModelStanding) -> str:
+    name = f"M_{other.checkpoint.iteration} {told_value(figure, other.value)}"
     if other.errors is None:
         return name
     side = "behind" if other.errors >= 0 else "ahead"

@@ -34,6 +34,7 @@ SHARES = (
     *("verified", "approval", "win_rate", CONTROLLED),
     *(*SUCCESSES, UNDECIDED, UNMARKED, "json_valid", "self_identified", "passed"),
     *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
+    "critic_agreement",
 )
 """The figures between 0 and 1 that are told in percent."""
 

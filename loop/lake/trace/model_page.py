@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from ..query.best_model import BestModel, ModelStanding
-from ..query.critic_scores import AGREEMENT
-from ..query.figures import SHARES
-from ..statistics.share_interval import share_interval
+from ..query.figures import SHARES, figure_interval
+from ..query.told_figures import figure_label, split_name, told_difference, told_value
 from .page import Grid, Page, PageSection
-from .published_model import FigureBeside, PublishedModel, State, Weights
+from .published_model import EXAM_END, FigureBeside, PublishedModel, State, Weights
 
 GIGA, MEGA = 10**9, 10**6
 ABSENT: dict[State, str] = {
@@ -19,7 +18,7 @@ ABSENT: dict[State, str] = {
     "served": "; an endpoint, so there is no folder",
 }
 FIELD = 12
-MEASURED = "on the {split} prompts, [95 % interval] of shares, ± standard error of others"
+MEASURED = "on {prompts}, [95 % interval] of shares, ± standard error of others"
 
 
 def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
@@ -27,7 +26,9 @@ def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
     facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
     sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
     if model.figures:
-        sections.append(PageSection(heading=MEASURED.format(split=model.split), grid=_grid(model)))
+        sections.append(
+            PageSection(heading=MEASURED.format(prompts=split_name(model.split)), grid=_grid(model))
+        )
     if model.state in ("here", "bucket"):
         sections.append(PageSection(heading="next", lines=tuple(_next(model, where))))
     return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))
@@ -108,25 +109,24 @@ def _grid(model: PublishedModel) -> Grid:
 
 
 def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:
-    own = (
-        figure.metric,
-        str(figure.n),
-        _number(figure.metric, figure.value, figure.stderr, figure.n),
-    )
+    exam, _, metric = figure.metric.rpartition(EXAM_END)
+    label = f"{exam}{EXAM_END}{figure_label(metric)}" if exam else figure_label(metric)
+    own = (label, str(figure.n), _number(metric, figure.value, figure.stderr, figure.n))
     if not beside:
         return own
     if figure.first is None:
         return (*own, "", "")
-    first = _number(figure.metric, figure.first, figure.first_stderr, figure.n)
-    return (*own, first, f"{figure.value - figure.first:+.3f}")
+    first = _number(metric, figure.first, figure.first_stderr, figure.n)
+    return (*own, first, told_difference(metric, figure.value - figure.first))
 
 
 def _number(metric: str, value: float, error: float | None, n: int) -> str:
     """Return a figure with its interval of level 95 %, if it is a share, or else its error."""
-    within = share_interval(value, error, n) if metric in (*SHARES, AGREEMENT) else None
+    told = told_value(metric, value)
+    within = figure_interval(metric, value, error, n) if metric in SHARES else None
     if within is not None:
-        return f"{value:.3f} [{within[0]:.3f}, {within[1]:.3f}]"
-    return f"{value:.3f}" if error is None else f"{value:.3f} ±{error:.3f}"
+        return f"{told} [{told_value(metric, within[0])}, {told_value(metric, within[1])}]"
+    return told if error is None else f"{told} ±{told_value(metric, error)}"
 
 
 def _next(model: PublishedModel, where: str) -> Iterator[str]:

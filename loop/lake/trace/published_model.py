@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from ....configs.load import stored_config
@@ -27,8 +28,19 @@ from ...data.splits import DEV, HELD_OUT, exam_of, is_measured_on
 from ...data.step_names import step_of
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, located
+from ..query.figures import measured_metrics
 from ..query.model_names import checkpoints
+from ..query.policy_figures import (
+    APPROVAL,
+    VERIFIED,
+    Values,
+    clusters_in,
+    measured_on,
+    metrics_of,
+    values_of,
+)
 from ..query.runs import NoSuchRunError
+from ..statistics.clustered_error import mean_error
 from .checkpoint_story import TrainedOn, evaluated, trained_on
 
 State = Literal["here", "bucket", "missing", "removed", "served"]
@@ -42,6 +54,10 @@ class Weights:
     bytes: int
     parameters: int | None
     types: tuple[str, ...]
+
+
+EXAM_END = ": "
+"""Stands in a figure's name behind that of a set of held-out prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +132,10 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         trained_on=tuple(trained_on(run, checkpoint)),
         first=made[0].name,
         split=split,
-        figures=tuple(_figures(numbers, checkpoint, made[0], split)),
+        figures=(
+            *_deciding(run, checkpoint, made[0], split),
+            *_figures(numbers, checkpoint, made[0], split),
+        ),
     )
 
 
@@ -244,11 +263,39 @@ def _figures(
     return [_beside(e, start.get(_figure_name(e))) for e in sorted(found, key=_figure_name)]
 
 
+def _deciding(
+    run: RunReader, own: Checkpoint, first: Checkpoint, split: str
+) -> Iterator[FigureBeside]:
+    """Give the figures by which models are compared, that are made of several metrics."""
+    clusters, every = clusters_in(run), run.scan("scores")
+    scores = every.filter(measured_on(split, own.at_step))
+    before = every.filter(measured_on(split))
+    measured = measured_metrics(scores)
+    for figure in (VERIFIED, APPROVAL):
+        if figure.name in measured or not metrics_of(figure, measured):
+            continue
+        mine = values_of(scores, figure, measured).get(own.iteration)
+        others = values_of(before, figure, measured).get(first.iteration)
+        if mine:
+            yield FigureBeside(
+                metric=figure.name,
+                n=len(mine),
+                value=fmean(mine.values()),
+                stderr=_error(mine, clusters),
+                first=fmean(others.values()) if others else None,
+                first_stderr=_error(others, clusters) if others else None,
+            )
+
+
+def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
+    return mean_error(list(values.values()), [clusters.get(prompt, prompt) for prompt in values])
+
+
 def _figure_name(number: Evaluation) -> str:
     """Return a metric's name, behind that of the set of held-out prompts if it has one."""
     named = step_of(number.benchmark)
     exam = exam_of(number.benchmark if named is None else named[1])
-    return number.metric if exam is None else f"{exam}: {number.metric}"
+    return number.metric if exam is None else f"{exam}{EXAM_END}{number.metric}"
 
 
 def _beside(own: Evaluation, first: Evaluation | None) -> FigureBeside:

@@ -137,7 +137,7 @@ def errors(
 
 def _figure(compared: Compared) -> float:
     found = length_controlled(compared)
-    return found.win_rate if isinstance(found, LengthControlled) else float("nan")
+    return 100 * found.win_rate if isinstance(found, LengthControlled) else float("nan")
 
 
 def _longer_by(judged: Judged, correlation: float) -> float:

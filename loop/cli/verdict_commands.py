@@ -172,12 +172,12 @@ def told(found: "RecordedVerdict") -> list[str]:
     all_told = found.decision
     lines = [
         _answer(all_told),
-        f"  {found.figure}: {_numbers(all_told)}",
+        f"  {found.figure}: {_numbers(all_told, found.figure)}",
         f"  {_prompts(all_told)}",
     ]
     for kind, parts in found.parts.items():
         lines += [
-            f"  {kind} {part}: {d.answer}; {_numbers(d)}; {d.n} prompts"
+            f"  {kind} {part}: {d.answer}; {_numbers(d, found.figure)}; {d.n} prompts"
             for part, d in parts.items()
         ]
     if found.lost:
@@ -187,9 +187,8 @@ def told(found: "RecordedVerdict") -> list[str]:
     if found.lengths is not None:
         lines.append("  mean length: {:.0f} → {:.0f} characters".format(*found.lengths))
     for name, rate in found.controlled.items():
-        lines.append(
-            f"  {name} at equal lengths: wins {rate.win_rate:.1f} % ± {rate.standard_error:.1f}"
-        )
+        wins, error = 100 * rate.win_rate, 100 * rate.standard_error
+        lines.append(f"  {name} at equal lengths: wins {wins:.1f} % ± {error:.1f}")
     # The first line already says why there are no bounds.
     said = None if all_told.low is not None else all_told.remark
     lines += [f"  note: {remark}" for remark in found.remarks if remark != said]
@@ -209,11 +208,20 @@ def _answer(decision: "Decision") -> str:
     return f"undecided: about {decision.needed:,} prompts like these would decide"
 
 
-def _numbers(decision: "Decision") -> str:
-    change = f"{decision.before:.3f} → {decision.after:.3f}, {decision.difference:+.3f}"
+def _numbers(decision: "Decision", figure: str) -> str:
+    """Return the change with its bounds: of win-rates in percent, of others in their own unit."""
+    from ..evaluation.recorded_results import PREFERENCE
+
+    factor, unit, decimals = (100, " %", 1) if figure == PREFERENCE else (1, "", 3)
+
+    def told(value: float, sign: str = "") -> str:
+        return f"{factor * value:{sign}.{decimals}f}"
+
+    before, after = told(decision.before), told(decision.after)
+    change = f"{before} → {after}{unit}, {told(decision.difference, '+')}"
     if decision.low is None or decision.high is None:
         return change
-    return f"{change} (from {decision.low:+.3f} to {decision.high:+.3f})"
+    return f"{change} [{told(decision.low, '+')}, {told(decision.high, '+')}]"
 
 
 def _prompts(decision: "Decision") -> str:

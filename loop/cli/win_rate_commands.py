@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..lake.query.forms import Form, FormError
+from ..data.files import InputError
+from ..lake.query.forms import Form
 from .common import AsForm, AsJson, ByField, exit_codes
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ..evaluation.win_rate_report import Standing
 
 FITTED = ("length_controlled_win_rate", "length_controlled_standard_error", "length_effect")
-TABLE = ("of", "win_rate", "standard_error", "length_controlled_win_rate", "n")
 
 
 def winrate(
@@ -46,10 +46,10 @@ def _write(
     *,
     as_json: bool,
 ) -> None:
-    """Write the win-rate of a file of annotations in AlpacaEval's format.
+    """Write the win-rate of a file of annotations in AlpacaEval's format, from 0 to 1.
 
-    As one JSON document it holds only the win-rate, and what `by` and `versus` ask for; in other
-    formats it is a row for the model, and one for each group.
+    As one JSON document it is the model's row, with those of groups and the lead beneath; in other
+    formats it is a row for the model, and one for each group. A table tells percent.
 
     Raises:
         InputError: for a file that cannot be used, or a rival's that cannot be compared with it.
@@ -58,39 +58,58 @@ def _write(
 
     from ..evaluation.alpaca_eval import read_annotations, source_of
     from ..evaluation.result_sources import refuse_unlike
-    from ..evaluation.win_rate_report import generator_of, lead, standings, won
+    from ..evaluation.win_rate_report import generator_of, lead, standings
     from ..lake.query.row_output import is_table, write_frame
     from ..run.terminal import say
     from .tables import print_json
 
-    is_table(form, as_json=as_json)
-    if as_json and difficulty is not None:
-        raise FormError("--difficulty is for the figure at equal lengths: use --format jsonl")
+    for_people = is_table(form, as_json=as_json)
     found = read_annotations(preferences, by=by)
     ahead = None
     if versus is not None:
         rival = read_annotations(versus)
         refuse_unlike(source_of(preferences, found), source_of(versus, rival))
         ahead = lead(found, rival)
+    stood = standings(generator_of(found, preferences), found, difficulty)
+    if not stood:
+        raise InputError(f"{preferences}: no preference could be read, so there is no win-rate")
+    rows = [_row(standing) for standing in stood]
     if as_json:
-        document: dict[str, Json] = dict(asdict(won(found)))
+        document = dict(rows[0])
         if by is not None:
-            _, *groups = standings("", found)
-            document["groups"] = {group.of: asdict(group.won) for group in groups}
+            document["groups"] = {str(row["of"]): row for row in rows[1:]}
         if ahead is not None:
             document["lead"] = asdict(ahead)
         print_json(document)
-        return
-    stood = standings(generator_of(found, preferences), found, difficulty)
-    write_frame(pl.DataFrame([_row(standing) for standing in stood]), form, TABLE)
+    elif for_people:
+        write_frame(pl.DataFrame([_told(row) for row in rows]), form)
+    else:
+        write_frame(pl.DataFrame(rows), form)
     for remark in (remark for standing in stood for remark in _remarks(standing)):
         say(remark)
-    if ahead is not None:
-        low, high = ahead.interval
+    if ahead is not None and not as_json:
+        value, low, high = (100 * number for number in (ahead.value, *ahead.interval))
         say(
-            f"ahead of {versus} by {ahead.value:.2f} points, 95 % interval [{low:.2f}, {high:.2f}],"
+            f"ahead of {versus} by {value:.2f} points, 95 % interval [{low:.2f}, {high:.2f}],"
             f" on {ahead.n} instructions"
         )
+
+
+def _told(row: "dict[str, Json]") -> "dict[str, Json]":
+    """Return what a table shows of a row, with win-rates in percent."""
+    from ..lake.query.told_figures import figure_label, told_value
+
+    def told(name: str) -> str:
+        value = row[name]
+        return "-" if not isinstance(value, float) else told_value("win_rate", value)
+
+    return {
+        "of": row["of"],
+        figure_label("win_rate"): told("win_rate"),
+        "±": told("standard_error"),
+        figure_label(FITTED[0]): told(FITTED[0]),
+        "n": row["n"],
+    }
 
 
 def _remarks(standing: "Standing") -> "Iterator[str]":

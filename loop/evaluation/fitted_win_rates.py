@@ -53,8 +53,8 @@ def at_equal_lengths(
         checkpoint_id=it.policy.identity,
         benchmark=benchmark,
         metric=LENGTH_CONTROLLED,
-        value=found.win_rate / 100,
-        stderr=found.standard_error / 100,
+        value=found.win_rate,
+        stderr=found.standard_error,
         n=len(read),
     )
     return [number]

@@ -38,13 +38,14 @@ ONE_SIDED = 0.05
 """Where a smaller share of the answers is longer, or shorter, equal lengths are extrapolated."""
 CHANGED_BY, CHANGED_SHARE = 10, 4
 """AlpacaEval's marks of a fit that may have failed: a change by 10 points, and by a quarter."""
+PERCENT = 100
 DRAWS = 200
 """Bootstrap resamples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthControlled:
-    """A length-controlled win-rate in percent.
+    """A length-controlled win-rate, from 0 to 1.
 
     Its standard error is that of a bootstrap which also draws the published effect of length anew.
     `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the share
@@ -98,8 +99,8 @@ def length_controlled(compared: Compared, *, seed: int = 0) -> LengthControlled 
     ]
     rate = model.rate(fitted)
     return LengthControlled(
-        win_rate=rate,
-        standard_error=float(np.std(rates, ddof=1)),
+        win_rate=rate / PERCENT,
+        standard_error=float(np.std(rates, ddof=1)) / PERCENT,
         length_effect=float(fitted[1]),
         from_data=model.from_data(fitted),
         remarks=tuple(_remarks(compared, rate)),

@@ -45,7 +45,7 @@ def standings(
 
 
 def lead(annotations: Sequence[Annotation], rival: Sequence[Annotation]) -> Difference:
-    """Return a model's lead in win-rate over its rival, in percentage points.
+    """Return a model's lead in win-rate over its rival, as a share.
 
     Raises:
         InputError: if no instruction was scored for both.
@@ -53,13 +53,7 @@ def lead(annotations: Sequence[Annotation], rival: Sequence[Annotation]) -> Diff
     found = difference(_by_instruction(rival), _by_instruction(annotations))
     if found is None:
         raise InputError("no instruction was scored in both files")
-    error = found.standard_error
-    return Difference(
-        value=100 * found.value,
-        standard_error=None if error is None else 100 * error,
-        interval=(100 * found.interval[0], 100 * found.interval[1]),
-        n=found.n,
-    )
+    return found
 
 
 def generator_of(annotations: Iterable[Annotation], path: Path) -> str:

@@ -38,11 +38,11 @@ def test_win_rate_of_a_file(tmp_path):
     assert code == 0, stderr
     found = json.loads(stdout)
     won = [0, 1, 0.5, 0.5, 0.75]
-    assert math.isclose(found["win_rate"], 100 * fmean(won), abs_tol=1e-9)
-    assert math.isclose(found["standard_error"], 100 * stdev(won) / math.sqrt(5), abs_tol=1e-9)
+    assert math.isclose(found["win_rate"], fmean(won), abs_tol=1e-9)
+    assert math.isclose(found["standard_error"], stdev(won) / math.sqrt(5), abs_tol=1e-9)
     assert (found["n"], found["n_draws"], found["n_unscored"]) == (5, 2, 1)
     low, high = found["interval"]
-    assert 0 <= low < found["win_rate"] < high <= 100
+    assert 0 <= low < found["win_rate"] < high <= 1
 
 
 def test_bad_file_is_one_sentence(tmp_path):
@@ -50,3 +50,23 @@ def test_bad_file_is_one_sentence(tmp_path):
     code, stdout, stderr = call("--preferences", str(path), "--json")
     assert (code, stdout) == (2, "")
     assert len(stderr.strip().splitlines()) == 1
+
+
+def test_json_has_the_figures_of_rows(tmp_path):
+    rows = [
+        row(n, 2 - n % 2, output_2="of the model" + " as well" * (n % 3), dataset=f"d{n % 2}")
+        for n in range(40)
+    ]
+    path = written(tmp_path, rows)
+    hard = written(
+        tmp_path, [{"instruction": r["instruction"], "difficulty": 0.1} for r in rows], "hard.json"
+    )
+    asked = ("--preferences", path, "--by", "dataset", "--difficulty", hard)
+    code, stdout, stderr = call(*asked, "--json")
+    assert code == 0, stderr
+    document = json.loads(stdout)
+    lines = [json.loads(line) for line in call(*asked, "--format", "jsonl")[1].splitlines()]
+    groups = document.pop("groups")
+    assert document == lines[0]
+    assert list(groups.values()) == lines[1:]
+    assert 0 < document["length_controlled_win_rate"] < 1

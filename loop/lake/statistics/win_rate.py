@@ -19,7 +19,7 @@ DRAWS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinRate:
-    """A win-rate in percent: of `n` read preferences, `n_draws` draws; `n_unscored` were not read.
+    """A win-rate, from 0 to 1, of `n` read preferences, `n_draws` draws; `n_unscored` are unread.
 
     `standard_error` and `interval`, a bootstrap interval of level 95 %, are those of clusters; the
     error is None for a single one.
@@ -66,14 +66,13 @@ def win_rate(
     won = [share_won(preference) for preference, _ in read]
     about = [prompt for _, prompt in read]
     spread = mean_interval(won, numbered(about), draws=DRAWS, seed=seed)
-    error = mean_error(won, about)
     return WinRate(
-        win_rate=100 * fmean(won),
-        standard_error=None if error is None else 100 * error,
+        win_rate=fmean(won),
+        standard_error=mean_error(won, about),
         n=len(won),
         n_draws=sum(preference in TIES for preference, _ in read),
         n_unscored=len(preferences) - len(read),
-        interval=(100 * spread.low, 100 * spread.high),
+        interval=(spread.low, spread.high),
     )
 
 

@@ -44,9 +44,9 @@ def test_liking_of_length_is_corrected():
     won, longer = judged(rng, 2000, level=0.0, likes=1.2, mean=0.8)
     found = length_controlled(compared(won, longer))
     assert 100 * won.mean() > 60
-    assert abs(found.win_rate - 50) < 3 * found.standard_error
+    assert abs(found.win_rate - 0.5) < 3 * found.standard_error
     assert found.length_effect > 0.8
-    assert 1 < found.standard_error < 6
+    assert 0.01 < found.standard_error < 0.06
 
 
 def test_difficulties():
@@ -56,10 +56,10 @@ def test_difficulties():
     longer = 1000 * (0.6 * easy / 1.45 + 0.8 * rng.normal(size=2000) - 0.7)
     odds = -2 + 1.5 * np.tanh(longer / longer.std(ddof=1)) + easy
     won = 1 / (1 + np.exp(-odds))
-    true = 100 * np.mean(1 / (1 + np.exp(-(-2 + easy))))
+    true = np.mean(1 / (1 + np.exp(-(-2 + easy))))
     with_it = length_controlled(compared(won, longer, difficulty=list(easy)))
     without = length_controlled(compared(won, longer))
-    assert abs(with_it.win_rate - true) < 1.5
+    assert abs(with_it.win_rate - true) < 0.015
     assert abs(with_it.length_effect - 1.5) < 0.3
     assert abs(without.win_rate - true) > abs(with_it.win_rate - true)
 

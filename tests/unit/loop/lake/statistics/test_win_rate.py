@@ -11,9 +11,9 @@ from lpfloop.loop.lake.statistics.win_rate import difference, win_rate
 def test_draws_count_half():
     found = win_rate([1, 2, 2, 0, 1.5, 1.25, None], list("abcdefg"))
     # (0 + 1 + 1 + 1/2 + 1/2 + 1/4) / 6, and the squares of the distances from it over 5.
-    assert math.isclose(found.win_rate, 100 * 3.25 / 6)
+    assert math.isclose(found.win_rate, 3.25 / 6)
     squares = (3.25 / 6) ** 2 + 2 * (2.75 / 6) ** 2 + 2 * (0.25 / 6) ** 2 + (1.75 / 6) ** 2
-    assert math.isclose(found.standard_error, 100 * math.sqrt(squares / 5 / 6))
+    assert math.isclose(found.standard_error, math.sqrt(squares / 5 / 6))
     assert (found.n, found.n_draws, found.n_unscored) == (6, 2, 1)
 
 

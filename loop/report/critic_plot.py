@@ -15,6 +15,7 @@ from ..evaluation.panels import Heights, Histogram, Lines, Panel, Series
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
 from .reference_effect import auroc_of, both_ways, reference_panels
 from .report_plot import ReportPlot, names_of
+from .run_rows import with_clusters
 
 ALL, REWARD = "all aspects", "reward"
 LIMIT = 2000
@@ -87,13 +88,7 @@ def _by_aspect(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
     rewards = some.select(*place, "right", value="reward", aspect=pl.lit(REWARD))
     several = ratings["aspect"].n_unique() > 1
     parts = [whole, rewards.drop_nulls("value"), *([ratings] if several else [])]
-    clusters = run.scan("prompts", columns={"prompt_id", "cluster"}).unique("prompt_id").collect()
-    return (
-        pl.concat(parts)
-        .join(clusters, on="prompt_id", how="left")
-        .with_columns(pl.coalesce("cluster", "prompt_id"))
-        .sort("iteration", "aspect", "candidate_id")
-    )
+    return with_clusters(run, pl.concat(parts)).sort("iteration", "aspect", "candidate_id")
 
 
 def _areas(rated: RatedRun) -> Iterator[dict[str, object]]:

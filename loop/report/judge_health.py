@@ -6,6 +6,7 @@ later model that equal an earlier one's, word by word: both were judged, and sho
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import polars as pl
 
@@ -18,9 +19,18 @@ from ..evaluation.panels import Lines, Panel
 from ..lake.query.critic_scores import critic_scores
 from ..lake.query.judged_by import follows
 from ..lake.query.runs import is_of_loop, of_loop
+from ..lake.statistics.clustered_error import mean_error
 from ..lake.statistics.share_interval import NORMAL
 from .report_plot import ReportPlot, names_of
-from .run_rows import are_several, by_iteration, none_made, rows_of, series_by, stacked
+from .run_rows import (
+    are_several,
+    by_iteration,
+    none_made,
+    rows_of,
+    series_by,
+    stacked,
+    with_clusters,
+)
 
 READING = (
     "A judge is worth less where more of its replies are unread, where it agrees less with the "
@@ -41,6 +51,13 @@ PEOPLE = "people"
 EVALUATED = "evaluate:"
 """What the stages are called that draw answers to be measured, and those that judge them."""
 COLUMNS = ("iteration", "measure", "name", "value", "low", "high", "count")
+DRIFT = {
+    "iteration": pl.Int64,
+    "measure": pl.String,
+    "name": pl.String,
+    **dict.fromkeys(("value", "low", "high"), pl.Float64),
+    "count": pl.Int64,
+}
 
 
 def judge_plot(runs: Sequence[RunReader]) -> ReportPlot:
@@ -152,15 +169,26 @@ def _anchors(run: RunReader) -> pl.DataFrame:
     again = each.join(first, on=["prompt_id", "text"], suffix="_first").filter(
         pl.col("iteration") > pl.col("iteration_first")
     )
-    change = pl.col("rating") - pl.col("rating_first")
-    half = NORMAL * change.std().fill_null(0) / pl.len().sqrt()
-    return (
-        again.group_by("iteration")
-        .agg(
-            value=change.mean(), low=change.mean() - half, high=change.mean() + half, count=pl.len()
-        )
-        .with_columns(measure=pl.lit(ANCHOR), name=pl.lit("equal answers"))
+    changed = with_clusters(run, again).with_columns(
+        change=pl.col("rating") - pl.col("rating_first")
     )
+    rows = [_drift_of(part) for part in changed.partition_by("iteration", maintain_order=True)]
+    return pl.DataFrame(rows, schema=DRIFT)
+
+
+def _drift_of(again: pl.DataFrame) -> dict[str, int | float | str | None]:
+    """Return how the ratings of an iteration's equal answers changed, over clusters of prompts."""
+    changes = again["change"].to_list()
+    mean, error = fmean(changes), mean_error(changes, again["cluster"].to_list())
+    return {
+        "iteration": again["iteration"][0],
+        "measure": ANCHOR,
+        "name": "equal answers",
+        "value": mean,
+        "low": None if error is None else mean - NORMAL * error,
+        "high": None if error is None else mean + NORMAL * error,
+        "count": len(changes),
+    }
 
 
 def _evaluated(run: RunReader, table: str) -> pl.LazyFrame:

@@ -16,6 +16,7 @@ from ..lake.query.critic_scores import verified_answers
 from ..lake.query.runs import open_run
 from ..lake.statistics.bootstrap import numbered
 from ..lake.statistics.roc_area import area_estimate
+from .run_rows import with_clusters
 
 DRAWS, SEED = 200, 0
 WAYS = {True: "with", False: "without"}
@@ -47,7 +48,7 @@ def both_ways(run: RunReader) -> Iterator[dict[str, object]]:
         right = verified_answers(run, None).select("candidate_id", "task", "right", "prompt_id")
         for reference, own in _ratings_of(run, other):
             known = own.join(right.unique("candidate_id"), on="candidate_id")
-            known = known.with_columns(cluster="prompt_id")
+            known = with_clusters(run, known)
             for (task,), part in sorted(known.partition_by("task", as_dict=True).items()):
                 yield {
                     "what": "reference",

@@ -16,7 +16,7 @@ from ..data.stage_names import of_any_round
 from ..evaluation.panels import Intervals, Lines, Panel, PlottedValue
 from ..lake.statistics.share_interval import NORMAL
 from .report_plot import ReportPlot, names_of
-from .run_rows import are_several, by_iteration, none_made, rows_of
+from .run_rows import are_several, by_iteration, none_made, rows_of, with_clusters
 
 LEVELS = {-1: "failure", 0: "moderate", 1: "success"}
 ALL_ASPECTS = "all aspects"
@@ -46,7 +46,8 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
     """Return the gain of each iteration and aspect, and what each refinement that gained cost.
 
     `gain` is the share of ratings that rose less the share that fell, from `low` to `high`.
-    Refinements of the same answer are not independent of each other. `failure_to_success` and its
+    Refinements of answers to prompts of one cluster are not independent of each other, so the
+    interval is over clusters; there is none of one cluster. `failure_to_success` and its
     like count ratings; over all aspects an answer's mean rating is compared.
     """
     compared = _compared(run)
@@ -56,7 +57,7 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
         for a, before in LEVELS.items()
         for b, after in LEVELS.items()
     ]
-    by_answer = compared.group_by("iteration", "aspect", "parent_id").agg(
+    by_cluster = compared.group_by("iteration", "aspect", "cluster").agg(
         pl.len().alias("n"),
         (change > 0).sum().alias("improved"),
         (change < 0).sum().alias("worsened"),
@@ -65,16 +66,19 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
         *counts,
     )
     found = (
-        by_answer.group_by("iteration", "aspect")
+        by_cluster.group_by("iteration", "aspect")
         .agg(
-            pl.exclude("parent_id").sum(),
+            pl.exclude("cluster").sum(),
             gain=_net().sum() / pl.col("n").sum(),
-            spread=(_net() - pl.col("n") * _net().sum() / pl.col("n").sum()).pow(2).sum().sqrt(),
+            spread=(_net() - pl.col("n") * _net().sum() / pl.col("n").sum()).pow(2).sum(),
+            held=pl.len(),
         )
         .collect(engine="streaming")
     )
     n, gain = pl.col("n"), pl.col("gain")
-    half = NORMAL * pl.col("spread") / n
+    held = pl.col("held")
+    spread = (pl.col("spread") * held / (held - 1)).sqrt()
+    half = pl.when(held > 1).then(NORMAL * spread / n)
     shares = found.with_columns(
         pl.col("before", "after") / n,
         improved_share=pl.col("improved") / n,
@@ -90,7 +94,7 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
         for name in ("tokens", "seconds", "money")
     ]
     return (
-        shares.drop("spread")
+        shares.drop("spread", "held")
         .join(costs, on="iteration", how="left")
         .with_columns(*told)
         .drop("tokens", "seconds", "money")
@@ -119,30 +123,31 @@ def _compared(run: RunReader) -> pl.LazyFrame:
         .select(
             "iteration",
             "aspect",
-            "parent_id",
+            "cluster",
             "candidate_id",
             before=pl.col("rating_before").cast(pl.Float64),
             after=pl.col("rating").cast(pl.Float64),
         )
     )
     means = (
-        both.group_by("iteration", "parent_id", "candidate_id")
+        both.group_by("iteration", "cluster", "candidate_id")
         .agg(pl.col("before", "after").mean())
         .with_columns(aspect=pl.lit(ALL_ASPECTS))
     )
-    columns = ("iteration", "aspect", "parent_id", "before", "after")
+    columns = ("iteration", "aspect", "cluster", "before", "after")
     return pl.concat([both.select(columns), means.select(columns)])
 
 
 def _refined(run: RunReader) -> pl.DataFrame:
-    """Return which refinement is of which answer."""
-    columns = {"candidate_id", "parent_id", "iteration", "kind"}
-    return (
+    """Return which refinement is of which answer, and the cluster of its prompt."""
+    columns = {"candidate_id", "parent_id", "prompt_id", "iteration", "kind"}
+    refined = (
         run.scan("candidates", columns=columns)
         .filter(pl.col("kind") == "refinement", pl.col("parent_id").is_not_null())
-        .select("iteration", "candidate_id", "parent_id")
+        .select("iteration", "candidate_id", "parent_id", "prompt_id")
         .collect(engine="streaming")
     )
+    return with_clusters(run, refined)
 
 
 def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
@@ -215,12 +220,12 @@ def _title(rows: pl.DataFrame) -> str:
     return f"Iteration {rows['iteration'][0]}: gain by aspect"
 
 
-def _estimate(row: dict[str, float | str]) -> PlottedValue:
+def _estimate(row: dict[str, float | str | None]) -> PlottedValue:
     return PlottedValue(
         label=f"{row['aspect']} ({row['n']:,})",
         value=float(row["gain"]),
-        low=float(row["low"]),
-        high=float(row["high"]),
+        low=float(row["gain"] if row["low"] is None else row["low"]),
+        high=float(row["gain"] if row["high"] is None else row["high"]),
     )
 
 

@@ -7,15 +7,17 @@ passed stays passed, so that the share of prompts never falls from a round to th
 
 import json
 from collections.abc import Sequence
+from statistics import fmean
 
 import polars as pl
 
 from ...stores.lake import RunReader
 from ..data.judged_candidates import READ, Deciding, verdicts
 from ..evaluation.panels import Lines, Panel
-from ..lake.statistics.share_interval import wilson
+from ..lake.statistics.clustered_error import mean_error
+from ..lake.statistics.share_interval import share_interval
 from .report_plot import ReportPlot, names_of
-from .run_rows import are_several, none_made, rows_of, series_by
+from .run_rows import are_several, none_made, rows_of, series_by, with_clusters
 
 READING = (
     "A line that is flat from a round on says that refining again gains nothing there; `refined` "
@@ -51,7 +53,8 @@ def round_rows(run: RunReader) -> pl.DataFrame:
     """Return how many of an iteration's `prompts` have an answer that passes, after each round.
 
     `refined` counts the prompts with refinements in the round, `passed` those with an answer of
-    this round or one before that the critic passes; `share` of them lies between `low` and `high`.
+    this round or one before that the critic passes; `share` of them lies between `low` and `high`,
+    an interval over clusters of prompts; None if there is one cluster.
     """
     answers = _in_rounds(run)
     if answers.filter(pl.col("round") > 0).is_empty():
@@ -59,7 +62,7 @@ def round_rows(run: RunReader) -> pl.DataFrame:
     deciding = Deciding.of(json.loads(run.journal.meta("config") or "{}"))
     said = verdicts(run.scan("critiques").select(READ["critiques"]), deciding)
     passed = said.filter("success").select("candidate_id").unique().collect(engine="in-memory")
-    of_prompts = answers.with_columns(
+    of_prompts = with_clusters(run, answers).with_columns(
         passed=pl.col("candidate_id").is_in(passed["candidate_id"].implode())
     )
     return pl.concat(
@@ -90,14 +93,17 @@ def _in_rounds(run: RunReader) -> pl.DataFrame:
 
 def _counted(answers: pl.DataFrame, iteration: int) -> pl.DataFrame:
     """Return the rows of one iteration."""
-    prompts = answers["prompt_id"].n_unique()
-    rows = list[tuple[float, ...]]()
+    every = answers.unique("prompt_id").sort("prompt_id")
+    asked, clusters = every["prompt_id"].to_list(), every["cluster"].to_list()
+    prompts = len(asked)
+    rows = list[tuple[float | None, ...]]()
     for number in answers["round"].unique().sort():
         refined = answers.filter(round=number)["prompt_id"].n_unique() if number else 0
-        so_far = answers.filter(pl.col("round") <= number, "passed")
-        passed = so_far["prompt_id"].n_unique()
-        share = passed / prompts
-        rows.append((iteration, number, prompts, refined, passed, share, *wilson(share, prompts)))
+        so_far = set(answers.filter(pl.col("round") <= number, "passed")["prompt_id"])
+        passed = [float(prompt in so_far) for prompt in asked]
+        share = fmean(passed)
+        within = share_interval(share, mean_error(passed, clusters), prompts) or (None, None)
+        rows.append((iteration, number, prompts, refined, len(so_far), share, *within))
     return pl.DataFrame(rows, schema=COLUMNS, orient="row")
 
 

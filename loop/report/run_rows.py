@@ -22,6 +22,13 @@ def rows_of(runs: Sequence[RunReader], rows: Callable[[RunReader], pl.DataFrame]
     return pl.concat(named, how="diagonal_relaxed")
 
 
+def with_clusters(run: RunReader, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the cluster of each row's prompt; a prompt without one is a cluster by itself."""
+    named = run.scan("prompts", columns={"prompt_id", "cluster"}).unique("prompt_id").collect()
+    joined = rows.join(named, on="prompt_id", how="left", maintain_order="left")
+    return joined.with_columns(pl.coalesce("cluster", "prompt_id"))
+
+
 def recipe_of(run: RunReader) -> str:
     """Return the name of a run's recipe."""
     config = json.loads(run.journal.meta("config") or "{}")
@@ -44,8 +51,8 @@ def series_by(
 ) -> list[Series]:
     """Return a line for each value of `label`, of each run.
 
-    `band` names the columns of the lower and the upper end of what is drawn around it. A run is
-    named where there are several.
+    `band` names the columns of the lower and the upper end of what is drawn around it, where every
+    row of a line has both. A run is named where there are several.
     """
     known = rows.drop_nulls(y).sort("run", label, x)
     several = are_several(rows)
@@ -53,7 +60,8 @@ def series_by(
     keys = list(dict.fromkeys(("run", label)))
     for (run, *names), part in known.group_by(keys, maintain_order=True):
         told = [run, *names] if several or not names else names
-        low, high = (part[column].to_list() for column in band) if band else ((), ())
+        whole = band and not any(part[column].null_count() for column in band)
+        low, high = (part[column].to_list() for column in band) if whole else ((), ())
         name = ": ".join(map(str, dict.fromkeys(told)))
         series = Series(label=name, x=part[x].to_list(), y=part[y].to_list(), low=low, high=high)
         found.append(series)

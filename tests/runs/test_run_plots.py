@@ -14,6 +14,7 @@ from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.report.judge_health import judge_plot
 from lpfloop.loop.report.pair_health import pairs_plot
 from lpfloop.loop.report.refinement_gain import refinement_plot
+from lpfloop.loop.report.refinement_rounds import rounds_plot
 from lpfloop.loop.report.spending import spending_plot
 from lpfloop.loop.report.training_curves import training_plot
 from lpfloop.stores.records import Candidate, Critique, Prompt, Statistic
@@ -135,3 +136,40 @@ def test_drift_of_equal_answers(tmp_path):
     drift = only(plot.rows, measure="anchor")
     assert (drift["iteration"], drift["value"], drift["count"]) == (1, -1.0, 2)
     assert drift["low"] < -1 < drift["high"]
+    tables[0][Prompt] = [replace(p, cluster="alike") for p in lakes.HELD_OUT]
+    lakes.write_run(tmp_path, "alike", tables, stage="evaluate:held-out")
+    with opened(tmp_path, "alike") as runs:
+        plot = judge_plot(runs)
+    drift = only(plot.rows, measure="anchor")
+    assert (drift["value"], drift["low"]) == (-1.0, None), "one cluster bounds nothing"
+    assert plot_bytes(plot.panels, ".svg")
+
+
+def passed_prompts(clusters):
+    """Return the tables of six prompts, of which the first three have a passed refinement."""
+    asked = [replace(lakes.prompt(n), cluster=name) for n, name in enumerate(clusters)]
+    drafts = [lakes.candidate(f"draft-{n}", of, "No.") for n, of in enumerate(asked)]
+    better = [
+        lakes.candidate(
+            f"better-{n}", of, "Yes.", kind="refinement", parent_id=drafts[n].candidate_id
+        )
+        for n, of in enumerate(asked)
+    ]
+    said = [lakes.critique(one, -1) for one in drafts]
+    said += [lakes.critique(one, 1 if n < 3 else -1) for n, one in enumerate(better)]
+    return {1: {Prompt: asked, Candidate: [*drafts, *better], Critique: said}}
+
+
+def test_refined_prompts_of_one_cluster_count_together(tmp_path):
+    shown = {}
+    for name, clusters in (("apart", "abcdef"), ("pairs", "aabbcc"), ("one", "aaaaaa")):
+        lakes.write_run(tmp_path, name, passed_prompts(clusters))
+        with opened(tmp_path, name) as runs:
+            rounds, gain = rounds_plot(runs), refinement_plot(runs)
+        shown[name] = (only(rounds.rows, round=1), only(gain.rows, aspect="all aspects"))
+        assert plot_bytes(rounds.panels, ".svg")
+        assert plot_bytes(gain.panels, ".svg")
+    for apart, pairs, one in zip(*shown.values(), strict=True):
+        assert apart["high"] - apart["low"] < pairs["high"] - pairs["low"]
+        assert (one["low"], one["high"]) == (None, None)
+    assert shown["apart"][0]["share"] == 0.5

@@ -280,12 +280,11 @@ def require_unused(folder: Path) -> None:
     """
     url = bucket_of(folder.parent.parent)
     found = objects_of(folder).sizes(folder) if url else {}
-    if found:
+    if url and found:
         raise BucketError(
             f"{url} holds {len(found)} objects of a run {folder.name} whose journal is not at "
             f"{folder}: `lpfloop adopt {shlex.quote(url)} {folder.name}` goes on with it here; for "
-            "a new run "
-            "choose another name or prefix"
+            "a new run choose another name or prefix"
         )
 
 

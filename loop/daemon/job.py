@@ -137,8 +137,8 @@ def require_forkable(folder: Path, job: Job) -> None:
         return
     if (folder / JOURNAL).exists():
         raise ConfigError(
-            f"run {folder.name} exists already: `lpfloop resume {folder.name}` goes on with it; "
-            "name the new one with --run NAME"
+            f"run {folder.name} exists already: `lpfloop resume {run_argument(folder)}` goes on "
+            "with it; name the new one with --run NAME"
         )
     if not (run_folder(job.lake, job.fork) / JOURNAL).exists():
         raise ConfigError(f"--fork {job.fork}: there is no such run in {job.lake}")

@@ -1,4 +1,4 @@
-"""Verdicts of the math verifier on dashes, denials, ranges, corrections, closing words and units."""
+"""Verdicts of the math verifier on dashes, denials, ranges, corrections, units."""
 
 from dataclasses import replace
 

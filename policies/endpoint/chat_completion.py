@@ -125,9 +125,9 @@ class ChatRequest:
                 completion.
         """
         choice = reply["choices"][0]
-        message = choice.get("message")
-        if message is None and ending(choice.get("finish_reason")) == "withheld":
-            message = {}
+        message: Any = choice.get("message")
+        if ending(choice.get("finish_reason")) == "withheld":
+            message = message or {}
         content, thought = _read_content(message.get("content"))
         logprobs = _logprobs(choice)
         fields = [message.get(name) for name in REASONING]

@@ -185,8 +185,9 @@ def server_message(body: object) -> str:
     fields = cast("dict[str, object]", body)
     choices = fields.get("choices")
     of_choice = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
-    found = (server_message(fields.get(name)) for name in MESSAGE_FIELDS)
-    return next(filter(None, (*found, *map(_error_message, of_choice))), "")
+    found = [server_message(fields.get(name)) for name in MESSAGE_FIELDS]
+    found += [_error_message(choice) for choice in of_choice]
+    return next((message for message in found if message), "")
 
 
 def _error_message(choice: object) -> str:

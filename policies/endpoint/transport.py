@@ -294,8 +294,9 @@ def reported_status(value: object) -> int | None:
     code = (cast("dict[str, object]", error) if isinstance(error, dict) else fields).get("code")
     if isinstance(code, str) and code.isdecimal():
         code = int(code[:4])
-    is_client_error = isinstance(code, int) and 400 <= code < 500  # noqa: PLR2004
-    return code if is_client_error else None
+    if isinstance(code, int) and HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return code
+    return None
 
 
 def status_error(address: str, reply: Reply) -> openai.APIStatusError:

@@ -94,7 +94,7 @@ class OnlineTrainer:
             )
         if self.settings.schedule_by == "step":
             self.schedule.step()
-        found = describe_drawn(drawn) | (metrics or {})
+        found = {**describe_drawn(drawn), **(metrics or {})}
         candidates, rewards = self.environment.rows(drawn)
         rows = StepRows(
             candidates=candidates,

@@ -53,6 +53,23 @@ def test_published_gsm8k_labels(verifier, shared_data):
     assert verdicts == [label for _, _, label in labelled]
 
 
+def test_qwen_labels(verifier, shared_rows):
+    labelled = [
+        (asked("math", row["gt"]), answer, label)
+        for row in shared_rows("qwen_maj8.jsonl")
+        for answer, label in zip(row["code"], row["score"], strict=True)
+    ]
+    verdicts = right(verifier, [(prompt, answer) for prompt, answer, _ in labelled])
+    agreed = sum(ours == label for ours, (_, _, label) in zip(verdicts, labelled, strict=True))
+    # One label is wrong: 70,000 / 7 is 10,000.
+    assert (agreed, len(labelled)) == (335, 336)
+
+
+def test_svamp_equations(verifier, shared_rows):
+    rows = shared_rows("svamp.jsonl")
+    assert all(right(verifier, [(asked("math", str(r["Answer"])), r["Equation"]) for r in rows]))
+
+
 def test_math500_references(verifier, shared_data):
     rows = read_rows(shared_data / "math500.jsonl")
     forms = [

@@ -8,6 +8,7 @@ import rows
 from lpfloop.critics.math_answers import answer_to, final_answer, reference_answer
 from lpfloop.critics.math_limits import too_large
 from lpfloop.critics.math_numbers import quick_equal
+from lpfloop.critics.math_offers import one_of
 from lpfloop.critics.verify import Verifier, VerifierCritic
 from lpfloop.stores.records import Prompt
 
@@ -53,6 +54,16 @@ HOSTILE = {
     "text commands": boxed(r"\text{" * 2_000),
     "mixed numbers": "The answer is " + "1 1/" * 5_000,
     "tags": "<answer>" * 10_000,
+    "denials": "the answer is not 3 or 4 or 5, " * 3_000,
+    "denials of nothing": "isn't the answer " * 5_000,
+    "alternatives": "3 or " * 15_000,
+    "ranges": "3\u2013" * 40_000,
+    "dashes": "\u2013" * 80_000,
+    "number words": "one hundred and " * 5_000,
+    "corrections": "Wait, it is 4. " * 6_000,
+    "amounts": "5 dollars and 50 cents " * 4_000,
+    "list items": "- 3 apples\n" * 8_000,
+    "units": "3 " + "apples " * 12_000,
 }
 
 
@@ -61,6 +72,7 @@ def test_hostile_answers_are_read_at_once() -> None:
     wanted = reference_answer("#### 18")
     for name, text in HOSTILE.items():
         answer = answer_to(wanted, final_answer(text))
+        answer = one_of(wanted, answer)
         too_large(answer)
         assert quick_equal(wanted, answer) is not True, name
 

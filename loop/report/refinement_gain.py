@@ -5,7 +5,8 @@ A refinement is compared with the answer that it refines by the ratings that the
 both. Where one of the two could not be read there is nothing to compare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -220,7 +221,7 @@ def _title(rows: pl.DataFrame) -> str:
     return f"Iteration {rows['iteration'][0]}: gain by aspect"
 
 
-def _estimate(row: dict[str, float | str | None]) -> PlottedValue:
+def _estimate(row: Mapping[str, Any]) -> PlottedValue:
     return PlottedValue(
         label=f"{row['aspect']} ({row['n']:,})",
         value=float(row["gain"]),

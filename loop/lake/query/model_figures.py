@@ -162,7 +162,7 @@ def _verdicts(run: RunReader, split: str) -> dict[tuple[int, Scope, str], Policy
     rows = run.scan("verdicts").filter(
         pl.col("against") == "initial", pl.col("split") == (split if exam is None else HELD_OUT)
     )
-    found = {
+    found: dict[tuple[int, Scope, str], PolicyVerdict] = {
         (row.iteration, row.scope, row.name): row
         for row in frame_rows(PolicyVerdict, rows.collect())
     }

@@ -52,7 +52,7 @@ def test_preview_marks_what_trl_learns(tiny_policy: Path, tmp_path: Path) -> Non
 
     policy = thinking_model(tiny_policy, tmp_path / "m", "qwen3")
     rehearsal = rehearsed(tmp_path, policy)
-    (notes,) = (s.notes for s in rehearsal.stages if s.notes.stage == "train")
+    notes = next(s.notes for s in rehearsal.stages if s.notes.stage == "train")
     tokenizer = AutoTokenizer.from_pretrained(policy, local_files_only=True)
     tokens = row_of_trl(notes, tmp_path, policy, tokenizer)
     lines = list(preview_lines(rehearsal, "train", 1))

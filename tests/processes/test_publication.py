@@ -43,6 +43,7 @@ def test_full_disk_at_a_publication(
         logs=folder / "logs",
         config=SimpleNamespace(training=TrainingConfig(retries=0)),
         stop=SimpleNamespace(halts=False),
+        flow=SimpleNamespace(ended=False),
         trainer=None,
         warm=None,
     )

@@ -8,6 +8,7 @@ from lakes import HELD_OUT, M0, M1, answers
 from rows import CHECKPOINT
 
 from lpfloop.loop.data.prompt_rows import to_prompt
+from lpfloop.loop.data.row_fields import Row
 from lpfloop.loop.evaluation.policy_verdicts import Scoped, ScoreLook
 from lpfloop.loop.lake.query.policy_figures import VERIFIED, values_of
 from lpfloop.stores.records import Score
@@ -63,5 +64,5 @@ def test_task_is_guessed_by_answer():
         ({"problem": "Who?", "solution": "It is $\\boxed{\\text{Evelyn}}$."}, "math"),
         ({"question": "Which day?", "answer": "Monday", "task": "math"}, "math"),
     ]:
-        found = to_prompt(row, task=None, split="train", source="s")
+        found = to_prompt(Row(row), task=None, split="train", source="s")
         assert (found.task, found.reference is not None) == (task, True)

@@ -86,7 +86,7 @@ def one_of(reference: Final, answer: Final) -> Final:
 
 
 def _all_of(parts: Sequence[str], reference: Final, answer: Final) -> Final:
-    """Return what is compared of an answer that offers several numbers: each must be right."""
+    """Return the numbers to compare if an answer offers several: each must be right."""
     alike = [quick_equal(reference, marked(part)) for part in parts]
     if not parts or False in alike:
         return replace(answer, text="")

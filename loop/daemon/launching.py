@@ -1,39 +1,29 @@
-"""What a scheduler is asked for a run: its options looked at before it waits in a queue.
-
-A run over several nodes has its head on the first of them. A training over nodes takes the first
-ones, and on the others are workers that join the head, so that no GPU is taken twice.
-"""
+"""The command of a run for a scheduler, and checks of its options before it waits in a queue."""
 
 import re
 import shlex
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ...configs.schema import ConfigError, RunConfig
-from ...configs.section import WorkerPlace
-from ...stores.address import bucket_of, state_folder
+from ...stores.address import bucket_of
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import run_folder
 from ..recipes.roles import NeededRole, needed_roles
 from ..run.models import CRITIC, is_endpoint
 
-Scheduler = Literal["slurm", "ray", "k8s"]
+Scheduler = Literal["slurm", "ray"]
 
 REACHES: Mapping[Scheduler, str] = {
     "slurm": "choose srun, or local for the first node alone",
     "ray": "choose ray, or local for the job's own node alone",
-    "k8s": "choose local, the pod of the loop alone",
 }
 """What a training can be started by."""
 
 GRACE_S = 120
 """Seconds between SIGTERM and the end: the loop drains, commits and exits as resumable."""
-
-FIRST_PORT, PORTS = 20_000, 10_000
-"""Ports outside the range from which systems give any: each run has its own by its name."""
 
 WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
 POLICY = "policy"
@@ -73,6 +63,10 @@ class LaunchedRun:
         """Return the command that continues it."""
         return [*program, "resume", self.name, "--lake", self.lake]
 
+    def end(self, program: Sequence[str]) -> list[str]:
+        """Return the command that stops it cleanly."""
+        return [*program, "stop", self.name, "--lake", self.lake]
+
     def script(self, program: Sequence[str]) -> str:
         """Return a shell script that becomes the one or the other."""
         return (
@@ -83,23 +77,17 @@ class LaunchedRun:
         )
 
 
-def launched_run(
-    name: str, lake: Path, options: Sequence[str], state: Path | None = None
-) -> LaunchedRun:
+def launched_run(name: str, lake: Path, options: Sequence[str]) -> LaunchedRun:
     """Return a run of a lake that the scheduler's machines see where this one does.
-
-    `state` is the folder of local state on them, if theirs is another (LPFLOOP_STATE).
 
     Raises:
         RunNameError: if the name of the run is not allowed.
     """
     lake = lake.absolute()
-    bucket = bucket_of(lake)
-    local = lake if bucket is None or state is None else state / lake.relative_to(state_folder())
     return LaunchedRun(
         name=name,
-        lake=bucket or str(lake),
-        journal=run_folder(local, name) / JOURNAL,
+        lake=bucket_of(lake) or str(lake),
+        journal=run_folder(lake, name) / JOURNAL,
         options=tuple(options),
     )
 
@@ -129,8 +117,8 @@ def refuse_launcher(config: RunConfig, scheduler: Scheduler, launcher: str) -> N
         )
 
 
-def worker_nodes(config: RunConfig, nodes: int) -> int:
-    """Return how many of the nodes are for workers: those on which nothing is trained.
+def sampling_nodes(config: RunConfig, nodes: int) -> int:
+    """Return how many of the nodes nothing is trained on: models can be sampled there.
 
     Raises:
         ConfigError: if a training asks for more nodes, or no model can be asked on the others.
@@ -148,35 +136,14 @@ def worker_nodes(config: RunConfig, nodes: int) -> int:
     return nodes - trained
 
 
-def placed_elsewhere(config: RunConfig, place: WorkerPlace) -> list[str]:
-    """Return the options that put policy and critic on workers elsewhere.
+def placed_in_ray(config: RunConfig) -> list[str]:
+    """Return the options that put policy and critic in a Ray cluster.
 
-    There are none where the configuration says itself where a model is.
+    There are none if the configuration itself says where a model is.
     """
     if _placed(config):
         return []
-    return [f"--set={role.name}.engine.place={place}" for role in _local_roles(config)]
-
-
-def listening(config: RunConfig, name: str, token: str) -> list[str]:
-    """Return the options by which the head lets workers join."""
-    options = list[str]()
-    if config.workers.listen is None:
-        options.append(f"--set=workers.listen=0.0.0.0:{own_port(name)}")
-    if config.workers.token_file is None:
-        options.append(f"--set=workers.token_file={token}")
-    return options
-
-
-def own_port(name: str) -> int:
-    """Return the port at which workers join a run: the same whenever it is started again."""
-    return FIRST_PORT + zlib.crc32(name.encode()) % PORTS
-
-
-def port_of(config: RunConfig, name: str) -> int:
-    """Return the port at which the head listens."""
-    listen = config.workers.listen
-    return own_port(name) if listen is None else int(listen.rpartition(":")[2])
+    return [f"--set={role.name}.engine.place=ray" for role in _local_roles(config)]
 
 
 def unseen(lake: Path) -> str | None:

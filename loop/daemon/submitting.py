@@ -9,7 +9,6 @@ from ...configs.schema import ConfigError
 PROGRAMS = {
     "slurm": ("sbatch",),
     "ray": (sys.executable, "-P", "-"),
-    "k8s": ("kubectl", "apply", "--filename", "-"),
 }
 """What reads the text of a scheduler from its standard input."""
 

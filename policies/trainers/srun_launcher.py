@@ -21,9 +21,9 @@ CPUS = "SLURM_JOB_CPUS_PER_NODE"
 class SrunLauncher:
     """A step with a task on each of its nodes.
 
-    It is on the first nodes (`--relative`), for on the others are workers; it shares the allocation
-    with the step that the run itself is (`--overlap`), a task may use all processors of its node,
-    and if one fails Slurm ends all.
+    It is on the first nodes (`--relative`): models are sampled on the others. It shares the
+    allocation with the step that the run itself is (`--overlap`), a task may use all processors of
+    its node, and if one fails Slurm ends all.
     """
 
     patience_s = FAREWELL_S

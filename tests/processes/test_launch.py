@@ -1,11 +1,15 @@
-"""`lpfloop launch`: what Slurm, Ray and Kubernetes are handed, and what comes of it here."""
+"""`lpfloop launch`: what Slurm and Ray are handed; the example of a job on Kubernetes."""
 
 import ast
+import shlex
 import subprocess
 from pathlib import Path
 
+import yaml
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.stores.address import STATE
 
@@ -68,3 +72,19 @@ def test_ray_job(tmp_path: Path) -> None:
         *("--set", f"prompts.task={nasty}"),
         *("--set=policy.engine.place=ray", "--set=critic.engine.place=ray"),
     ]
+
+
+def test_rayjob_example(root: Path) -> None:
+    found = yaml.safe_load((root / "examples" / "rayjob.yaml").read_text())
+    assert (found["apiVersion"], found["kind"]) == ("ray.io/v1", "RayJob")
+    program, *words = shlex.split(found["spec"]["entrypoint"])
+    assert program == "lpfloop"
+    name, command, rest = get_command(app).resolve_command(None, words)
+    assert name == "run"
+    given = command.make_context("run", rest).params
+    places = load_config("tiny", None, given["settings"], {})
+    assert places.policy.engine.place == places.critic.engine.place == "ray"
+    cluster = found["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        mounts = group["template"]["spec"]["containers"][0]["volumeMounts"]
+        assert "/lake" in [mount["mountPath"] for mount in mounts]

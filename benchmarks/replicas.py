@@ -2,8 +2,8 @@
 
 Slices a second of the tiny policy, drawn by transformers on one thread: by a bare worker, by a pool
 of one (what sharing costs), by a pool of two (what a second replica brings, given the cores), and
-by a worker that joined over TCP on the loopback (what the line costs beside the pipe). The sides
-take turns on the same slices; loading is not counted. All must draw the same texts.
+with --ray by a worker in the Ray cluster of this machine. The sides take turns on the same slices;
+loading is not counted. All must draw the same texts.
 
 With --sleep-ms scripted workers answer after a fixed time each, which needs no core: the second
 replica's share is then not limited by the machine.
@@ -14,8 +14,6 @@ replica's share is then not limited by the machine.
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,18 +22,16 @@ from statistics import median
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Engine, Request, Sampling
-from lpfloop.policies.workers.join_listener import JoinListener
 from lpfloop.policies.workers.places import Berth
 from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.worker import Starter, child_workers
+from lpfloop.policies.workers.worker import child_workers
 from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 POLICY = Path(__file__).parent.parent / "loop" / "tiny" / "models" / "policy"
-SIDES = ("bare worker", "pool of one", "pool of two", "joined by TCP")
+SIDES = ("bare worker", "pool of one", "pool of two")
 BY_RAY = "bare by Ray"
-TOKEN = "a token of this benchmark alone"
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=48)
 HERE = Berth(place="local")
 SLEEPY = "import time\ndef answer(request, sampling):\n    time.sleep({seconds})\n    return 'so'\n"
@@ -63,10 +59,8 @@ def drawn(engine: Engine, options: argparse.Namespace) -> tuple[float, dict[str,
     return options.slices / (time.perf_counter() - started), results
 
 
-def opener(
-    options: argparse.Namespace, folder: Path, elsewhere: Starter
-) -> Callable[..., WorkerEngine]:
-    """Return what opens a worker, here or elsewhere: a model's, or one that sleeps."""
+def opener(options: argparse.Namespace, folder: Path) -> Callable[..., WorkerEngine]:
+    """Return what opens a worker, here or in Ray: a model's, or one that sleeps."""
     config = EngineConfig(kind="transformers", cpu_threads=1)
     if options.sleep_ms:
         (folder / "sleepy.py").write_text(SLEEPY.format(seconds=options.sleep_ms / 1000))
@@ -75,9 +69,7 @@ def opener(
 
     def open_worker(number: int, berth: Berth = HERE, *_: object) -> WorkerEngine:
         start = child_workers(log=folder / f"{number}.log")
-        if berth.place == "tcp":
-            start = elsewhere
-        elif berth.place == "ray":
+        if berth.place == "ray":
             from lpfloop.policies.workers.ray_channel import ray_workers
             from lpfloop.policies.workers.ray_cluster import ray_request
 
@@ -87,13 +79,6 @@ def opener(
     return open_worker
 
 
-def joined(listener: JoinListener) -> subprocess.Popen[bytes]:
-    """Start a worker that joins by TCP."""
-    command = [sys.executable, "-P", "-m", "lpfloop", "worker", "--join", listener.address]
-    known = {**os.environ, "LPFLOOP_JOIN_TOKEN": TOKEN}
-    return subprocess.Popen(command, env=known, stderr=subprocess.DEVNULL)
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -101,13 +86,11 @@ def main() -> None:
     parser.add_argument("--slices", type=int, default=40)
     parser.add_argument("--size", type=int, default=32, help="requests in a slice")
     parser.add_argument("--sleep-ms", type=float, default=0.0, help="time of a scripted answer")
+    parser.add_argument("--ray", action="store_true", help="also a worker in a Ray cluster")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        listener = JoinListener("127.0.0.1:0", TOKEN.encode())
-        own = options.folder or Path(folder)
-        opened = opener(options, own, listener.starter("policy", 1))
-        machine = joined(listener)
-        berths = ([HERE], [HERE, HERE], [Berth(place="tcp")])
+        opened = opener(options, Path(folder))
+        berths = ([HERE], [HERE, HERE])
         pools = (EnginePool(opened, str(POLICY), EngineConfig(), its) for its in berths)
         engines = dict(zip(SIDES, (opened(0), *pools), strict=True))
         if options.ray:
@@ -122,11 +105,8 @@ def main() -> None:
             rounds.append({side: rate for side, (rate, _) in found.items()})
         for engine in engines.values():
             engine.close()
-        listener.close()
-        machine.terminate()
-        machine.wait()
     print(f"{'side':<14}{'slices/s':>10}{'of bare':>10}")
-    for side in SIDES:
+    for side in engines:
         ratio = median(r[side] / r[SIDES[0]] for r in rounds)
         print(f"{side:<14}{median(r[side] for r in rounds):>10.1f}{ratio:>10.2f}")
 

@@ -208,8 +208,8 @@ class EngineConfig(Section):
     )
     place: WorkerPlaces = live(
         "local",
-        "where its workers are: local, ray (a cluster), tcp (`lpfloop worker --join`), or "
-        "replicas by place, such as {local: 1, tcp: 3}",
+        "where its workers are: local, ray (a cluster), or replicas by place, such as "
+        "{local: 1, ray: 3}",
     )
     devices: Devices = cosmetic(
         "auto", "GPUs of this machine that it runs on, by number, such as [0, 1]; auto: all visible"
@@ -217,8 +217,7 @@ class EngineConfig(Section):
     tensor_parallel: int = cosmetic(1, "GPUs that one model spans", ge=1)
     replicas: AutoCount = live(
         "auto",
-        "copies of the model that share its work; auto: devices / tensor_parallel, or all workers "
-        "that join",
+        "copies of the model that share its work; auto: devices / tensor_parallel",
     )
     vllm: VLLMConfig = optional(VLLMConfig())
 

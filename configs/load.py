@@ -56,7 +56,7 @@ MAPPING = "the configuration"
 ConfigSource = str | Mapping[str, object]
 RESERVED = frozenset(
     {
-        *(API_KEY, "LPFLOOP_JOIN_TOKEN", "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"),
+        *(API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"),
         *("LPFLOOP_STATE", "LPFLOOP_WEIGHTS"),
     }
 )

@@ -30,7 +30,6 @@ from .section import (
     cosmetic,
     live,
     neutral,
-    optional,
     semantic,
 )
 from .smoke import SmokeConfig
@@ -38,7 +37,6 @@ from .tracking import TrackingConfig
 from .training import TrainingConfig
 from .variants import chosen_recipe
 from .verdict import VerdictConfig
-from .workers import WorkersConfig
 
 __all__ = [
     "PRESETS",
@@ -58,7 +56,6 @@ __all__ = [
     "SamplingConfig",
     "SmokeConfig",
     "TrainingConfig",
-    "WorkersConfig",
 ]
 
 
@@ -281,7 +278,6 @@ class RunConfig(Section):
     facts: FactsConfig = FactsConfig()
     verdict: VerdictConfig = VerdictConfig()
     alarms: AlarmsConfig = AlarmsConfig()
-    workers: WorkersConfig = optional(WorkersConfig())
     overlap: bool = cosmetic(
         default=True,
         description="let stages overlap whose models are on separate devices, or at endpoints",

@@ -136,17 +136,15 @@ AutoCount = Annotated[int | Literal["auto"], BeforeValidator(_auto_count)]
 AutoWeight = Annotated[float | Literal["auto"], BeforeValidator(_auto_weight)]
 """What a side of a loss counts; `auto`: as its rows ask for."""
 
-WorkerPlace = Literal["local", "ray", "tcp"]
-"""Where a worker is: on this machine, in a Ray cluster, or wherever it was told to join by TCP."""
+WorkerPlace = Literal["local", "ray"]
+"""Where a worker is: on this machine, or in a Ray cluster."""
 
 
 def _worker_places(value: object) -> object:
     given = cast("Mapping[object, object]", value) if isinstance(value, dict) else {str(value): 1}
     named = all(place in get_args(WorkerPlace) for place in given)
     if not (given and named and all(_is_count(count, 1) for count in given.values())):
-        raise ValueError(
-            "must be local, ray, tcp, or replicas by place, such as {local: 1, tcp: 3}"
-        )
+        raise ValueError("must be local, ray, or replicas by place, such as {local: 1, ray: 3}")
     return given if isinstance(value, dict) else str(value)
 
 

@@ -52,7 +52,6 @@ from .variant_commands import variants
 from .verdict_commands import verdict
 from .view_commands import view
 from .win_rate_commands import winrate
-from .worker_commands import worker
 
 __all__ = ["Exit", "app", "main"]
 
@@ -120,7 +119,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "stop": stop,
         "ctl": ctl,
         "launch": launch,
-        "worker": worker,
     },
     "Look": {
         "status": status,

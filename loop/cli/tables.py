@@ -66,8 +66,6 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
     tell(console, f"run {status['run']}: {daemon['state']}{who}")
-    for line in _joined(daemon["workers"]):
-        tell(console, line)
     if status["bucket"]:
         where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
         tell(console, where)
@@ -80,18 +78,6 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
         console.print()
         print_columns(console, text_columns(STAGES, rows, left=2))
         console.print()
-
-
-def _joined(workers: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield who joined a run from other machines, and which models wait for somebody."""
-    if workers is None:
-        return
-    by = " by TLS" if workers["encrypted"] else ""
-    count = len(workers["machines"])
-    one = "1 worker has joined" if count == 1 else f"{count} workers have joined"
-    yield f"workers join at {workers['address']}{by}: {one}, {workers['idle']} places are idle"
-    for model in workers["waiting"]:
-        yield f"{model} waits for a worker to join: {workers['command']}"
 
 
 def _snapshot_told(snapshot: Mapping[str, Any]) -> str:

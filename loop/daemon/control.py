@@ -30,14 +30,13 @@ from ...configs.price_table import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redacted
 from ...policies.engines.engine import EngineError
-from ...policies.workers.machine_queue import Joined
 from ...stores.address import run_argument
 from ...stores.journal import FencedError, Journal
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
 from ..run.run_events import START
 from ..run.stop import StopSignal
-from .joining import require_replicas
+from .place_check import require_replicas
 
 SOCKET = "control.sock"
 MODE = 0o600
@@ -103,16 +102,12 @@ _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discrimina
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A living daemon: who it is, what it was told, and the live fields' values by path.
-
-    `joined` are the workers on other machines, if it listens for some.
-    """
+    """A living daemon: who it is, what it was told, and the live fields' values by path."""
 
     pid: int
     paused: bool
     stopping: bool
     live: dict[str, Any]
-    joined: Joined | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,14 +138,13 @@ class Operator:
     """What the socket may do to a run.
 
     `config` gives the present configuration; `configure` makes another one effective at the next
-    unit; `joined` tells who joined it. They are called from the server's thread.
+    unit. They are called from the server's thread.
     """
 
     stop: StopSignal
     journal: Journal
     config: Callable[[], RunConfig]
     configure: Callable[[RunConfig], None]
-    joined: Callable[[], Joined | None] = lambda: None
 
 
 class ControlServer:
@@ -280,7 +274,6 @@ class ControlServer:
             paused=stop.paused,
             stopping=stop.requested,
             live=resolved_values(config, [f for f in fields() if f.effect == "live"]),
-            joined=self._operator.joined(),
         )
 
 

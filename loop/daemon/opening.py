@@ -42,7 +42,6 @@ from ..run.fingerprint import (
 from ..run.fork import Fork
 from ..run.labels import Labels
 from ..run.models import Models
-from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.panel import Panels
 from ..run.prices import Prices
 from ..run.prompt_filters import Filters
@@ -59,15 +58,11 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
-from .joining import join_command, listener_of, require_listening, told_joined
 from .memory_check import require_memory, training_bytes
 from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
 from .tell_trackers import require_trackers
 from .training_check import require_fit, require_layers
-
-LAST_ENDS = (ConfigError, NothingToTrainOn, Regressed, AlarmStopError)
-"""Ends that another try gives again: workers of this run alone need not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +99,6 @@ def required_roles(job: Job) -> tuple[NeededRole, ...]:
         require_fit(job.config)
     asked = _asked(job)
     require_places(job.config, asked)
-    require_listening(job.config, asked)
     if trains(job.config) and job.answers is None:
         require_training_places(job.config.training, trainings(job.config))
     require_memory(job.config, asked, trains=job.answers is None)
@@ -196,12 +190,9 @@ def opened(
         require_nodes(job.config.training, trainings(job.config), folder)
     models = parts.models
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
-    over = False
     try:
         keep_own_files(store, own_files(job.config))
         bring_in(store)
-        models.listener = listener = listener_of(job.config, folder)
-        joining = "" if listener is None else join_command(job.config, folder, listener.address)
         retried = to_retry(store.journal) if job.retry_unscored else []
         with verifier_of(job.config, parts.verifying) as verifier, _forked(job, store) as fork:
             run = Run(
@@ -230,22 +221,13 @@ def opened(
                 journal=store.journal,
                 config=lambda: run.config,
                 configure=run.configure,
-                joined=lambda: None if listener is None else told_joined(listener, joining),
             )
             with ControlServer(folder, operator), closing(run.warm), run.flow:
                 on_open(folder)
-                if listener is not None:
-                    reporter.note(f"workers join by `{joining}`")
                 yield run
-        over = True
-    except LAST_ENDS:
-        over = True
-        raise
     finally:
         with stop.sheltered():
             models.close()
-            if models.listener is not None:
-                models.listener.close(over=over)
             store.close()
 
 

@@ -1,6 +1,6 @@
 """Whether there are the GPUs that a run's models are given, before anything is loaded.
 
-Those of this machine are counted, and a Ray cluster is asked; who joins by TCP comes later.
+Those of this machine are counted, and a Ray cluster is asked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,14 @@ from ...configs.section import WorkerPlace, WorkerPlaces
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.trainer_job import ONLINE
 from ...policies.workers.open import engine_kind
-from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from ...policies.workers.places import (
+    DeviceGroup,
+    device_groups,
+    engine_berths,
+    engine_groups,
+    scorer_berths,
+    scorer_groups,
+)
 from ...policies.workers.ray_cluster import ray_request
 from ..recipes.roles import NeededRole
 from ..recipes.smoke_needs import trainings
@@ -69,6 +76,24 @@ def in_ray(
         part = config.reward if role.name == REWARD else role.engine
         if part is not None and role.named and "ray" in _named(part.place):
             yield engine_section(role.name) or role.name, part
+
+
+def require_replicas(config: RunConfig, path: str) -> None:
+    """Refuse a number or place of replicas that a living run cannot have; `path` is the setting.
+
+    Raises:
+        ConfigError: naming the setting that cannot be followed.
+    """
+    *sections, name = path.split(".")
+    if name not in ("replicas", "place"):
+        return
+    found: object = config
+    for section in sections:
+        found = getattr(found, section)
+    if isinstance(found, EngineConfig):
+        engine_berths(found, ".".join(sections))
+    elif isinstance(found, RewardConfig):
+        scorer_berths(found)
 
 
 def _named(place: WorkerPlaces) -> tuple[WorkerPlace, ...]:

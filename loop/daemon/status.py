@@ -14,7 +14,6 @@ import polars as pl
 import psutil
 
 from ...configs.load import stored_config
-from ...policies.workers.machine_queue import Joined
 from ...stores.address import bucket_of
 from ...stores.beside import measured_beside
 from ...stores.journal_reader import JOURNAL, Reader
@@ -55,16 +54,12 @@ CLOCK_TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """Who works on a run, or did last; `state` is running, paused, stopping, silent or ended.
-
-    `joined` are the workers on other machines, if it listens for some.
-    """
+    """Who works on a run, or did last; `state` is running, paused, stopping, silent or ended."""
 
     state: str
     pid: int | None
     host: str | None
     started: str | None
-    joined: Joined | None = None
 
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
@@ -73,34 +68,31 @@ class Daemon:
             "pid": self.pid,
             "host": self.host,
             "started": self.started,
-            "workers": None if self.joined is None else asdict(self.joined),
         }
 
 
 def daemon_of(reader: Reader) -> Daemon:
     """Return who works on a run."""
     who = _last_start(reader)
-    state, joined = _state(reader)
     return Daemon(
-        state=state,
+        state=_state(reader),
         pid=who.get("pid"),
         host=who.get("host"),
         started=who.get("started"),
-        joined=joined,
     )
 
 
-def _state(reader: Reader) -> tuple[str, Joined | None]:
+def _state(reader: Reader) -> str:
     ended = "ended, paused" if reader.meta(PAUSE_KEPT) == "1" else "ended"
     if not alive(reader.folder):
-        return ended, None
+        return ended
     try:
         state: State = ask(reader.folder, Look())
     except NoDaemonError:
-        return ended, None
+        return ended
     except ControlError:
-        return SILENT, None
-    return STOPPING if state.stopping else PAUSED if state.paused else RUNNING, state.joined
+        return SILENT
+    return STOPPING if state.stopping else PAUSED if state.paused else RUNNING
 
 
 def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str, Any]:

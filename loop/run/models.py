@@ -28,7 +28,6 @@ from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
 )
-from ...policies.workers.join_listener import JoinListener
 from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
 from ...policies.workers.pool import ScorerPool
 from ...stores.keys import Json
@@ -70,8 +69,7 @@ class Models:
     """Opens models on demand, keeps them for as long as they are of use, closes them at the end.
 
     `reward_start` is the model that a reward model begins as, where that is not M_0.
-    `training_bytes` is what the run's trainings need of a device at the most. Workers elsewhere
-    join the `listener`.
+    `training_bytes` is what the run's trainings need of a device at the most.
 
     `_lock` and `_lock_elsewhere` are held while a model loads. `_changing` guards `config`,
     `_policies` and `_tenants` against a change of settings, and is held for a moment only.
@@ -88,7 +86,6 @@ class Models:
     nli_id: str | None = None
     training_bytes: int = 0
     premises: Premises = field(default_factory=Premises.here)
-    listener: JoinListener | None = None
     _loaded: LoadedModels = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _lock_elsewhere: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -222,9 +219,7 @@ class Models:
                         self.premises.scorer(name, wanted, config), config, self.config
                     ),
                 ),
-                lambda: open_scorer(
-                    wanted, config, log=log, identity=identity, listener=self.listener
-                ),
+                lambda: open_scorer(wanted, config, log=log, identity=identity),
             )
 
     def entailment(self) -> Scorer:
@@ -298,7 +293,7 @@ class Models:
 
     def _opened(self, name: str, served: Served) -> Engine:
         log = self.logs / f"engine-{name[:12]}.log"
-        opened = open_engine(served.location, served.engine, log=log, listener=self.listener)
+        opened = open_engine(served.location, served.engine, log=log)
         return _proved(opened, served)
 
     def _hand_over(self, served: Served, tenant: Tenant) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 from . import wire
 
@@ -25,16 +25,8 @@ CLOSE_S = 10.0
 LOG_TAIL = 65536
 
 
-Blame = Literal["worker", "line", "nobody"]
-"""What ended a worker: itself, as far as one knows; the connection to it; or a decision."""
-
-
 class ChannelEndedError(Exception):
     """The other end is gone: what is there to be read has been read."""
-
-    def __init__(self, blame: Blame = "worker") -> None:
-        super().__init__(blame)
-        self.blame: Blame = blame
 
 
 class Channel(Protocol):
@@ -52,7 +44,7 @@ class Channel(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no machine has been found yet that runs the worker."""
+        """Whether no node has had room for the worker yet."""
         ...
 
     def send(self, frame: wire.Frame, limit_s: float) -> bool:
@@ -77,10 +69,6 @@ class Channel(Protocol):
 
     def last_words(self) -> str:
         """Say where the worker's log is, and what it ends with."""
-        ...
-
-    def reject(self, why: str) -> bool:
-        """End a worker that does not serve; return whether a new one may be better, elsewhere."""
         ...
 
     def kill(self) -> None:
@@ -171,12 +159,6 @@ class PipeChannel:
     def last_words(self) -> str:
         """Say where the child's log is, and what it ends with."""
         return f"its log {self._log} ends: {self._last_line()}"
-
-    def reject(self, why: str) -> bool:
-        """End the child; a new one would be the same."""
-        del why
-        self.kill()
-        return False
 
     def kill(self) -> None:
         """End the child and every process of its group at once."""

@@ -9,14 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, EmbedderConfig, EngineConfig, RewardConfig
+from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ...stores.address import lake_in_bucket
 from ...stores.installation import pip_install, vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_arguments import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
-from .join_listener import JoinListener
 from .places import Berth, DeviceGroup, device_groups, engine_berths, scorer_berths
 from .work import OWN_SCORE, SCORE
 from .worker import Starter, child_workers
@@ -60,12 +59,10 @@ def open_engine(
     *,
     log: Path,
     fit: Fit = as_it_is,
-    listener: JoinListener | None = None,
 ) -> Engine:
     """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
 
     Of several replicas each has a worker, fitted to its GPUs, and a log of its own beside `log`.
-    Those elsewhere run at machines that joined the `listener`.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -93,7 +90,7 @@ def open_engine(
     def replica(number: int, berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
         own, elsewhere = _log_of(log, number, len(berths)), berth.place != "local"
         fitted = config if elsewhere else fit(config, berth.group)
-        start = _starter(berth, config, log=own, listener=listener)
+        start = _starter(berth, config, log=own)
         return WorkerEngine(
             kind, model, fitted, start=start, elsewhere=elsewhere, bucket=_bucket_of(log)
         )
@@ -107,12 +104,10 @@ def open_scorer(
     *,
     log: Path,
     identity: str | None = None,
-    listener: JoinListener | None = None,
 ) -> Scorer:
     """Open a reward model, or the user's own function, in workers that print to `log`.
 
-    `identity` is that of the function that is meant; default: as it is now. Workers elsewhere run
-    at machines that joined the `listener`.
+    `identity` is that of the function that is meant; default: as it is now.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -133,7 +128,7 @@ def open_scorer(
 
     def replica(number: int, berth: Berth) -> WorkerScorer:
         own, elsewhere = _log_of(log, number, count), berth.place != "local"
-        start = _starter(berth, config, log=own, listener=listener)
+        start = _starter(berth, config, log=own)
         return WorkerScorer(
             place,
             config,
@@ -183,32 +178,17 @@ def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
     return WorkerEmbedder(Path(model), config, log=log)
 
 
-def _starter(
-    berth: Berth,
-    config: EngineConfig | RewardConfig,
-    *,
-    log: Path,
-    listener: JoinListener | None,
-) -> Starter:
+def _starter(berth: Berth, config: EngineConfig | RewardConfig, *, log: Path) -> Starter:
     """Return what starts the workers of a replica where it is."""
-    match berth.place:
-        case "local":
-            return child_workers(log=log, devices=berth.group)
-        case "tcp":
-            if listener is None:
-                raise ConfigError(
-                    "place=tcp: workers join runs alone, and this command is none; set it to local"
-                )
-            patient = not isinstance(config.place, str)
-            return listener.starter(log.stem, berth.gpus, patient=patient)
-        case "ray":
-            from .ray_cluster import ray_request
+    if berth.place == "local":
+        return child_workers(log=log, devices=berth.group)
+    from .ray_cluster import ray_request
 
-            request = ray_request(config)
-            # It imports Ray, which is known to be there now.
-            from .ray_channel import ray_workers
+    request = ray_request(config)
+    # It imports Ray, which is known to be there now.
+    from .ray_channel import ray_workers
 
-            return ray_workers(request)
+    return ray_workers(request)
 
 
 def _bucket_of(log: Path) -> str | None:

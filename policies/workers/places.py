@@ -1,4 +1,4 @@
-"""Where the replicas of a model run: on which GPUs of this machine, or elsewhere.
+"""Where the replicas of a model run: on which GPUs of this machine, or in a Ray cluster.
 
 On a CPU a replica is a process of its own, which shares the cores with the others.
 """
@@ -34,15 +34,10 @@ class DeviceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Berth:
-    """Where one replica is: on `group` of this machine, or elsewhere, on so many GPUs there.
-
-    `many`: there are as many replicas as there are machines for them.
-    """
+    """Where one replica is: on `group` of this machine, or in a Ray cluster."""
 
     place: WorkerPlace
     group: DeviceGroup = DeviceGroup()
-    gpus: int = 1
-    many: bool = False
 
 
 def engine_berths(config: EngineConfig, section: str = "engine") -> tuple[Berth, ...]:
@@ -109,24 +104,15 @@ def _count_here(
 def _elsewhere(
     section: str, place: WorkerPlaces, replicas: AutoCount, gpus: int
 ) -> Iterator[Berth]:
-    """Yield the replicas that are on other machines, of so many GPUs each."""
+    """Yield the replicas that are in a Ray cluster, of so many GPUs each."""
     places: Mapping[WorkerPlace, AutoCount]
     places = {place: replicas} if isinstance(place, str) else dict(place)
     for name, said in places.items():
         if name != "local":
-            if said == "auto":
-                yield from _all_of(name, gpus, section)
-            else:
-                yield from (Berth(place=name, gpus=gpus),) * said
+            from .ray_cluster import ray_replicas
 
-
-def _all_of(place: WorkerPlace, gpus: int, section: str) -> tuple[Berth, ...]:
-    """Return the replicas of a place where nobody says how many."""
-    if place == "tcp":
-        return (Berth(place=place, gpus=gpus, many=True),)
-    from .ray_cluster import ray_replicas
-
-    return (Berth(place=place, gpus=gpus),) * ray_replicas(gpus, section)
+            count = ray_replicas(gpus, section) if said == "auto" else said
+            yield from (Berth(place=name),) * count
 
 
 def _scorer_groups(

@@ -19,7 +19,7 @@ class Portion(Generic[S, In]):
     """What the replica in one seat has of a stream; a `window` of 0 says that it still loads.
 
     `outstanding` counts the requests that it has been handed and that are not answered. One that
-    is `leaving` is handed nothing more, nor is one that is `alone` with an item for now.
+    is `leaving` is handed nothing more.
     """
 
     number: int
@@ -29,7 +29,6 @@ class Portion(Generic[S, In]):
     window: int = 0
     outstanding: int = 0
     leaving: bool = False
-    alone: bool = False
 
 
 class Portions(Generic[S, In]):
@@ -77,25 +76,22 @@ class Portions(Generic[S, In]):
         """Whether an item of this key is with a replica."""
         return key in self._keys
 
-    def give(self, portion: Portion[S, In], item: In, *, alone: bool = False) -> None:
-        """Hand an item to a replica; `alone`: nothing more until that is answered."""
+    def give(self, portion: Portion[S, In], item: In) -> None:
+        """Hand an item to a replica."""
         self._withdraw(portion)
-        portion.alone = alone
         portion.away[item.key] = item
         portion.outstanding += len(item.requests)
         self._keys.add(item.key)
         self._offer(portion)
         portion.feed.put(item)
 
-    def came(self, portion: Portion[S, In], key: str) -> In:
-        """Note that an item came back answered, and return it."""
+    def came(self, portion: Portion[S, In], key: str) -> None:
+        """Note that an item came back answered."""
         self._withdraw(portion)
         item = portion.away.pop(key)
         portion.outstanding -= len(item.requests)
-        portion.alone = False
         self._keys.remove(key)
         self._offer(portion)
-        return item
 
     def dismiss(self, portion: Portion[S, In]) -> None:
         """Hand a replica nothing more: it is to leave once it has answered what it has."""
@@ -113,7 +109,7 @@ class Portions(Generic[S, In]):
 
     def _offer(self, portion: Portion[S, In]) -> None:
         """Keep a portion among those with room, if it has some."""
-        if portion.outstanding < portion.window and not (portion.leaving or portion.alone):
+        if portion.outstanding < portion.window and not portion.leaving:
             self._room.setdefault(portion.outstanding, {})[portion.number] = portion
 
     def _withdraw(self, portion: Portion[S, In]) -> None:

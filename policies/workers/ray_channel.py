@@ -27,7 +27,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from ...configs.section import ConfigError
 from ..devices import installed
 from . import wire
-from .channel import CLOSE_S, Blame, ChannelEndedError
+from .channel import CLOSE_S, ChannelEndedError
 from .ray_agent import RayAgent
 from .ray_cluster import RayRequest, ray_cluster, said
 from .worker import Starter, Worker
@@ -56,7 +56,6 @@ class RayChannel:
         self._frames: queue.SimpleQueue[wire.Frame | None] = queue.SimpleQueue()
         self._node = ""
         self._lost = ""
-        self._blame: Blame = "worker"
         self._words = "it has said nothing"
         self._ending = threading.Lock()
         self._gone = threading.Event()
@@ -94,7 +93,7 @@ class RayChannel:
     def send(self, frame: wire.Frame, limit_s: float) -> bool:  # noqa: ARG002 -- Ray holds it
         """Send one frame; what the worker does not read yet waits on its node."""
         if self._over.is_set():
-            raise ChannelEndedError(self._blame)
+            raise ChannelEndedError
         self._call("put", next(self._numbers), frame)
         return True
 
@@ -107,7 +106,7 @@ class RayChannel:
         if frame is None:
             # Put the end mark back: later calls must see it, too.
             self._frames.put(None)
-            raise ChannelEndedError(self._blame)
+            raise ChannelEndedError
         return frame
 
     def end(self) -> str:
@@ -124,12 +123,6 @@ class RayChannel:
     def last_words(self) -> str:
         """Say where the worker's log is, and what it ends with, or what Ray says."""
         return self._words
-
-    def reject(self, why: str) -> bool:
-        """End a worker that does not serve; a new one may be on another node."""
-        logger.warning("%s: %s", self.name, why)
-        self.kill()
-        return False
 
     def kill(self) -> None:
         """End the worker, its actor and what Ray set aside for them; any thread may."""
@@ -236,7 +229,6 @@ class RayChannel:
             return "the Ray cluster is gone"
         if not self._node or self._node in alive:
             return "its actor died"
-        self._blame = "line"
         return "its node is gone"
 
 

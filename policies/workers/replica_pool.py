@@ -2,8 +2,7 @@
 
 A replica is an engine or a scorer with a worker of its own, and is used by its seat's thread alone.
 One that gives up, after all its restarts, is replaced by a new one; one that gives up again and
-again is left out, and the last one's error is raised. Of a berth for as many machines as there are,
-one replica more than there are machines waits for the next one. How they share a stream's work says
+again is left out, and the last one's error is raised. How they share a stream's work says
 `shared_stream`.
 """
 
@@ -19,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from ..engines.canary import StaleWeightsError
 from ..engines.engine import EngineError, UnloadableError
 from .places import Berth
-from .supervised import CLOSED, GivenUpError, VacatedError
+from .supervised import CLOSED, GivenUpError
 from .work import In, Out, WorkKind
 from .worker import WorkerInfo
 
@@ -39,7 +38,7 @@ class Replica(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no machine has been found yet that runs the worker."""
+        """Whether no node has had room for the worker yet."""
         ...
 
     def loaded(self, within_s: float) -> WorkerInfo | None:
@@ -67,7 +66,7 @@ R = TypeVar("R", bound=Replica)
 T = TypeVar("T")
 
 
-USELESS = (GivenUpError, VacatedError, UnloadableError, StaleWeightsError)
+USELESS = (GivenUpError, UnloadableError, StaleWeightsError)
 """What a replica raises that cannot go on, where others may."""
 
 
@@ -131,11 +130,6 @@ class ReplicaPool(Generic[R]):
             self.close()
             raise
 
-    @property
-    def grows(self) -> bool:
-        """Whether it has as many replicas as there are machines for them."""
-        return any(seat.berth.many for seat in self.seats)
-
     def resize(self, berths: Sequence[Berth]) -> None:
         """Have a replica for each of `berths` from now on; those that leave finish what they have.
 
@@ -151,16 +145,14 @@ class ReplicaPool(Generic[R]):
                 self._size_awake = berths
                 return
             wanted = Counter(berths)
-            # Whoever still waits for a machine goes first.
+            # Whoever still waits for a node goes first.
             for seat in sorted(self.seats, key=lambda seat: seat.replica.waits):
                 if not wanted[seat.berth]:
                     self._dismiss(seat)
-                elif not seat.berth.many:
+                else:
                     wanted[seat.berth] -= 1
-            there = {seat.berth for seat in self.seats if seat.berth.many}
             for berth in wanted.elements():
-                if berth not in there:
-                    self._add(berth)
+                self._add(berth)
 
     def sleep(self) -> None:
         """Move every replica into the machine's memory; nothing may be in flight."""
@@ -180,16 +172,6 @@ class ReplicaPool(Generic[R]):
             wanted, self._size_awake = self._size_awake, None
         if wanted is not None:
             self.resize(wanted)
-
-    def grow(self) -> None:
-        """Let one replica wait for the next machine, where there are as many as machines."""
-        with self._changing:
-            for berth in {seat.berth for seat in self.seats if seat.berth.many}:
-                waiting = [s for s in self.seats if s.berth == berth and s.replica.waits]
-                if not waiting:
-                    self._add(berth)
-                for seat in waiting[1:]:
-                    self._dismiss(seat)
 
     def _add(self, berth: Berth) -> None:
         taken = {seat.number for seat in self.seats}
@@ -241,14 +223,9 @@ class ReplicaPool(Generic[R]):
     def replaced(self, seat: Seat[R], error: EngineError) -> bool:
         """Put a new replica in the place of one that gave up; return whether there is one.
 
-        One whose machine is gone goes on, as soon as there is another machine.
-
         Raises:
             EngineError: the old one's, if it was the last and is not replaced.
         """
-        if isinstance(error, VacatedError):
-            self.open_seats()
-            return not seat.leaving
         with self._changing:
             if seat.fault is not error:  # Another stream has seen to it.
                 return any(other is seat for other in self.open_seats())

@@ -15,7 +15,7 @@ from typing import Generic
 from ..engines.feed import POLL_S, arrived, is_cancelled
 from . import wire
 from .poison import PoisonSearch, good_request
-from .supervised import Supervisor, VacatedError
+from .supervised import GivenUpError, Supervisor
 from .work import In, Out, WorkKind
 from .worker import WorkerDeathError
 from .worker_line import WAIT_S, WorkerLine
@@ -23,7 +23,7 @@ from .worker_line import WAIT_S, WorkerLine
 logger = logging.getLogger("lpfloop.worker")
 
 WITHOUT_S = 30.0
-"""How long what is in flight waits for a machine before it is for other replicas, in seconds."""
+"""Seconds that a restarted worker may wait for a node before others take what was in flight."""
 
 
 class SentStream(Generic[In, Out]):
@@ -80,7 +80,7 @@ class SentStream(Generic[In, Out]):
         asked = search.ask(last_chance=self._supervisor.last_chance)
         if asked is None:
             death = line.worker.hung("nothing else could be answered")
-            raise self._supervisor.surrender(line.worker, death)
+            raise self._supervisor.surrender(death)
         line.send({"op": "item", **self._work.encode(asked)})
         while (frame := line.receive(WAIT_S)) is None:
             if is_cancelled(self._source):
@@ -100,12 +100,12 @@ class SentStream(Generic[In, Out]):
         None: there is no worker yet.
 
         Raises:
-            VacatedError: if no machine is found for one.
+            GivenUpError: if no node has room for one.
         """
         if self._line is None:
             found = self._supervisor.loaded(WAIT_S)
             if found is None:
-                self._require_machine()
+                self._require_node()
                 return None
             self._without = None
             worker, info = found
@@ -115,11 +115,11 @@ class SentStream(Generic[In, Out]):
                     self._line.send({"op": "item", **self._work.encode(item)})
         return self._line
 
-    def _require_machine(self) -> None:
+    def _require_node(self) -> None:
         now = time.monotonic()
         self._without = (self._without or now) if self._supervisor.waits else None
         if self._flight and self._without is not None and now - self._without > WITHOUT_S:
-            raise VacatedError(f"no machine for its worker in {WITHOUT_S:.0f} s")
+            raise GivenUpError(f"no node has had room for its worker for {WITHOUT_S:.0f} s")
 
     def _send_next(self, line: WorkerLine) -> None:
         item = next(self._source, None)
@@ -142,17 +142,11 @@ class SentStream(Generic[In, Out]):
         return result
 
     def _bury(self, death: WorkerDeathError) -> None:
-        """Count a death against those in flight; start a search if due.
-
-        Raises:
-            VacatedError: if the worker's machine is gone: the next one may be long in coming.
-        """
+        """Count a death against those in flight; start a search if due."""
         self._line = None
-        if self._search is not None and death.blame == "worker":
+        if self._search is not None:
             self._search.died(death.how)
         self._supervisor.lost(death)
-        if death.blame != "worker":
-            raise VacatedError(str(death), death.how if death.blame == "line" else "")
         self._deaths.update(self._flight.keys())
         if self._search is not None or self._work.refusal is None or not self._flight:
             return

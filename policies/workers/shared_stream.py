@@ -2,9 +2,9 @@
 
 The thread that consumes a stream asks the caller for slices, one at a time and only where a replica
 has room, hands each to the replica with the fewest requests outstanding, and gives results as they
-come. What a replica had that gave up, or whose machine is gone, is handed out again; so nothing is
-lost or given twice. What takes machine after machine down fails alone (see `inquest`). A replica
-that is new in the pool joins the streams that are under way, one that leaves finishes what it has.
+come. What a replica had that gave up is handed out again; so nothing is lost or given twice. A
+replica that is new in the pool joins the streams that are under way, one that leaves finishes what
+it has.
 """
 
 import queue
@@ -17,19 +17,15 @@ from typing import Any, Generic
 
 from ..engines.engine import EngineError
 from ..engines.feed import POLL_S, arrived
-from .inquest import Inquest
 from .portions import Portion, Portions
 from .replica_pool import USELESS, R, Replica, ReplicaPool, Seat
-from .supervised import CLOSED, VacatedError
+from .supervised import CLOSED
 from .work import In, Out, WorkKind
 from .worker_line import WAIT_S
 
 GRACE, GRACE_S = 0.25, 0.1
 """How long the first replica to have loaded waits for the others: a share of the time that it took,
 and some seconds. They load at the same time, and one alone would take all of a small stage."""
-
-GROW_S = 0.05
-"""How often it is seen if there are machines for further replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +62,8 @@ class SharedStream(Generic[R, In, Out]):
         self._more = True
         self._begun = time.monotonic()
         self._gathered = 0.0
-        self._grown = 0.0
         self._changes = -1
         self._returned: deque[In] = deque()
-        self._inquest = Inquest[In, Out](work)
         self._portions = Portions[Seat[R], In]()
         self._events: queue.SimpleQueue[_Event[R, In]] = queue.SimpleQueue()
 
@@ -91,14 +85,10 @@ class SharedStream(Generic[R, In, Out]):
 
     @property
     def _unfinished(self) -> bool:
-        owed = bool(self._returned) or self._inquest.open
-        return self._more or owed or self._portions.in_flight
+        return self._more or bool(self._returned) or self._portions.in_flight
 
     def _follow(self) -> None:
         """Let replicas in that came, and hand nothing more to those that leave."""
-        if self._pool.grows and time.monotonic() >= self._grown:
-            self._pool.grow()
-            self._grown = time.monotonic() + GROW_S
         if self._changes == self._pool.changes:
             return
         self._changes = self._pool.changes
@@ -124,8 +114,7 @@ class SharedStream(Generic[R, In, Out]):
         try:
             self._serve_with(seat.replica, portion)
         except USELESS as error:
-            if not isinstance(error, VacatedError):
-                seat.fault = error
+            seat.fault = error
             raise
 
     def _serve_with(self, replica: Replica, portion: Portion[Seat[R], In]) -> None:
@@ -150,12 +139,6 @@ class SharedStream(Generic[R, In, Out]):
         portion = self._portions.hungry()
         if portion is None or self._gathering():
             return False
-        if self._inquest.asks:
-            # The least busy replica soon has nothing left: it is handed nothing else until then.
-            if portion.outstanding:
-                return False
-            self._portions.give(portion, self._inquest.next(), alone=True)
-            return True
         item = self._next_item()
         if item is None:
             return False
@@ -190,9 +173,9 @@ class SharedStream(Generic[R, In, Out]):
                 now = time.monotonic()
                 self._gathered = self._gathered or now + GRACE_S + GRACE * (now - self._begun)
             case _Came(result):
-                item = self._portions.came(portion, result.key)
+                self._portions.came(portion, result.key)
                 portion.seat.losses = 0
-                yield from self._inquest.answered(item, result)
+                yield result
             case _Left(error):
                 self._lost(portion, error)
 
@@ -201,8 +184,6 @@ class SharedStream(Generic[R, In, Out]):
         over = portion.seat.leaving and (error is None or isinstance(error, EngineError))
         if not (over or isinstance(error, USELESS)):
             raise error or EngineError(CLOSED)
-        lost = error.lost if isinstance(error, VacatedError) else ""
-        again = self._inquest.returned([*self._portions.leave(portion)], lost)
-        self._returned.extendleft(reversed(again))
+        self._returned.extendleft(reversed([*self._portions.leave(portion)]))
         if isinstance(error, USELESS) and self._pool.replaced(portion.seat, error):
             self._join(portion.seat)

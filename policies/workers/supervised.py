@@ -41,17 +41,6 @@ class GivenUpError(EngineError):
     """A model whose workers die or hang again and again."""
 
 
-class VacatedError(EngineError):
-    """A worker whose machine is gone: what it had is for others, and it begins anew elsewhere.
-
-    `lost` says how the machine was lost; it is empty where that was let go.
-    """
-
-    def __init__(self, message: str, lost: str = "") -> None:
-        super().__init__(message)
-        self.lost = lost
-
-
 class Supervisor:
     """Holds one worker, counts its deaths in a row, and restarts it.
 
@@ -79,7 +68,7 @@ class Supervisor:
 
     @property
     def waits(self) -> bool:
-        """Whether no machine has been found yet that runs the present worker."""
+        """Whether no node has had room for the present worker yet."""
         worker = self._worker
         return worker is not None and worker.waits
 
@@ -126,7 +115,7 @@ class Supervisor:
     def prove(self, proof: Proof | None) -> None:
         """Have workers prove their weights from now on; the present one does so at once.
 
-        One that waits for a machine does it later.
+        One that waits for a node does it later.
 
         Raises:
             EngineError: if it does not run the weights.
@@ -138,12 +127,7 @@ class Supervisor:
     def _prove(self, worker: Worker) -> None:
         if self.proof is None or worker is self._proved:
             return
-        try:
-            self.proof(_WorkerMeasurer(self, worker))
-        except WorkerDeathError:
-            raise
-        except EngineError as error:
-            raise worker.rejected(error) from error
+        self.proof(_WorkerMeasurer(self, worker))
         self._proved = worker
 
     def progressed(self) -> None:
@@ -153,32 +137,23 @@ class Supervisor:
     def lost(self, death: WorkerDeathError) -> None:
         """Count a death, and wait before the next worker is started.
 
-        A machine that leaves or is lost says nothing about the worker, and nothing is counted.
-
         Raises:
             EngineError: after too many deaths in a row, or once it is closed.
         """
-        worker = self._drop()
+        self._drop()
         if self._closed:
             raise EngineError(CLOSED)
-        if death.blame != "worker":
-            logger.warning("%s; what it had is for other workers", death)
-            return
         self._losses += 1
         if self._losses > self._restarts:
-            raise self.surrender(worker, death)
+            raise self.surrender(death)
         pause = min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (self._losses - 1))
         logger.warning("%s; restart %d of %d", death, self._losses, self._restarts)
         time.sleep(pause)
 
-    def surrender(self, worker: Worker | None, death: WorkerDeathError) -> GivenUpError:
+    def surrender(self, death: WorkerDeathError) -> GivenUpError:
         """Return the error for a worker that cannot be kept alive, after its last death."""
         times, self._losses = self._losses, 0
-        error = GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
-        if worker is not None:
-            # The fault may be its machine's: a replica that takes its place is to go elsewhere.
-            worker.rejected(error)
-        return error
+        return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
 
     def line(self, worker: Worker, window: int, work: WorkKind[Any, Any]) -> WorkerLine:
         """Begin a stream to a worker, under the stall limit of the moment."""
@@ -187,8 +162,8 @@ class Supervisor:
     def order(self, work: WorkKind[ScoreBatch, MeasureResult], *, anew: bool = False) -> None:
         """Have the worker do what takes no requests, and wait until it is done.
 
-        One that waits for a machine has nothing to do; `anew`: another one takes its place in
-        the queue, as what it was to load is not wanted any more.
+        One that waits for a node has nothing to do; `anew`: it is replaced by a new one, as what
+        it was to load is not wanted any more.
 
         Raises:
             EngineError: if it cannot be done.
@@ -244,13 +219,12 @@ class Supervisor:
         except OSError as error:
             raise EngineError(f"no worker process can be started: {error}") from error
 
-    def _drop(self) -> Worker | None:
-        """End the worker, if there is one, and return it."""
+    def _drop(self) -> None:
+        """End the worker, if there is one."""
         with self._changing:
             worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
-        return worker
 
 
 class _WorkerMeasurer:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..engines.engine import EngineError, UnloadableError
 from . import wire
-from .channel import Blame, Channel, ChannelEndedError, PipeChannel
+from .channel import Channel, ChannelEndedError, PipeChannel
 from .places import DeviceGroup
 
 logger = logging.getLogger("lpfloop.worker")
@@ -100,14 +100,12 @@ class WorkerInfo:
 class WorkerDeathError(EngineError):
     """A worker that died or hangs; `how` says so briefly, without a process id.
 
-    The message also names the log, and the last line in it. `blame` is to what the end is put
-    down.
+    The message also names the log, and the last line in it.
     """
 
-    def __init__(self, message: str, how: str, blame: Blame = "worker") -> None:
+    def __init__(self, message: str, how: str) -> None:
         super().__init__(message)
         self.how = how
-        self.blame: Blame = blame
 
 
 class Worker:
@@ -129,13 +127,13 @@ class Worker:
 
     @property
     def waits(self) -> bool:
-        """Whether no machine has been found yet that runs it."""
+        """Whether no node has had room for it yet."""
         return self._channel.waits
 
     def ready(self, limit_s: float, within_s: float) -> WorkerInfo | None:
         """Wait until the model is loaded; return None if it is not `within_s` seconds from now.
 
-        It has `limit_s` seconds from the start, which is when there is a machine for it.
+        It has `limit_s` seconds from its start on a node.
 
         Raises:
             UnloadableError: when the worker reports that it cannot be loaded.
@@ -174,7 +172,7 @@ class Worker:
         try:
             sent = self._channel.send(frame, limit_s)
         except ChannelEndedError as error:
-            raise self._told("died", self._channel.end(), error.blame) from error
+            raise self._told("died", self._channel.end()) from error
         if not sent:
             raise self.hung(f"nothing read for {limit_s:.0f} s")
 
@@ -187,7 +185,7 @@ class Worker:
         try:
             frame = self._channel.receive(timeout_s)
         except ChannelEndedError as error:
-            raise self._told("died", self._channel.end(), error.blame) from error
+            raise self._told("died", self._channel.end()) from error
         if frame is not None and frame["op"] == "failed" and self._info is not None:
             self.kill()
             raise self._told("gave up", frame["message"])
@@ -198,15 +196,6 @@ class Worker:
         self.kill()
         return self._told("hangs", how)
 
-    def rejected(self, error: EngineError) -> EngineError:
-        """End a worker that does not serve; return the error to raise.
-
-        It is a death that nobody is blamed for where another machine may serve.
-        """
-        if self._channel.reject(str(error)):
-            return self._told("is not used", str(error), "nobody")
-        return error
-
     def kill(self) -> None:
         """End the worker, and every process that it started, at once."""
         self._channel.kill()
@@ -215,10 +204,10 @@ class Worker:
         """End the worker; after a grace period, kill it."""
         self._channel.close()
 
-    def _told(self, verb: str, how: str, blame: Blame = "worker") -> WorkerDeathError:
+    def _told(self, verb: str, how: str) -> WorkerDeathError:
         channel = self._channel
         message = f"{channel.name} {verb} ({how}); {channel.last_words()}"
-        return WorkerDeathError(message, how, blame)
+        return WorkerDeathError(message, how)
 
 
 Starter = Callable[[wire.Frame], Worker]

@@ -60,7 +60,7 @@ class WorkerEngine:
 
     @property
     def waits(self) -> bool:
-        """Whether no machine has been found yet that runs the worker."""
+        """Whether no node has had room for the worker yet."""
         return self._supervisor.waits
 
     def loaded(self, within_s: float) -> WorkerInfo | None:
@@ -113,7 +113,7 @@ class WorkerEngine:
         self._supervisor.proof = proof
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything, once the model is loaded, if a machine runs it."""
+        """Say whether to sleep frees anything, once the model is loaded, if it has a node."""
         while not self.waits:
             if (info := self.loaded(WAIT_S)) is not None:
                 return info.sleeps
@@ -175,7 +175,7 @@ class WorkerScorer:
 
     @property
     def waits(self) -> bool:
-        """Whether no machine has been found yet that runs the worker."""
+        """Whether no node has had room for the worker yet."""
         return self._supervisor.waits
 
     def loaded(self, within_s: float) -> WorkerInfo | None:
@@ -192,7 +192,7 @@ class WorkerScorer:
         return self.stream(batches, self.work)
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything, once the model is loaded, if a machine runs it."""
+        """Say whether to sleep frees anything, once the model is loaded, if it has a node."""
         while not self.waits:
             if (info := self.loaded(WAIT_S)) is not None:
                 return info.sleeps

@@ -9,13 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from preloaded import INTERPRETER
-
-from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import (
     Batch,
     BatchResult,
@@ -24,11 +19,6 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
-from lpfloop.policies.workers.join_listener import JoinListener
-from lpfloop.policies.workers.places import Berth
-from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
 from lpfloop.stores.records import Message
 
 FOREVER_S = 3600
@@ -140,66 +130,3 @@ def answer(batch: Batch) -> BatchResult:
         for request in batch.requests
     )
     return BatchResult(key=batch.key, completions=tuple(completions))
-
-
-# workers that join by TCP
-
-
-SUPPORT = Path(__file__).parent
-TOKEN = b"a token of a test, long enough"
-TCP = Berth(place="tcp")
-LOCAL = Berth(place="local")
-ENDS_S = 300
-
-
-class Machines:
-    """Workers that were started, each a process of `lpfloop worker`; all end with the test."""
-
-    def __init__(self, folder: Path, *scripts: Path) -> None:
-        self.folder = folder
-        self.token = folder / "token"
-        self.token.write_bytes(TOKEN)
-        self.processes: list[subprocess.Popen[str]] = []
-        paths = [str(SUPPORT), *map(str, scripts), os.environ.get("PYTHONPATH", "")]
-        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-    def start(self, address: str, *options: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a worker that joins there."""
-        number = len(self.processes)
-        where = ["--join", address, "--machine", f"m{number}", "--logs", str(self.folder / "logs")]
-        token = () if "LPFLOOP_JOIN_TOKEN" in variables else ("--token-file", str(self.token))
-        self.processes.append(
-            subprocess.Popen(
-                [INTERPRETER, "-m", "lpfloop", "worker", *where, *token, *options],
-                env={**self.environment, **variables},
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-        return self.processes[-1]
-
-    def end(self) -> None:
-        """Kill those that still run."""
-        for process in self.processes:
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(ENDS_S)
-            process.kill()
-            process.wait()
-            if process.stderr:
-                process.stderr.close()
-
-
-def scripted_pool(
-    listener: JoinListener, berths: Sequence[Berth], folder: Path, script: str, group: str = "model"
-) -> EnginePool:
-    """Open a pool of a scripted model, here and at machines that join."""
-
-    def opener(number: int, berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
-        here = child_workers(log=folder / f"local-{number}.log")
-        start = here if berth.place == "local" else listener.starter(group, berth.gpus)
-        return WorkerEngine("scripted", model, config, start=start)
-
-    config = EngineConfig(kind="scripted", script=script)
-    return EnginePool(opener, "none", config, berths)

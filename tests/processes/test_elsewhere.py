@@ -1,4 +1,4 @@
-"""Models on other machines: settings that are refused, and a cluster that nobody finds."""
+"""Models in a Ray cluster: settings that are refused, and a cluster that nobody finds."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def configured(*settings: str) -> RunConfig:
 
 
 def test_refusals(tmp_path) -> None:
-    config = load_config("tiny", "ppo", ("policy.engine.place=tcp",), {})
+    config = load_config("tiny", "ppo", ("policy.engine.place=ray",), {})
     with pytest.raises(ConfigError, match=r"policy\.engine\.place"):
         require_places(config, needed_roles(config))
     config = configured("policy.engine.place=ray", "policy.engine.devices=[0]")

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
-from lpfloop.policies.workers.places import Berth
+from lpfloop.policies.workers.places import Berth, DeviceGroup
 from lpfloop.policies.workers.replica_pool import ReplicaPool
 from lpfloop.policies.workers.work import In, Out, WorkKind
 from lpfloop.policies.workers.worker import WorkerInfo
 
-FIRST, SECOND = (Berth(place="local", gpus=number) for number in (1, 2))
+FIRST, SECOND = (Berth(place="local", group=DeviceGroup(numbers=(n,))) for n in (0, 1))
 
 
 class Idle:

@@ -15,6 +15,7 @@ from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, Engi
 from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import sent_stream, supervised, wire, worker, worker_line
 from lpfloop.policies.workers.channel import ChannelEndedError
+from lpfloop.policies.workers.supervised import GivenUpError
 from lpfloop.policies.workers.worker import Worker
 from lpfloop.policies.workers.worker_models import WorkerEngine
 
@@ -40,12 +41,13 @@ class Clock:
 class Double:
     """A channel to a worker that carries out the orders of its requests when it is read."""
 
-    pid, name, waits = None, "the double", False
+    pid, name = None, "the double"
 
-    def __init__(self, clock: Clock, opening: wire.Frame) -> None:
+    def __init__(self, clock: Clock, opening: wire.Frame, *, waits: bool = False) -> None:
+        self.waits = waits
         self._clock = clock
         self._batches: deque[wire.Frame] = deque()
-        self._task, self._how, self._hangs = "", "", False
+        self._task, self._how, self._hangs = "", "", waits
         self._said: deque[wire.Frame] = deque([READY | {"window": WINDOW, "sleeps": False}])
         match opening["model"]:
             case "silent":
@@ -109,9 +111,6 @@ class Double:
 
     def last_words(self) -> str:
         return "its log ends"
-
-    def reject(self, why: str) -> bool:
-        return False
 
     def kill(self) -> None:
         self._how = self._how or "killed by SIGKILL"
@@ -267,3 +266,17 @@ def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
     feed.put(ordered("a", *deadly, "hang"))
     assert list(opened(stall_s=1e6).generate(feed)) == []
     assert STALL_S < clock.now < 2 * STALL_S
+
+
+def test_no_node_for_the_successor(clock: Clock) -> None:
+    """What was in flight must not wait for room in a cluster: other replicas can take it."""
+    waits = iter((False, True))
+    engine = WorkerEngine(
+        "scripted",
+        "none",
+        EngineConfig(kind="scripted"),
+        start=lambda opening: Worker(opening, Double(clock, opening, waits=next(waits))),
+    )
+    with pytest.raises(GivenUpError, match="no node"):
+        list(engine.generate([ordered("a", "die")]))
+    assert clock.now < 2 * sent_stream.WITHOUT_S

@@ -54,12 +54,7 @@ PREFIX = "LPFLOOP_"
 MAPPING = "the configuration"
 """How messages call one that is given as a mapping, not as a file."""
 ConfigSource = str | Mapping[str, object]
-RESERVED = frozenset(
-    {
-        *(API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA"),
-        *("LPFLOOP_STATE", "LPFLOOP_WEIGHTS"),
-    }
-)
+RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA", "LPFLOOP_STATE"})
 """Variables with the prefix that are no fields: keys, lake, a machine's folders, tests' data."""
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -157,16 +157,6 @@ def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
     except OSError as error:
         raise _unreadable(path, error) from error
     return found
-
-
-def known_hashes() -> dict[tuple[int, ...], str]:
-    """Return what this process knows of large files: their hashes, by what they look like."""
-    return dict(_known)
-
-
-def know_hashes(hashes: Mapping[tuple[int, ...], str]) -> None:
-    """Believe what another process of this machine has hashed."""
-    _known.update(hashes)
 
 
 @contextmanager

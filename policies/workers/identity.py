@@ -35,8 +35,6 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
 )
-SETTINGS = frozenset({".json", ".jinja", ".model", ".txt"})
-"""The endings of the small files beside a model's weights."""
 DTYPES = ("dtype", "torch_dtype")
 """The keys under which config.json names the type of the saved weights, the newer one first."""
 ASIDE = frozenset({"transformers_version", "_name_or_path", "use_cache", *DTYPES})
@@ -120,16 +118,6 @@ def folder_digest(folder: Path) -> str:
     files = sorted({path for path in (*weights, *others) if path.is_file()})
     rows = [[path.name, known_sha256(path)] for path in files]
     return digest({"files": rows, "stops": list(stop_token_ids(folder))})
-
-
-def model_files(folder: Path) -> list[Path]:
-    """Return the files of a model folder that a loader may open: weights, settings, tokenizer.
-
-    Raises:
-        EngineError: when the folder does not hold a model, or is not safe to load.
-    """
-    others = [path for path in folder.iterdir() if path.suffix in SETTINGS and path.is_file()]
-    return sorted({*check_folder(folder), *others})
 
 
 def same_form(one: Path, other: Path) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
-from ...stores.address import lake_in_bucket
 from ...stores.installation import pip_install, vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
@@ -91,9 +90,7 @@ def open_engine(
         own, elsewhere = _log_of(log, number, len(berths)), berth.place != "local"
         fitted = config if elsewhere else fit(config, berth.group)
         start = _starter(berth, config, log=own)
-        return WorkerEngine(
-            kind, model, fitted, start=start, elsewhere=elsewhere, bucket=_bucket_of(log)
-        )
+        return WorkerEngine(kind, model, fitted, start=start, elsewhere=elsewhere)
 
     return EnginePool(replica, model, config, berths)
 
@@ -129,14 +126,7 @@ def open_scorer(
     def replica(number: int, berth: Berth) -> WorkerScorer:
         own, elsewhere = _log_of(log, number, count), berth.place != "local"
         start = _starter(berth, config, log=own)
-        return WorkerScorer(
-            place,
-            config,
-            start=start,
-            function=function,
-            elsewhere=elsewhere,
-            bucket=_bucket_of(log),
-        )
+        return WorkerScorer(place, config, start=start, function=function, elsewhere=elsewhere)
 
     return ScorerPool(replica, SCORE if function is None else OWN_SCORE, berths, config)
 
@@ -189,12 +179,6 @@ def _starter(berth: Berth, config: EngineConfig | RewardConfig, *, log: Path) ->
     from .ray_channel import ray_workers
 
     return ray_workers(request)
-
-
-def _bucket_of(log: Path) -> str | None:
-    """Return the bucket of the lake in which a run has its logs."""
-    lake = lake_in_bucket(log)
-    return None if lake is None else lake[1]
 
 
 def _log_of(log: Path, number: int, count: int) -> Path:

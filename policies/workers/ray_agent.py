@@ -14,8 +14,8 @@ from pathlib import Path
 from ..devices import installed
 from . import wire
 from .channel import ChannelEndedError, PipeChannel
+from .node_model import NodeModel
 from .places import DeviceGroup
-from .weights import NodeWeights
 from .worker import opened_environment
 
 UNREAD_S = 3600.0
@@ -34,7 +34,7 @@ class RayAgent:
 
     def __init__(self, name: str) -> None:
         self._log = Path(tempfile.gettempdir()) / f"lpfloop-{os.getuid()}" / f"{name}.log"
-        self._weights = NodeWeights()
+        self._model = NodeModel()
         self._channel: PipeChannel | None = None
         self._fault = ""
         self._begun = threading.Event()
@@ -51,7 +51,7 @@ class RayAgent:
         with self._putting:
             self._early[number] = frame
             while self._next in self._early:
-                self._hand_on(self._weights.at_hand(self._early.pop(self._next)))
+                self._hand_on(self._model.at_hand(self._early.pop(self._next)))
                 self._next += 1
 
     def take(self, limit_s: float) -> tuple[list[wire.Frame], bool]:
@@ -85,7 +85,7 @@ class RayAgent:
         """End the worker; after a grace period, kill it."""
         if self._channel:
             self._channel.close()
-        self._weights.close()
+        self._model.close()
 
     def _hand_on(self, frame: wire.Frame) -> None:
         if not self._begun.is_set():
@@ -103,5 +103,4 @@ class RayAgent:
         self._begun.set()
 
     def _last_words(self) -> str:
-        self._weights.close()
         return self._channel.last_words() if self._channel else f"its log is {self._log}"

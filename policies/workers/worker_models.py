@@ -15,9 +15,9 @@ from ..engines.engine import (
     ScoreResult,
 )
 from . import wire
+from .node_model import opened_elsewhere, sought_model
 from .sent_stream import SentStream
 from .supervised import Proof, Supervisor
-from .weights import sent_weights, travelling
 from .work import GENERATE, MEASURE, OWN_SCORE, SCORE, SLEEP, WAKE, In, Out, WorkKind, reload_of
 from .worker import Starter, WorkerInfo
 from .worker_line import WAIT_S
@@ -27,10 +27,7 @@ SCORER_RESTARTS = 3
 
 
 class WorkerEngine:
-    """An `Engine` whose model lives in a worker process, which `start` begins.
-
-    One that is `elsewhere` may have no such folder; `bucket` is that of the lake.
-    """
+    """An `Engine` whose model lives in a worker process, here or `elsewhere`; `start` begins it."""
 
     def __init__(
         self,
@@ -40,11 +37,10 @@ class WorkerEngine:
         *,
         start: Starter,
         elsewhere: bool = False,
-        bucket: str | None = None,
     ) -> None:
         opening = _opening("engine", kind, model, config)
-        self._elsewhere, self._bucket = elsewhere, bucket
-        self._opening = travelling(opening, bucket) if elsewhere else opening
+        self._elsewhere = elsewhere
+        self._opening = opened_elsewhere(opening) if elsewhere else opening
         self._supervisor = Supervisor(
             lambda: start(self._opening), restarts=config.restarts, stall_s=config.stall_s
         )
@@ -94,8 +90,8 @@ class WorkerEngine:
         Raises:
             EngineError: if it cannot; close it then, as it may have some of them.
         """
-        sent = {"weights": sent_weights(folder, self._bucket)} if self._elsewhere else {}
-        model = {"model": str(folder), **sent}
+        template = self._opening["config"]["template"]
+        model = sought_model(folder, template) if self._elsewhere else {"model": str(folder)}
         self._opening |= model
         self._supervisor.prove(None)
         self._supervisor.order(reload_of(model), anew=True)
@@ -152,11 +148,10 @@ class WorkerScorer:
         function: str | None = None,
         entails: bool = False,
         elsewhere: bool = False,
-        bucket: str | None = None,
     ) -> None:
         kind = "entailment" if entails else config.runner if function is None else "function"
         own = _opening("scorer", kind, str(model), config) | {"identity": function}
-        opening = travelling(own, bucket) if elsewhere else own
+        opening = opened_elsewhere(own) if elsewhere else own
         self.work = SCORE if function is None else OWN_SCORE
         self._supervisor = Supervisor(
             lambda: start(opening),

@@ -51,7 +51,7 @@ def test_later_sources_win(file) -> None:
 
 def test_environment_nests() -> None:
     env = {"LPFLOOP_POLICY__SAMPLING__MAX_TOKENS": "9", "OTHER": "1"}
-    aside = ("LPFLOOP_LAKE", "LPFLOOP_STATE", "LPFLOOP_WEIGHTS")
+    aside = ("LPFLOOP_LAKE", "LPFLOOP_STATE")
     assert load(env=env | dict.fromkeys(aside, "/x")).policy.sampling.max_tokens == 9
 
 

@@ -33,20 +33,9 @@ _LENGTH = struct.Struct(">I")
 _COMPLETION = tuple(field.name for field in fields(Completion))
 
 
-def body(frame: Frame) -> bytes:
-    """Return the JSON of one frame."""
-    return json.dumps(frame, separators=(",", ":")).encode()
-
-
-def read_body(text: bytes) -> Frame:
-    """Decode the JSON of one frame."""
-    frame: Frame = json.loads(text)
-    return frame
-
-
 def encode(frame: Frame) -> bytes:
     """Return the bytes of one frame."""
-    text = body(frame)
+    text = json.dumps(frame, separators=(",", ":")).encode()
     return _LENGTH.pack(len(text)) + text
 
 
@@ -64,9 +53,9 @@ class Decoder:
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 return
-            text = bytes(self._buffer[_LENGTH.size : end])
+            frame: Frame = json.loads(self._buffer[_LENGTH.size : end])
             del self._buffer[:end]
-            yield read_body(text)
+            yield frame
 
 
 def batch_frame(batch: Batch) -> Frame:

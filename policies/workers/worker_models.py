@@ -90,7 +90,7 @@ class WorkerEngine:
         Raises:
             EngineError: if it cannot; close it then, as it may have some of them.
         """
-        template = self._opening["config"]["template"]
+        template = self._opening["config"].get("template")
         model = sought_model(folder, template) if self._elsewhere else {"model": str(folder)}
         self._opening |= model
         self._supervisor.prove(None)

@@ -56,6 +56,8 @@ srun --nodes=1 --ntasks=1 --relative=0 --cpus-per-task={cpus} "${{loop[@]}}"\
 
 CLUSTER = """\
 export RAY_USAGE_STATS_ENABLED=0 RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600
+# Seconds until the other nodes notice that the loop has ended; the job waits for them.
+export RAY_gcs_rpc_server_reconnect_timeout_s=20
 unset RAY_ADDRESS
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 port=$((20000 + SLURM_JOB_ID % 10000))

@@ -598,7 +598,7 @@ def check_sampling(place: Place) -> None:
 
 def check_two_processes(place: Place) -> None:
     """Train by FSDP2 in two processes that share the card, over gloo, then over NCCL."""
-    from lpfloop.policies.trainers.accelerate_launch import FSDP2, bare_environment
+    from lpfloop.policies.trainers.launch import FSDP2, bare_environment
 
     data = rows(place.work / "two.parquet", "sft", 8, 128)
     own = {"batch_size": 4, "micro_batch_size": 2, "max_length": 128}

@@ -100,8 +100,8 @@ class TrainingConfig(Section):
     launcher: Literal["local", "srun", "ray"] = cosmetic(
         "local",
         "what starts the processes. local: lpfloop on this machine, by `accelerate launch` if "
-        "there are several; srun: a step of the run's Slurm allocation; ray: an actor on each node "
-        "of a Ray cluster",
+        "there are several; srun: `accelerate launch` on each node, as a step of the run's Slurm "
+        "allocation; ray: `accelerate launch` on each node, in an actor of a Ray cluster",
     )
     sharding: Literal["none", "fsdp2"] = cosmetic(
         "none",
@@ -167,6 +167,8 @@ class TrainingConfig(Section):
                 f"nodes={self.nodes}: launcher=local starts processes on this machine alone; set "
                 "launcher to srun or ray"
             )
+        if self.launcher == "srun" and self.nodes == 1:
+            raise ValueError("launcher=srun is for several nodes: leave it out, or set nodes")
         if self.launcher != "local" and self.accelerate_config is not None:
             raise ValueError(
                 f"launcher={self.launcher} does not go with accelerate_config: leave one out; "

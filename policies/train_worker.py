@@ -42,8 +42,8 @@ from .engines.canary import CANARY, write_canary
 from .engines.chat_template import load_tokenizer
 from .engines.system_turn import fold_system
 from .online.online_training import train_online
-from .trainers.accelerate_launch import WAIT
 from .trainers.distillation_trainer import make_distillation_trainer
+from .trainers.launch import WAIT
 from .trainers.memory_folders import discard_memory
 from .trainers.prepared_rows import CACHE, discard_prepared, seal_prepared
 from .trainers.reward_trainer import make_reward_trainer, measured_scores

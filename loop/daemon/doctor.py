@@ -99,12 +99,11 @@ def _nodes(config: RunConfig, folder: Path) -> Iterator[Finding]:
     """
     from ...policies.trainers.training_requirements import require_nodes
     from ..recipes.roles import trains
-    from ..recipes.smoke_needs import trainings
 
     training = config.training
     if not trains(config) or training.launcher == "local":
         return
-    require_nodes(training, trainings(config), folder)
+    require_nodes(training, folder)
     detail = f"nodes: {training.launcher} starts {training.nodes}, and each sees the lake's disk"
     yield Finding(about="training", status="ok", detail=detail)
 
@@ -237,7 +236,7 @@ def _devices(config: RunConfig) -> Iterator[Finding]:
 
 def _training_places(config: RunConfig) -> Iterator[Finding]:
     """Say in how many processes, and on how many GPUs, a run would train."""
-    from ...policies.trainers.training_places import left_idle, processes_of, training_gpus
+    from ...policies.trainers.launch import left_idle, processes_of, training_gpus
     from ...policies.trainers.training_requirements import require_training_places
     from ..recipes.roles import trains
     from ..recipes.smoke_needs import trainings

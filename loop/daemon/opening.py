@@ -187,7 +187,7 @@ def opened(
     """
     folder, parts = run_folder(job.lake, job.name), parts_of(job)
     if trains(job.config) and job.answers is None:
-        require_nodes(job.config.training, trainings(job.config), folder)
+        require_nodes(job.config.training, folder)
     models = parts.models
     store = RunWriter(open_journal(folder, job, parts.fingerprint))
     try:

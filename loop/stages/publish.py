@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policies.engines.canary import CANARY
-from ...policies.trainers.accelerate_launch import single_environment
+from ...policies.trainers.launch import (
+    left_idle,
+    processes_of,
+    single_environment,
+    training_gpus,
+)
 from ...policies.trainers.step_files import statistics
 from ...policies.trainers.step_policies import publish_step, step_job
 from ...policies.trainers.train_model import (
@@ -22,7 +27,6 @@ from ...policies.trainers.trainer_faults import continuation, place
 from ...policies.trainers.trainer_job import Settings
 from ...policies.trainers.trainer_steps import training_pace
 from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, placed_fit
-from ...policies.trainers.training_places import left_idle, processes_of, training_gpus
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach

@@ -1,193 +1,142 @@
 # pyright: basic
-"""The driver of a training's nodes on a Ray cluster: an actor on each, which runs `training_node`.
+"""The driver that runs a command on each of several nodes of a Ray cluster: NODES GPUS COMMAND.
 
-It is a process of its own, so that Ray is never in the run's, and behaves as `srun` does: it prints
-what the nodes say, ends all of them when one fails or when its standard input is closed, and its
-exit code is theirs. Should it be killed, Ray ends its actors, and each node ends with its actor.
+It behaves as `srun` does: it prints the output of all nodes, and ends all of them when one fails or
+its own standard input is closed. Ray is only in this process, never in the run's. If the driver is
+killed, Ray ends its actors, which closes the standard input of their commands.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
-from signal import SIGINT, SIGTERM, signal
 from typing import Any
 
 from ...configs.section import ConfigError
-from ..workers.ray_cluster import RayCluster, ray_cluster
-from .accelerate_launch import SECRETS
-from .node_plan import NODE_PROGRAM, NodePlan, require_counted, seen_plan
-from .trainer_faults import TrainingError, refused_on
-from .training_node import end, end_with_launcher
+from ..workers.ray_cluster import ray_cluster
+from .launch import HEAD, HOSTS, PORT, RANK, SECRETS, bare_environment, free_port
+from .memory_folders import discard_abandoned
+from .trainer_faults import REFUSED
 
 PLACED_S = 600.0
-"""Seconds in which the cluster must have room for all nodes."""
-
-ANSWER_S = 60.0
-"""Seconds in which a node's actor must answer."""
-
+"""Seconds to wait for free machines."""
 ENDED_S = 30.0
-"""Seconds in which a node ends its processes; Ray then kills it with its actor."""
-
+"""Seconds that a command gets to end before it is killed, and an actor to answer."""
 POLL_S = 0.5
-TAKEN_ALONG = ("NCCL_", "TORCH_", "GLOO_", "UCX_", "FI_", "LPFLOOP_")
-"""How the variables begin that a node's processes have from the run, not from its own machine."""
+FORWARDED = ("NCCL_", "TORCH_", "GLOO_", "UCX_", "FI_", "LPFLOOP_")
+"""Prefixes of the variables that a command has from the run, not from its own machine."""
 
 
 class NodeActor:
-    """Runs `training_node` on the machine that Ray has placed it on."""
+    """Runs the command on the machine on which Ray has placed it."""
 
-    def __init__(self, arguments: Sequence[str], variables: dict[str, str]) -> None:
+    def __init__(self, forwarded: dict[str, str]) -> None:
         import ray
 
         self.host: str = ray.util.get_node_ip_address()
-        self.node = subprocess.Popen(
-            [sys.executable, "-P", "-m", NODE_PROGRAM, *arguments, self.host],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **variables},
+        # Else torch tells the other nodes this one's host name, which need not resolve there.
+        self.environment = bare_environment() | forwarded | {"PET_LOCAL_ADDR": self.host}
+        self.command: Any = None
+
+    def meeting(self) -> tuple[str, str]:
+        """Return the machine's address and a free port."""
+        return self.host, str(free_port())
+
+    def start(self, argv: Sequence[str]) -> None:
+        """Start the command."""
+        pipe, out = subprocess.PIPE, subprocess.STDOUT
+        self.command = subprocess.Popen(
+            argv, stdin=pipe, stdout=pipe, stderr=out, start_new_session=True, env=self.environment
         )
-        assert self.node.stdout is not None  # noqa: S101 -- it was asked for
-        os.set_blocking(self.node.stdout.fileno(), False)
+        os.set_blocking(self.command.stdout.fileno(), False)
 
     def look(self) -> tuple[bytes, int | None]:
-        """Return what the node said since the last look, and its exit code once it has one."""
-        code = self.node.poll()
-        assert self.node.stdout is not None  # noqa: S101 -- it was asked for
-        return self.node.stdout.read() or b"", code
+        """Return the output since the last look, and the exit code once there is one."""
+        code = self.command.poll()
+        return self.command.stdout.read() or b"", code
 
     def end(self) -> None:
-        """End the node's processes, and wait until they are gone."""
-        assert self.node.stdin is not None  # noqa: S101 -- it was asked for
-        self.node.stdin.close()
-        self.node.wait(ENDED_S)
+        """End the command, and wait until it is gone."""
+        self.command.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.command.wait(ENDED_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self.command.pid, signal.SIGKILL)
+        discard_abandoned()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start a plan's nodes and follow them to their end; return the exit code."""
-    work, start = arguments
+    """Run the command on all nodes; return 0 if it succeeded on each."""
+    nodes, gpus, *command = arguments
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))
+    threading.Thread(target=interrupt_at_end_of_input, daemon=True).start()
     try:
-        plan = seen_plan(Path(work), start)
-        cluster = joined()
-        signal(SIGINT, end)
-        signal(SIGTERM, end)
-        threading.Thread(target=end_with_launcher, daemon=True).start()
-        room = reserved(plan, bundle(plan, cluster))
-        return followed(placed(Path(work), plan, room), room)
-    except TrainingError as fault:
-        print(refused_on("Ray", fault) if fault.kind == "refused" else fault, flush=True)  # noqa: T201
+        return run(placed(int(nodes), int(gpus)), command)
+    except ConfigError as error:
+        print(f"{REFUSED}{str(error).removeprefix('place: ray: ')}", flush=True)  # noqa: T201
         return 2
 
 
-def joined() -> RayCluster:
-    """Join the cluster that RAY_ADDRESS names, or the one that this machine is part of.
+def placed(nodes: int, gpus: int) -> list[Any]:
+    """Return an actor on each of so many machines, with so many GPUs each if the cluster has any.
 
     Raises:
-        TrainingError: of kind `refused`, when there is none.
+        ConfigError: if there is no cluster, or it has fewer such machines.
     """
-    try:
-        return ray_cluster()
-    except ConfigError as error:
-        # It is told of as a place of models.
-        raise TrainingError("refused", str(error).removeprefix("place: ray: ")) from error
-
-
-def bundle(plan: NodePlan, cluster: RayCluster) -> dict[str, float]:
-    """Return what a node needs of a machine: on a cluster with GPUs, one for each process.
-
-    A look needs none, for models of the run may hold them.
-
-    Raises:
-        TrainingError: of kind `refused`, when the cluster has fewer such machines than nodes, no
-            GPU for what is to be divided, or GPUs that `auto` did not count.
-    """
-    gpus = plan.processes if cluster.gpus else 0
-    if plan.divided and not gpus:
-        message = "training.sharding: the cluster has no GPU, and on a CPU nothing is divided"
-        raise TrainingError("refused", message)
-    able = sorted(n.gpus for n in cluster.nodes if n.cpus and n.gpus >= gpus)
-    if len(able) < plan.nodes:
-        having = f" with {gpus} GPUs or more" if gpus else ""
-        message = f"training.nodes={plan.nodes}, and the cluster has {len(able)}{having}"
-        raise TrainingError("refused", message)
-    require_counted(plan, able[-plan.nodes])
-    return {"CPU": 1.0, **({"GPU": float(gpus)} if gpus and plan.trains else {})}
-
-
-def reserved(plan: NodePlan, needed: Mapping[str, float]) -> Any:
-    """Return a placement group with a bundle on each of as many machines as the plan has nodes.
-
-    Raises:
-        TrainingError: when they are not free in time.
-    """
-    from ray.util.placement_group import placement_group
-
-    group = placement_group([dict(needed)] * plan.nodes, strategy="STRICT_SPREAD")
-    if not group.wait(PLACED_S):
-        said = ", ".join(f"{count:g} {name}" for name, count in needed.items())
-        message = f"{plan.nodes} machines with {said} were not free in {PLACED_S:.0f} s"
-        raise TrainingError("failed", message)
-    return group
-
-
-def placed(work: Path, plan: NodePlan, room: Any) -> list[Any]:
-    """Return an actor for each node, which has begun."""
+    cluster = ray_cluster()
     import ray
+    from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    needed = room.bundle_specs[0]
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(TAKEN_ALONG) and not SECRETS.search(name)
-    }
-    kind: Any = ray.remote(NodeActor)
-    return [
-        kind.options(
-            num_cpus=needed["CPU"],
-            num_gpus=needed.get("GPU", 0),
-            scheduling_strategy=PlacementGroupSchedulingStrategy(room, number),
-        ).remote([str(work), plan.start, str(number)], variables)
-        for number in range(plan.nodes)
-    ]
+    gpus = gpus if cluster.gpus else 0
+    able = sum(node.cpus > 0 and node.gpus >= gpus for node in cluster.nodes)
+    if able < nodes:
+        having = f" with {gpus} GPUs or more" if gpus else ""
+        raise ConfigError(f"training.nodes={nodes}, and the cluster has {able}{having}")
+    room = placement_group([{"CPU": 1, "GPU": gpus}] * nodes, strategy="STRICT_SPREAD")
+    if not room.wait(PLACED_S):
+        sys.exit(f"the cluster had no {nodes} free machines in {PLACED_S:.0f} s")
+    known = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
+    forwarded = {name: value for name, value in known.items() if name.startswith(FORWARDED)}
+    actor: Any = ray.remote(num_cpus=1, num_gpus=gpus)(NodeActor)
+    places = [PlacementGroupSchedulingStrategy(room, number) for number in range(nodes)]
+    return [actor.options(scheduling_strategy=place).remote(forwarded) for place in places]
 
 
-def followed(nodes: list[Any], room: Any) -> int:
-    """Print what the nodes say until all have ended, or one has failed; return the exit code."""
+def run(actors: Sequence[Any], command: Sequence[str]) -> int:
+    """Run the command on each node, and print its output, until one fails or all have ended."""
     import ray
     from ray.exceptions import RayError
-    from ray.util.placement_group import remove_placement_group
 
-    codes: list[int | None] = [None] * len(nodes)
     try:
-        while None in codes:
-            try:
-                told = ray.get([node.look.remote() for node in nodes], timeout=ANSWER_S)
-            except RayError as error:
-                print(f"a node of the Ray cluster was lost: {_first_line(error)}", flush=True)  # noqa: T201
-                return 1
-            for said, _ in told:
-                os.write(1, said)
-            codes = [code for _, code in told]
-            failed = next(filter(None, codes), None)
-            if failed is not None:
-                return failed if failed > 0 else 128 - failed
+        host, port = ray.get(actors[0].meeting.remote())
+        for number, actor in enumerate(actors):
+            own = {HEAD: host, PORT: port, RANK: str(number), HOSTS: f"is_host={number == 0}"}
+            actor.start.remote([own.get(part, part) for part in command])
+        codes: list[int | None] = [None]
+        while None in codes and not any(codes):
+            looks = ray.get([actor.look.remote() for actor in actors], timeout=ENDED_S)
+            os.write(1, b"".join(output for output, _ in looks))
+            codes = [code for _, code in looks]
             time.sleep(POLL_S)
-        return 0
+        return int(any(codes))
+    except RayError as error:
+        sys.exit(f"a node of the Ray cluster was lost: {str(error).strip().partition(chr(10))[0]}")
     finally:
-        ray.wait([node.end.remote() for node in nodes], num_returns=len(nodes), timeout=ENDED_S)
-        for node in nodes:
-            ray.kill(node)
-        remove_placement_group(room)
+        ray.wait([a.end.remote() for a in actors], num_returns=len(actors), timeout=ENDED_S)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def interrupt_at_end_of_input() -> None:
+    """Interrupt this process when its standard input is closed, by its parent or its death."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 if __name__ == "__main__":

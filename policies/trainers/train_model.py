@@ -1,9 +1,9 @@
 """Training in a child process: start, follow, restart if needed, and check the result.
 
 The parent (this module and its `trainer_` siblings, no torch) writes `job.json` into the job's work
-folder, starts `train_worker` by one of the `launchers` in a session of its own, follows
-`metrics.jsonl`, and accepts the outcome only if `result.json`, which the child writes last, names
-every file of the finished model with its hash.
+folder, starts `train_worker` by `launch` in a separate session, follows `metrics.jsonl`, and
+accepts the outcome only if `result.json`, which the child writes last, names every file of the
+finished model with its hash.
 No file in a work folder is trusted just for being there: a checkpoint counts if its manifest says
 so and every byte agrees, so an interrupted job either continues bit-exactly or starts again.
 """

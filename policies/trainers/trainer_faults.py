@@ -35,8 +35,8 @@ LAUNCHER_TALK = re.compile(
     r"^\s|^Traceback|^subprocess\.CalledProcessError|^torch\.distributed|^[=-]{5,}|^[EWI]\d{4} "
     r"|^srun: |^slurmstepd: |^(\x1b\[\d*m)*(\(raylet| \[repeated)"
 )
-NODE_REFUSED = re.compile(r"^training refused on (\S+): (.+)")
-"""What a node says that cannot write into the work folder, or must not train there."""
+REFUSED = "training refused: "
+"""How a line of the log begins by which the driver for Ray says what the cluster lacks."""
 
 
 class TrainingError(RuntimeError):
@@ -62,8 +62,9 @@ def read_fault(
         told = said["message"] if said["kind"] == "halted" else f"{said['message']}; log: {log}"
         return TrainingError(said["kind"], told)
     lines, _ = new_lines(log, offset)
-    if any(map(NODE_REFUSED.match, lines)):
-        return TrainingError("refused", f"{told_refusal(lines)}; log: {log}")
+    refusal = next((line for line in lines if line.startswith(REFUSED)), None)
+    if refusal is not None:
+        return TrainingError("refused", f"{refusal.removeprefix(REFUSED)}; log: {log}")
     name = killed_by(code, lines)
     where = place(job)
     if name:
@@ -103,17 +104,6 @@ def place(job: TrainJob) -> str:
     if not steps:
         return "before its first step"
     return f"after step {steps[-1].step} of {steps[-1].max_steps}"
-
-
-def refused_on(host: str, fault: TrainingError) -> str:
-    """Return the line by which a node tells its parent why it cannot take part."""
-    return f"training refused on {host}: {fault}"
-
-
-def told_refusal(lines: list[str]) -> str:
-    """Return what a node's line says, with its host's name; else the log's last telling line."""
-    found = next(filter(None, map(NODE_REFUSED.match, lines)), None)
-    return last_meaningful(lines) if found is None else f"{found[1]}: {found[2]}"
 
 
 def killed_by(code: int, lines: list[str]) -> str | None:

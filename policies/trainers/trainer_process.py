@@ -11,8 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from .accelerate_launch import single_argv
-from .launchers import LAUNCHERS
+from . import launch
 from .memory_folders import discard_abandoned
 from .trainer_faults import TrainingError, halted, hung
 from .trainer_job import TrainJob
@@ -30,6 +29,8 @@ PULSE = "alive"
 LOCK = "trainer.lock"
 ENDING_S = 10.0
 """Seconds in which a child that was killed must have ended."""
+NODES_ENDING_S = 80.0
+"""Seconds that a command gets to end its processes on other machines, before it is killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,24 +114,21 @@ def modified(path: Path) -> int:
 @contextmanager
 def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
     """Start the child, and end it and all its processes on the way out."""
-    launcher = LAUNCHERS[job.fit.launcher]
-    argv, environment = launch_argv(job), launcher.environment(job)
-    if watch.warm is not None and argv == single_argv(job):
+    argv, environment = launch.argv(job), launch.environment(job)
+    if watch.warm is not None and argv == launch.single_argv(job):
         ready = watch.warm.take(job.folder("job.json"), environment, watch.log)
         if ready is not None:
             with ended_with_its_session(ready):
                 yield ready
             return
-    with (
-        watch.log.open("ab") as out,
-        running(argv, environment, out, patience_s=launcher.patience_s) as child,
-    ):
+    patience_s = 0.0 if job.fit.launcher == "local" else NODES_ENDING_S
+    with watch.log.open("ab") as out, running(argv, environment, out, patience_s) as child:
         yield child
 
 
 @contextmanager
 def running(
-    argv: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | None, *, patience_s: float
+    argv: Sequence[str], environment: Mapping[str, str], out: IO[bytes], patience_s: float
 ) -> Generator[subprocess.Popen[bytes]]:
     """Run a command in a session of its own; kill its whole session on the way out.
 
@@ -142,7 +140,7 @@ def running(
         argv,
         stdin=subprocess.PIPE,
         stdout=out,
-        stderr=subprocess.STDOUT if out is not None else None,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
         env=environment,
     )
@@ -169,11 +167,6 @@ def ended_with_its_session(
             os.killpg(child.pid, signal.SIGKILL)
         child.stdin.close()
         child.wait()
-
-
-def launch_argv(job: TrainJob) -> list[str]:
-    """Return the command of the job's launcher."""
-    return LAUNCHERS[job.fit.launcher].argv(job)
 
 
 @contextmanager

@@ -1,22 +1,25 @@
-"""Whether a run's trainings can be started as they are told, before anything is paid."""
+"""Whether this machine, and the nodes it reaches, can run a run's trainings; asked first of all."""
 
+import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from ...configs.section import ConfigError
 from ...configs.training import TrainingConfig
-from .launchers import LAUNCHERS, NODE_LAUNCHERS
-from .node_plan import NodePlan, has_met, new_start, write_plan
-from .trainer_faults import told_refusal
+from ...stores.installation import pip_install
+from .launch import nodes_environment, on_nodes, processes_of, training_gpus
 from .trainer_job import Settings
-from .trainer_process import running
-from .trainer_steps import new_lines
-from .training_places import processes_of, training_gpus
+from .trainer_process import NODES_ENDING_S, running
 
-REHEARSAL_S = 300.0
-"""Seconds in which a launcher reaches all nodes that it has."""
+ALLOCATED = "SLURM_JOB_NUM_NODES"
+"""The variable with the number of nodes of the allocation."""
+
+LOOK_S = 300.0
+"""Seconds in which all nodes must have looked for the lake."""
 
 
 def require_training_places(training: TrainingConfig, methods: Iterable[str]) -> None:
@@ -26,7 +29,7 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
         ConfigError: naming the setting.
     """
     nodes = training.nodes
-    reason = LAUNCHERS[training.launcher].refusal(nodes)
+    reason = _launcher_missing(training)
     if reason is not None:
         raise ConfigError(f"training.launcher={training.launcher}: {reason}")
     if training.processes != "auto" and training.processes % nodes:
@@ -36,6 +39,11 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
             "auto"
         )
     gpus = len(training_gpus(training))
+    if training.launcher == "ray" and training.processes == "auto" and not gpus:
+        raise ConfigError(
+            "training.processes=auto counts the GPUs of this machine, which shows none; set it to "
+            "the number of GPUs on all nodes of the Ray cluster"
+        )
     if training.sharding != "none" and not gpus and training.launcher != "ray":
         raise ConfigError(
             f"training.sharding={training.sharding}: no GPU is visible here, and on a CPU nothing "
@@ -59,54 +67,55 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
             )
 
 
-def require_nodes(training: TrainingConfig, methods: Iterable[str], folder: Path) -> None:
+def _launcher_missing(training: TrainingConfig) -> str | None:
+    """Say what keeps a launcher from starting the nodes from here, as far as is known here."""
+    if training.launcher == "ray":
+        return None if find_spec("ray") else f"ray is not installed: {pip_install('ray')}"
+    if training.launcher == "local":
+        return None
+    if "SLURM_JOB_ID" not in os.environ:
+        return (
+            "this is no Slurm allocation (SLURM_JOB_ID is not set); start the run in one, as "
+            "`lpfloop launch slurm` does"
+        )
+    if shutil.which("srun") is None:
+        return "there is no `srun` on the PATH; load Slurm's module"
+    allocated = int(os.environ.get(ALLOCATED, "1"))
+    if training.nodes > allocated:
+        return (
+            f"training.nodes={training.nodes}, and this allocation has {allocated} ({ALLOCATED}); "
+            "ask for more (sbatch --nodes), or lower it"
+        )
+    return None
+
+
+def require_nodes(training: TrainingConfig, folder: Path) -> None:
     """Refuse nodes that cannot be started, or do not see a folder, which need not exist yet.
 
-    A launcher that reaches other machines starts on each of them what it would train with, but
-    without a job: it only looks for what this machine wrote, and what the first node writes.
+    Each node looks for a new folder next to it, by the launcher that would start the training.
 
     Raises:
-        ConfigError: naming the node and what it lacks.
+        ConfigError: with what the launcher printed.
     """
-    launcher = NODE_LAUNCHERS.get(training.launcher)
-    if launcher is None:
+    if training.launcher == "local":
         return
-    gpus = len(training_gpus(training))
-    counts = (processes_of(training, getattr(training, method), gpus) for method in methods)
     there = next(path for path in (folder, *folder.parents) if path.is_dir())
-    with tempfile.TemporaryDirectory(
-        prefix=".nodes-", dir=there, ignore_cleanup_errors=True
-    ) as made:
-        work, log = Path(made), Path(made) / "nodes.log"
-        plan = NodePlan(
-            start=new_start(),
-            nodes=training.nodes,
-            processes=max(counts, default=training.nodes) // training.nodes,
-            launcher=training.launcher,
-            devices=training.devices,
-            divided=training.sharding != "none",
-            blind=training.processes == "auto" and not gpus,
-            trains=False,
-        )
-        argv = launcher.node_argv(work, write_plan(work, plan))
-        with (
-            log.open("ab") as out,
-            running(
-                argv, launcher.node_environment(), out, patience_s=launcher.patience_s
-            ) as child,
-        ):
+    with (
+        tempfile.TemporaryDirectory(prefix=".nodes-", dir=there) as made,
+        tempfile.NamedTemporaryFile() as out,
+    ):
+        argv = on_nodes(training.launcher, training.nodes, ["ls", "-d", made])
+        environment = nodes_environment(training.launcher)
+        with running(argv, environment, out.file, NODES_ENDING_S) as child:
             try:
-                code = child.wait(REHEARSAL_S)
+                code = child.wait(LOOK_S)
             except subprocess.TimeoutExpired:
                 code = None
-        lines, _ = new_lines(log, 0)
-        if code != 0:
-            why = told_refusal(lines) if code is not None else f"nothing in {REHEARSAL_S:.0f} s"
-            raise ConfigError(
-                f"training.launcher={training.launcher} cannot start {training.nodes} nodes: {why}"
-            )
-        if not has_met(work, plan):
-            raise ConfigError(
-                f"training.nodes={training.nodes}: this machine does not see in {there} what the "
-                "first node writes there: put the lake (--lake) on a disk that all of them share"
-            )
+        lines = Path(out.name).read_text(errors="replace").splitlines()
+    said = "; ".join(line.strip() for line in lines if line.strip() not in ("", made))
+    if code != 0:
+        raise ConfigError(
+            f"training.launcher={training.launcher}: not each of {training.nodes} nodes could be "
+            f"started and sees {there} (put the lake on a disk that all of them share): "
+            f"{said or f'nothing in {LOOK_S:.0f} s'}"
+        )

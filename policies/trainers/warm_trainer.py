@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from .accelerate_launch import WAIT, WORKER
+from .launch import WAIT, WORKER
 
 
 class WarmTrainer:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
 import psutil
 import pytest
@@ -29,22 +28,39 @@ def allocate(monkeypatch: pytest.MonkeyPatch, folder: Path, nodes: int) -> None:
     """Put this process into an allocation of so many nodes."""
     folder.mkdir(exist_ok=True)
     program = folder / "srun"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} srun "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(nodes))
     monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", f"2(x{nodes})")
+    monkeypatch.setenv("SLURMD_NODENAME", socket.gethostname())
+
+
+def own_command(number: int, command: Sequence[str]) -> list[str]:
+    """Return a node's command: all nodes share this machine's ports, but only the first opens one.
+
+    OTHER_DISK=FROM:TO: the paths of the other nodes lead to another disk.
+    """
+    if number == 0:
+        return list(command)
+    here, there = os.environ.get("OTHER_DISK", ":").split(":")
+    moved = [part.replace(here, there) if here else part for part in command]
+    if "--rdzv_backend" not in moved:
+        return moved
+    at = moved.index("--rdzv_backend")
+    return [*moved[:at], "--machine_rank", str(number), "--rdzv_conf", "is_host=0", *moved[at:]]
 
 
 def start(number: int, nodes: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the task of a node in a session of its own."""
+    argv = own_command(number, command)
     told = {
         "SLURM_PROCID": str(number), "SLURM_NODEID": str(number), "SLURM_LOCALID": "0",
         "SLURM_NTASKS": str(nodes), "SLURM_STEP_ID": "0", "SLURMD_NODENAME": socket.gethostname(),
     }  # fmt: skip
     environment = {**os.environ, **told}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, env=environment, start_new_session=True)
 
 
 def hand_on(tasks: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -102,34 +118,5 @@ def srun(arguments: Sequence[str]) -> int:
     return max(code if code >= 0 else 128 - code for code in codes)
 
 
-# a node's part of a training, with what a test alters
-
-
-def alter(monkeypatch: pytest.MonkeyPatch, launcher: ModuleType, **changes: str) -> None:
-    """Let a launcher start this module on its nodes, altered as `ALTERED_...` says there.
-
-    WORKER: the module of its processes. SEEN_S: how long it looks for files of the others.
-    ELSEWHERE: a folder that the second node has in place of the work folder, as if its path led to
-    another disk.
-    """
-    places = [str(Path(__file__).parent), *filter(None, sys.path)]
-    monkeypatch.setenv("PYTHONPATH", ":".join(places))
-    monkeypatch.setattr(launcher, "NODE_PROGRAM", "nodes")
-    for name, value in changes.items():
-        monkeypatch.setenv(f"ALTERED_{name}", value)
-
-
-def altered_node() -> int:
-    """Take part as altered."""
-    from lpfloop.policies.trainers import accelerate_launch, node_plan, training_node
-
-    accelerate_launch.WORKER = os.environ.get("ALTERED_WORKER", accelerate_launch.WORKER)
-    node_plan.SEEN_S = float(os.environ.get("ALTERED_SEEN_S", node_plan.SEEN_S))
-    work, *rest = sys.argv[1:]
-    if os.environ.get("SLURM_PROCID") == "1":
-        work = os.environ.get("ALTERED_ELSEWHERE", work)
-    return training_node.main([work, *rest])
-
-
 if __name__ == "__main__":
-    sys.exit(srun(sys.argv[2:]) if sys.argv[1] == "srun" else altered_node())
+    sys.exit(srun(sys.argv[1:]))

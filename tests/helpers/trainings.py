@@ -24,7 +24,7 @@ from lpfloop.configs.methods import (
 )
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engines.canary import CANARY
-from lpfloop.policies.trainers import trainer_process
+from lpfloop.policies.trainers import launch, trainer_process
 from lpfloop.policies.trainers.online_job import OnlineJob
 from lpfloop.policies.trainers.step_files import REFERENCE_ENDED, REFERENCE_REWARD
 from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
@@ -256,10 +256,7 @@ def safetensors(shapes: dict[str, list[int]]) -> bytes:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run `code` in place of the launcher."""
-    monkeypatch.setattr(
-        "lpfloop.policies.trainers.trainer_process.launch_argv",
-        lambda job: [sys.executable, "-c", code],
-    )
+    monkeypatch.setattr(launch, "argv", lambda job: [sys.executable, "-c", code])
 
 
 FILES = {
@@ -326,12 +323,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch, job: TrainJob, *attempts: str) -> 
     hanging = job.output.parent / "hanging"
     seconds = count(1)
 
-    def launch(job: TrainJob) -> list[str]:
+    def argv(job: TrainJob) -> list[str]:
         hanging.unlink(missing_ok=True)
         identity = job_identity(job.folder("job.json").read_bytes())
         return [sys.executable, "-c", f"identity = {identity!r}\n{code}"]
 
-    monkeypatch.setattr(trainer_process, "launch_argv", launch)
+    monkeypatch.setattr(launch, "argv", argv)
     monkeypatch.setattr(
         trainer_process, "monotonic", lambda: float(next(seconds)) if hanging.exists() else 0.0
     )

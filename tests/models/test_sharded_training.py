@@ -12,9 +12,8 @@ import pytest
 from safetensors.torch import load_file
 from trainings import DPO, dpo_job, killed_at, make_world, same, starts
 
-from lpfloop.policies.trainers import trainer_process
+from lpfloop.policies.trainers import launch
 from lpfloop.policies.trainers.train_model import TrainJob, train
-from lpfloop.policies.trainers.trainer_process import launch_argv
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
@@ -32,13 +31,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let accelerate divide models on a CPU, too."""
+    plain_argv = launch.argv
 
     def argv(job: TrainJob) -> list[str]:
-        plain = launch_argv(job)
+        plain = plain_argv(job)
         return ["fsdp_on_cpu" if a == "lpfloop.policies.train_worker" else a for a in plain]
 
     monkeypatch.setenv("PYTHONPATH", ":".join([str(HELPERS), *filter(None, sys.path)]))
-    monkeypatch.setattr(trainer_process, "launch_argv", argv)
+    monkeypatch.setattr(launch, "argv", argv)
 
 
 def short_job(world: Path, output: Path, **changes: Any) -> TrainJob:

@@ -19,6 +19,8 @@ from nodes import allocate
 from safetensors.torch import load_file
 from trainings import DPO, dpo_job, make_world, starts
 
+from lpfloop.configs.section import ConfigError
+from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies.trainers.train_model import (
     TrainerProgress,
     TrainingError,
@@ -27,6 +29,7 @@ from lpfloop.policies.trainers.train_model import (
     train,
 )
 from lpfloop.policies.trainers.training_fit import TrainingFit
+from lpfloop.policies.trainers.training_requirements import require_nodes
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -160,6 +163,14 @@ def test_killed_rank_ends_all(world: Path, tmp_path: Path) -> None:
     # The canary's last bits depend on the threads of a process, of which there are fewer here.
     first, second = (r.output / "model.safetensors" for r in (resumed, uninterrupted))
     assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_ray_nodes_looked_at(tmp_path: Path) -> None:
+    settings = TrainingConfig(nodes=2, launcher="ray", processes=2)
+    require_nodes(settings, tmp_path / "lake")
+    with pytest.raises(ConfigError, match="the cluster has 2"):
+        require_nodes(settings.model_copy(update={"nodes": 3}), tmp_path / "lake")
 
 
 @pytest.mark.crash

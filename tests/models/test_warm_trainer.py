@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from trainings import make_world, plain_job, same, sft_job
 
-from lpfloop.policies.trainers.launchers import LAUNCHERS
+from lpfloop.policies.trainers import launch
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.warm_trainer import WarmTrainer
 
@@ -22,7 +22,7 @@ def test_same_model_as_cold(world, tmp_path):
     cold = train(sft_job(world, tmp_path / "cold"), log=tmp_path / "train.log")
     job, log = sft_job(world, tmp_path / "warm"), tmp_path / "train.log"
     with closing(WarmTrainer()) as warm:
-        warm.start(LAUNCHERS["local"].environment(job), log)
+        warm.start(launch.environment(job), log)
         assert warm.pid is not None
         result = train(job, log=log, warm=warm)
         assert warm.pid is None  # It was taken.
@@ -44,7 +44,7 @@ def test_one_process_waits(tmp_path):
 @pytest.mark.parametrize("other", ["environment", "log"])
 def test_other_place_starts_cold(world, tmp_path, other):
     job = sft_job(world, tmp_path / "work")
-    environment, log = LAUNCHERS["local"].environment(job), tmp_path / "train.log"
+    environment, log = launch.environment(job), tmp_path / "train.log"
     with closing(WarmTrainer()) as warm:
         if other == "log":
             warm.start(environment, tmp_path / "other.log")
@@ -57,7 +57,7 @@ def test_other_place_starts_cold(world, tmp_path, other):
 
 def test_dead_process_is_not_taken(tmp_path):
     job, log = plain_job(tmp_path), tmp_path / "train.log"
-    environment = LAUNCHERS["local"].environment(job)
+    environment = launch.environment(job)
     with closing(WarmTrainer()) as warm:
         warm.start(environment, log)
         warm.close()

@@ -19,7 +19,7 @@ from lpfloop.configs.engines import EngineConfig
 from lpfloop.loop.cli.app import Exit
 from lpfloop.loop.daemon.detach import start
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
-from lpfloop.policies.trainers.launchers import LAUNCHERS
+from lpfloop.policies.trainers.launch import environment
 from lpfloop.policies.trainers.trainer_process import Watch, launched
 from lpfloop.policies.trainers.warm_trainer import WarmTrainer
 from lpfloop.policies.workers.open import open_engine
@@ -73,7 +73,7 @@ def test_trainer_runs_nothing(executed, tmp_path, kind):
     log = tmp_path / "train.log"
     with closing(WarmTrainer()) as warm:
         if kind == "warm":
-            warm.start(LAUNCHERS["local"].environment(job), log)
+            warm.start(environment(job), log)
         watch = Watch(
             log=log, stall_s=300, checkpoint_s=300, is_to_end=bool, warm=warm if warm.pid else None
         )

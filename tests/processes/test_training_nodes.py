@@ -3,16 +3,14 @@
 from pathlib import Path
 
 import pytest
-from nodes import allocate, alter
+from nodes import allocate
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers import srun_launcher
 from lpfloop.policies.trainers.training_requirements import require_nodes
 
 OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
-METHODS = ["dpo"]
 
 
 def training(*settings: str) -> TrainingConfig:
@@ -27,16 +25,14 @@ def allocation(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.usefixtures("allocation")
 def test_nodes_see_folder(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    require_nodes(training(*OVER), METHODS, tmp_path / "lake" / "runs" / "a")
-    require_nodes(training(), METHODS, tmp_path / "lake")
+    require_nodes(training(*OVER), tmp_path / "lake" / "runs" / "a")
+    require_nodes(training(), tmp_path / "lake")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.usefixtures("allocation")
-def test_node_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    alter(monkeypatch, srun_launcher, SEEN_S="2", ELSEWHERE=str(elsewhere))
-    with pytest.raises(ConfigError, match="does not see"):
-        require_nodes(training(*OVER), METHODS, tmp_path)
+def test_node_on_another_disk(tmp_path: Path, environ: dict[str, str]) -> None:
+    environ["OTHER_DISK"] = f"{tmp_path}:{tmp_path / 'other'}"
+    with pytest.raises(ConfigError, match=r"a disk that all of them share.*No such file"):
+        require_nodes(training(*OVER), tmp_path)
     assert not list(tmp_path.glob(".nodes-*"))

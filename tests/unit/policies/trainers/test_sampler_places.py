@@ -9,7 +9,7 @@ from trainings import ppo_job
 
 from lpfloop.configs.section import Devices
 from lpfloop.policies.devices import VISIBLE, visible_gpus
-from lpfloop.policies.trainers.accelerate_launch import child_environment
+from lpfloop.policies.trainers.launch import environment
 from lpfloop.policies.trainers.sampler_places import engine_in_trainer, is_shared
 from lpfloop.policies.trainers.trainer_faults import TrainingError
 from lpfloop.policies.trainers.trainer_job import TrainJob
@@ -44,7 +44,7 @@ def test_gpus_of_trainer_and_sampler(monkeypatch, environ, tmp_path) -> None:
     for training, processes, sampling, seen, shared in PLACES:
         environ.pop(VISIBLE, None)
         made = job(tmp_path, training, sampling, processes=processes)
-        assert child_environment(made)[VISIBLE] == seen
+        assert environment(made)[VISIBLE] == seen
         environ[VISIBLE] = seen
         groups = engine_groups(engine_in_trainer(made, made.online.engine))
         assert [is_shared(group, made) for group in groups] == shared
@@ -55,4 +55,4 @@ def test_gpus_of_trainer_and_sampler(monkeypatch, environ, tmp_path) -> None:
 def test_a_missing_gpu_is_refused(monkeypatch, tmp_path) -> None:
     show_gpus(monkeypatch, tmp_path, "80 GiB")
     with pytest.raises(TrainingError, match=r"policy\.engine\.devices"):
-        child_environment(job(tmp_path, "auto", (1,)))
+        environment(job(tmp_path, "auto", (1,)))

@@ -6,7 +6,7 @@ from pathlib import Path
 from trainings import plain_job, sha256, write_pairs
 
 from lpfloop.policies.engines.canary import CANARY
-from lpfloop.policies.trainers.accelerate_launch import child_environment
+from lpfloop.policies.trainers.launch import environment
 from lpfloop.policies.trainers.train_model import (
     prepare,
     read_result,
@@ -77,4 +77,4 @@ def test_a_resume_undoes_later_steps(tmp_path: Path):
 
 def test_no_secrets_are_passed_on(tmp_path: Path, environ: dict[str, str]):
     environ |= {"HF_TOKEN": "canary", "LPFLOOP_API_KEY": "canary"}
-    assert "canary" not in child_environment(plain_job(tmp_path)).values()
+    assert "canary" not in environment(plain_job(tmp_path)).values()

@@ -1,22 +1,14 @@
 """What keeps a training from its nodes is said in one sentence."""
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nodes import allocate
-from trainings import plain_job
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers import ray_launcher
-from lpfloop.policies.trainers.launchers import LAUNCHERS
-from lpfloop.policies.trainers.node_plan import NodePlan, meet, planned, seen_plan, write_plan
-from lpfloop.policies.trainers.srun_launcher import SrunLauncher
-from lpfloop.policies.trainers.train_model import TrainingError
-from lpfloop.policies.trainers.training_fit import TrainingFit
+from lpfloop.policies.trainers import training_requirements
 from lpfloop.policies.trainers.training_requirements import require_training_places
 
 OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
@@ -35,8 +27,12 @@ def allocation(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_excluding_settings() -> None:
     for settings, told in [
         (["nodes=2"], "launcher=local"),
-        (["launcher=srun", "accelerate_config=own.yaml"], "accelerate_config"),
+        (["nodes=2", "launcher=srun", "accelerate_config=own.yaml"], "accelerate_config"),
         (["launcher=ray", "devices=[0]"], "devices"),
+        (["launcher=srun"], "several nodes"),
+        (["sharding=fsdp2", "accelerate_config=own.yaml"], "sharding"),
+        (["sharding=fsdp2", "weights=bfloat16"], "sharding"),
+        (["sharding=fsdp2", "lora.r=8", "lora.quantise=nf4"], "sharding"),
     ]:
         with pytest.raises(ConfigError, match=told):
             training(*settings)
@@ -65,39 +61,13 @@ def test_allocation_too_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_ray_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_launcher, "find_spec", lambda _: None)
+    monkeypatch.setattr(training_requirements, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="ray is not installed"):
         require_training_places(training("launcher=ray"), METHODS)
 
 
-def test_stale_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lpfloop.policies.trainers.node_plan.SEEN_S", 0.05)
-    old = NodePlan(start="old", nodes=2, processes=1, launcher="srun", devices=(1, 0))
-    write_plan(tmp_path, old)
-    assert seen_plan(tmp_path, "old") == old
-    with pytest.raises(TrainingError, match="does not see"):
-        seen_plan(tmp_path, "new")
-    first = meet(tmp_path, old, node=0, host="head")
-    assert meet(tmp_path, old, node=1, host="other") == first
-    assert first.host == "head"
-    with pytest.raises(TrainingError, match="what the first node writes"):
-        meet(tmp_path, replace(old, start="new"), node=1, host="other")
-
-
-@pytest.mark.usefixtures("allocation")
-def test_srun_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_CPUS_PER_NODE", "72(x2),36")
-    monkeypatch.setenv("HF_TOKEN", "a secret")
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
-    job = replace(plain_job(tmp_path), processes=2, fit=TrainingFit(nodes=2, launcher="srun"))
-    job.output.mkdir()
-    argv = LAUNCHERS["srun"].argv(job)
-    assert argv[0] == "srun"
-    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=36"} <= {*argv}
-    assert {"--relative=0", "--overlap", "--kill-on-bad-exit=1"} <= {*argv}
-    environment = SrunLauncher().environment(job)
-    assert "a secret" not in environment.values()
-    assert environment["NCCL_SOCKET_IFNAME"] == "ib0"
-    assert seen_plan(job.output, argv[-1]).nodes == 2
-    assert planned(job).start != argv[-1]
-    assert shutil.which("srun") is not None
+def test_ray_auto_processes_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_requirements, "training_gpus", lambda _: ())
+    with pytest.raises(ConfigError, match="processes=auto"):
+        require_training_places(training("launcher=ray", "processes=auto"), METHODS)
+    require_training_places(training("launcher=ray", "processes=2", "dpo.batch_size=64"), METHODS)

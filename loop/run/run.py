@@ -219,6 +219,8 @@ class Run:
         self.flow.raise_error()
         reach("stage.begin")
         planned = self._plan(iteration, label, work)
+        # Its last units may be committed while its thread still ends.
+        self.flow.settle(planned)
         owed = self.store.journal.owed(iteration, label)
         if owed and self.fork is not None:
             owed = self.fork.adopt(self.store, owed)

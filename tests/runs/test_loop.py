@@ -1,6 +1,9 @@
 """The verbs of an iteration on scripted engines: what is planned, paid, stopped, resumed."""
 
+import io
 import json
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -8,9 +11,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from world import write_prompts
 
 from lpfloop.configs.load import load_config
+from lpfloop.loop.cli.display import PlainReporter
+from lpfloop.loop.daemon import loop
+from lpfloop.loop.daemon.exams import examine
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.row_lists import RowSelection, critiques
 from lpfloop.loop.lake.query.runs import open_run
@@ -18,7 +25,7 @@ from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.stores.frames import frame_rows
-from lpfloop.stores.lake import RunReader, run_folder
+from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Critique
 
 SCRIPTED = (
@@ -97,6 +104,21 @@ def finish(wanted: Job) -> Watcher:
     with pytest.raises(NothingToTrainOn):
         run_loop(wanted, watcher, StopSignal())
     return watcher
+
+
+def test_stage_asked_for_twice(job, tmp_path, monkeypatch):
+    """The second time its units are committed, but the first payment may still be ending."""
+
+    def flush(store: RunWriter) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.2)
+        plain_flush(store)
+
+    plain_flush = RunWriter.flush
+    monkeypatch.setattr(RunWriter, "flush", flush)
+    monkeypatch.setattr(loop, "examine", lambda *args: (examine(*args), examine(*args))[1])
+    with pytest.raises(NothingToTrainOn):
+        run_loop(job(tmp_path), PlainReporter(Console(file=io.StringIO())), StopSignal())
 
 
 def committed(lake: Path, name: str = "a") -> set[tuple[str, str, str]]:

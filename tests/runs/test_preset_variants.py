@@ -1,7 +1,12 @@
+from contextlib import closing
+
 import pytest
+from typer.testing import CliRunner
 
 from lpfloop.configs.load import load_config, presets, variants
 from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.lake.query.runs import open_run
 
 ASKING = ("ultrafeedback", "ultracm", "chatglm")
 """What the beginnings of variants are called that ask judges, whom the world smol does not have."""
@@ -18,3 +23,18 @@ def test_presets_load_every_variant(subtests):
 def test_a_variant_that_a_world_lacks():
     with pytest.raises(ConfigError, match="--config own --variant chatglm-dpo"):
         load_config("smol", "chatglm-dpo", (), {})
+
+
+def test_smol_is_annotated_by_its_verifier(tmp_path):
+    scripted = ("model=tiny", "engine.kind=scripted", "engine.script=scripts:policy")
+    small = ("per_iteration=40", "evaluated=4", "deciding=4")
+    settings = [f"policy.{s}" for s in scripted] + [f"prompts.{s}" for s in small]
+    words = ["run", "--config", "smol", "--variant", "dpo", "--run", "a", "--lake", str(tmp_path)]
+    for setting in (*settings, "training.min_pairs=1000000", "assessment.kl=false"):
+        words += ["--set", setting]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 4, done.stderr
+    with closing(open_run(tmp_path, "a")) as run:
+        preferences = run.scan("preferences", iteration=1).collect()
+    # Two answers that meet as many demands are `no_choice`.
+    assert set(preferences["status"]) == {"scored", "no_choice"}

@@ -20,7 +20,7 @@ from statistics import median
 
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreRequest, ScoreResult
-from lpfloop.policies.engines.reward_scorer import RewardScorer
+from lpfloop.policies.engines.scorers import RewardScorer
 from lpfloop.policies.workers.open import open_scorer
 from lpfloop.stores.records import Message
 

@@ -39,8 +39,8 @@ from ..stores.durable import write_file
 from ..stores.failpoints import reach
 from ..stores.sealed import file_sha256
 from .engines.canary import CANARY, write_canary
+from .engines.chat import fold_system
 from .engines.chat_template import load_tokenizer
-from .engines.system_turn import fold_system
 from .online.online_training import train_online
 from .trainers.distillation_trainer import make_distillation_trainer
 from .trainers.launch import WAIT

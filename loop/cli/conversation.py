@@ -22,7 +22,7 @@ from ...policies.engines.engine import (
     Request,
     Sampling,
 )
-from ...policies.engines.vllm_arguments import refuse_vllm
+from ...policies.engines.vllm_engine import refuse_vllm
 from ...policies.workers.open import open_engine
 from ...stores.keys import derive_seed
 from ...stores.lake import RunReader

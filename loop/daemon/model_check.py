@@ -182,8 +182,8 @@ def _place(about: str, location: str, engine: EngineConfig) -> Finding:
 
 
 def _model(about: str, folder: str, engine: EngineConfig) -> Finding:
+    from ...policies.engines.chat_template import folds_system, require_chat
     from ...policies.engines.engine import EngineError
-    from ...policies.engines.template_check import folds_system, require_chat
     from ...policies.workers.identity import check_context, check_folder
 
     remedy: str | None = "name a folder that holds a model (config.json, tokenizer, safetensors)"

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
-from ...policies.engines.template_check import require_chat
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.beside import SMOKE
 from ...stores.journal_pages import DamagedJournalError

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from ...configs.engines import EngineConfig
 from ...configs.schema import RunConfig
+from ...policies.engines.chat import ChatTokenizer
 from ...policies.engines.chat_template import template_text
-from ...policies.engines.shown_tokens import ShownTokens, TokenView, has_tokenizer
 from ...policies.engines.thinking import ChatForm
 from ...stores.records import Message
 from ..data.sanitize import visible
@@ -26,6 +26,25 @@ WIDTH = 80
 INDENT = "  | "
 LEARNED, END = "⟦", "⟧"
 """What stands around the tokens that a trainer learns."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""A folder with one of these holds a tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTokens:
+    """Text with its special tokens; `tokens` counts all of them, `cut` is beyond a limit."""
+
+    text: str
+    tokens: int
+    cut: str = ""
+
+    @classmethod
+    def of(
+        cls, chat: ChatTokenizer, ids: Sequence[int], longest: int | None = None
+    ) -> "ShownTokens":
+        """Decode token ids; what is beyond the `longest` is cut."""
+        kept = ids[:longest]
+        return cls(chat.decoded(kept), len(ids), chat.decoded(ids[len(kept) :]))
 
 
 def stages_of(rehearsal: Rehearsal) -> list[str]:
@@ -54,8 +73,8 @@ class _Preview:
     """Shows what stages ask; each tokenizer is loaded once."""
 
     config: RunConfig
-    _views: dict[tuple[str, str], TokenView | None] = field(
-        default_factory=dict[tuple[str, str], TokenView | None], init=False
+    _chats: dict[tuple[str, str], ChatTokenizer | None] = field(
+        default_factory=dict[tuple[str, str], ChatTokenizer | None], init=False
     )
 
     def stage(self, notes: StageNotes, count: int) -> Iterator[str]:
@@ -75,12 +94,12 @@ class _Preview:
         drawn = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens} tokens"
         yield from textwrap.wrap(f"== {notes.stage} -> {served.name}, {drawn}", WIDTH)
         messages = sent.request.messages
-        view = self._view(served)
-        if view is None:
+        chat = self._chat(served)
+        if chat is None:
             yield "  sent as messages; its template and its tokens are the server's"
             yield from _block(_dialogue(messages))
         else:
-            text = view.asked(messages)
+            text = ShownTokens.of(chat, chat.prompt(messages))
             told = f"{text.tokens:,} tokens by its own template{_room(served, sent, text)}"
             yield from textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
             yield from _block(text.text)
@@ -91,38 +110,38 @@ class _Preview:
 
     def _row(self, notes: StageNotes, row: Any) -> Iterator[str]:
         """Give a row that a training reads, cut where it is too long, learned tokens marked."""
-        job, view = notes.job, self._view_at(located(self.config.policy.model))
+        job, chat = notes.job, self._chat_at(located(self.config.policy.model))
         if job is None:
             return
         longest = job.settings.max_length
         yield f"== {notes.stage} -> a row of {job.method}, at most {longest:,} tokens"
         for name, messages in _conversations(row):
-            if view is None:
+            if chat is None:
                 yield f"  {name}: the policy's tokenizer is not at hand"
                 yield from _block(_dialogue(messages))
             elif messages[-1].role != "assistant":
-                prompt = view.asked(messages)
+                prompt = ShownTokens.of(chat, chat.prompt(messages))
                 yield f"  {name}: {prompt.tokens:,} tokens; what is sampled of it is learned"
                 yield from _block(prompt.text)
             else:
-                yield from _learned(name, *view.learned(messages, longest), longest)
+                yield from _learned(name, chat, messages, longest)
         yield ""
 
-    def _view(self, served: Served) -> TokenView | None:
+    def _chat(self, served: Served) -> ChatTokenizer | None:
         """Return the tokenizer of a model that runs here; a trained one's is the policy's."""
         if served.canary is not None:
-            return self._view_at(located(self.config.policy.model))
-        return None if served.is_elsewhere else self._view_at(served.location, served.engine)
+            return self._chat_at(located(self.config.policy.model))
+        return None if served.is_elsewhere else self._chat_at(served.location, served.engine)
 
-    def _view_at(self, place: str, engine: EngineConfig | None = None) -> TokenView | None:
+    def _chat_at(self, place: str, engine: EngineConfig | None = None) -> ChatTokenizer | None:
         engine = self.config.policy.engine if engine is None else engine
         form, template = ChatForm.of(engine), template_text(engine.template)
         key = (place, repr((form, template)))
-        if key not in self._views:
+        if key not in self._chats:
             folder = Path(place)
-            known = has_tokenizer(folder)
-            self._views[key] = TokenView(folder, template, form) if known else None
-        return self._views[key]
+            known = any((folder / name).is_file() for name in TOKENIZER_FILES)
+            self._chats[key] = ChatTokenizer.of(folder, template, form) if known else None
+        return self._chats[key]
 
 
 def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
@@ -138,7 +157,17 @@ def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
     return f" of {context:,}"
 
 
-def _learned(name: str, prompt: ShownTokens, answer: ShownTokens, longest: int) -> Iterator[str]:
+def _learned(
+    name: str, chat: ChatTokenizer, messages: tuple[Message, ...], longest: int
+) -> Iterator[str]:
+    """Give prompt and answer as a trainer divides them: only the answer's tokens are learned.
+
+    TRL learns all that a template writes behind the prompt, also a line feed after the end token.
+    """
+    asked = len(chat.parted(messages)[0])
+    ids = chat.whole(messages)
+    prompt = ShownTokens.of(chat, ids[:asked], longest)
+    answer = ShownTokens.of(chat, ids[asked:], max(0, longest - asked))
     whole = prompt.tokens + answer.tokens
     over = f", {whole - longest:,} of them cut off" if whole > longest else ""
     yield f"  {name}: {whole:,} tokens, {answer.tokens:,} learned (in {LEARNED}{END}){over}"

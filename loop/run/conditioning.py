@@ -7,7 +7,7 @@ does one that learned every quantile of the reward behind a token (Quark).
 
 from ...configs.recipes import Quark, RewardConditioning
 from ...configs.schema import RunConfig
-from ...policies.engines.control_text import conditioned
+from ...policies.engines.chat import conditioned
 from ...policies.online.quantiles import quantile_token
 from ...stores.records import Checkpoint
 

@@ -20,10 +20,9 @@ from ...configs.own_function import names_function
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...policies.engines.canary import prove, read_canary
-from ...policies.engines.chat_template import template_text
+from ...policies.engines.chat_template import require_chat, template_text
 from ...policies.engines.engine import Engine, EngineError, ReloadableEngine, Scorer
-from ...policies.engines.entailment_label import entailment_label
-from ...policies.engines.template_check import require_chat
+from ...policies.engines.entailment import entailment_label
 from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,

@@ -7,12 +7,13 @@ again, after a stop or a crash, pays only for what was in flight.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from ...policies.engines.feed import Source
 from ...stores.journal_reader import Cost, Unit
 from .admission import Admission, Demand, Next
 from .budget import cost_of
@@ -88,7 +89,7 @@ class _Slice(Generic[Q]):
     again: bool
 
 
-class _BatchSource(Generic[Q]):
+class _BatchSource(Source[Any], Generic[Q]):
     """The batches that a stage asks, as engines draw them: they poll it, and never wait in vain."""
 
     def __init__(self, pump: Pump[Q], stage: Stage) -> None:
@@ -105,9 +106,6 @@ class _BatchSource(Generic[Q]):
         self._waiting: deque[_Slice[Q]] = deque()
         self._away: dict[str, _Slice[Q]] = {}
         self._numbers = count()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     @property
     def is_empty(self) -> bool:

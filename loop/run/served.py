@@ -7,8 +7,8 @@ from pathlib import Path
 from ...configs.load import semantic
 from ...configs.methods import RewardTraining
 from ...configs.schema import ConfigError, EngineConfig
+from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
-from ...policies.engines.template_check import require_chat
 from ...policies.workers.identity import (
     check_folder,
     endpoint_digest,

@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 
 from ...stores.chat_markers import broken
 from ...stores.records import FinishReason
+from ..engines.chat_template import folded
 from ..engines.engine import Completion, Provenance, Request, Sampling
-from ..engines.system_turn import folded
 from ..engines.token_count import TokenCount, about, counted, most_tokens, schema_tokens
 from .dialect import FOLDED, Dialect
 from .endpoint import ServedModel

@@ -20,7 +20,6 @@ from typing import Any
 from ...configs.schema import EngineConfig
 from ...configs.secrecy import without_keys
 from ...stores.records import Message
-from ..engines.chat import overlong
 from ..engines.engine import (
     AnswerLogprob,
     Batch,
@@ -29,6 +28,7 @@ from ..engines.engine import (
     EngineError,
     Request,
     Sampling,
+    overlong,
 )
 from ..engines.feed import arrived, is_stopping
 from ..engines.token_count import token_count

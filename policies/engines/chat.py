@@ -1,11 +1,17 @@
-"""From conversations to token ids and back, the same way in every engine that holds a tokenizer.
+# pyright: basic
+"""From conversations to token ids and back, the same in every engine and trainer.
 
-Text is decoded once from all tokens, special tokens left out, so it does not depend on how an
-engine streams. An answer ends at any of the end tokens that the model's own files name.
+An engine decodes text once from all tokens of an answer, without special tokens, so the text does
+not depend on how the engine streams. An answer ends at any of the end tokens that the model's files
+name.
+
+Sampling, measuring and training must read a conversation alike, also if TRL renders it, so what a
+model's template lacks is added to the text of the template itself: a system turn (`fold_system`),
+an end of turn, and finished turns of thinking models (`fit_template`).
 """
 
-# pyright: basic
-
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -14,18 +20,44 @@ from typing import Any
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import Message
-from .chat_rendering import TemplateFaultError, tokenizer_template
-from .chat_template import load_tokenizer
-from .engine import Completion, EngineError, Request
-from .system_turn import fold_system
-from .template_check import require_turns
-from .thinking import PLAIN, ChatForm, PartedAnswer, fit_template, said
-from .turn_end import turn_ends
+from .chat_template import (
+    ASKED,
+    USER,
+    TemplateFaultError,
+    load_tokenizer,
+    require_turns,
+    require_values,
+    tokenizer_template,
+)
+from .engine import Completion, EngineError, Request, overlong
+from .thinking import KNOWN, PLAIN, ChatForm, ParsedAnswer, Thinking, opens_thought, parse_answer
 
-DISTINCT_CONVERSATIONS = 4096
-"""Tokenized conversations in the cache: the n candidates of a prompt follow one another."""
+FOLDING = (
+    "{%- if messages and messages|length > 1 and messages[0]['role'] == 'system' "
+    "and messages[1]['role'] == 'user' %}"
+    "{%- set messages = [{'role': 'user', 'content': "
+    "messages[0]['content'] + '\\n\\n' + messages[1]['content']}] + messages[2:] %}"
+    "{%- endif -%}\n"
+)
+"""Goes before a template without a system turn; a template that begins with it has it already."""
+ENDING = (
+    "{%% if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %%}"
+    "{{ %s }}{%% endif %%}"
+)
+"""Goes behind a template that writes no end token after the last answer."""
+AS_SAID = (
+    "{%- set as_said = none %}"
+    "{%- if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %}"
+    "{%- set as_said = messages[-1]['content'] %}{%- set messages = messages[:-1] %}"
+    "{%- set add_generation_prompt = true %}{%- endif %}"
+)
+THEN_ENDED = "{%% if as_said is not none %%}{{ as_said + %s }}{%% endif %%}"
+"""`AS_SAID` goes before a thinking model's template, and this behind it."""
 
-SPARE = 8
+CACHED_PROMPTS = 4096
+"""Tokenized conversations in the cache: the candidates of one prompt are drawn in a row."""
+
+SPARE_TOKENS = 8
 """Tokens without a character of their own that may stand within a text that ends a completion."""
 
 
@@ -46,25 +78,29 @@ class ChatTokenizer:
         tags = self.thinking.tags if self.thinking else ()
         self._tags = {n: str(t) for n, t in added.items() if t.special and str(t) in tags}
         self.stops = turn_ends(tokenizer, folder)
-        self._prompt = lru_cache(maxsize=DISTINCT_CONVERSATIONS)(self._encode_prompt)
+        self._prompt = lru_cache(maxsize=CACHED_PROMPTS)(self._encode_prompt)
 
     @classmethod
     def of(cls, folder: Path, template: str | None, form: ChatForm) -> "ChatTokenizer":
         """Load the tokenizer of a model's folder as all engines and trainers use it.
 
-        It is nobody else's: vLLM's own renders by copies that a change of template does not reach.
+        vLLM's own tokenizer is no substitute: it renders by copies that a change of the template
+        does not reach.
         """
-        return cls(load_tokenizer(folder, template), folder, form)
+        tokenizer = load_tokenizer(folder, template)
+        # Callers bound lengths themselves; transformers would warn about each long text.
+        tokenizer.model_max_length = sys.maxsize
+        return cls(tokenizer, folder, form)
 
     def prompt(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
         """Return the token ids of a conversation that ends where the model's turn begins."""
         return self._prompt(messages)
 
     def admitted(self, request: Request, context: int) -> tuple[int, ...] | Completion:
-        """Return the token ids of a request's prompt, or its completion if it cannot be asked.
+        """Return the token ids of a request's prompt, or a completion if it cannot be drawn.
 
-        That is `overlong` if the prompt leaves no room in the `context`, and `failed` if the chat
-        template raises an error at the conversation.
+        That one is `overlong` if the prompt leaves no room in the `context`, and `failed` if the
+        chat template raises an error.
         """
         try:
             prompt = self.prompt(request.messages)
@@ -79,7 +115,7 @@ class ChatTokenizer:
     def parted(self, messages: tuple[Message, ...]) -> tuple[list[int], list[int]]:
         """Return the token ids of the prompt, and of the answer that is the last turn.
 
-        Trainers and engines measure answers by this one division. The answer ends with its end
+        Trainers and engines both measure answers by this division. The answer ends with its end
         token: what a template writes after it (a line feed) is not the model's choice. If a
         template renders a finished turn differently from its beginning, the answer starts at the
         first difference.
@@ -87,7 +123,7 @@ class ChatTokenizer:
         prompt, whole = self.prompt(messages[:-1]), self.whole(messages)
         both = enumerate(zip(prompt, whole, strict=False))
         shorter = min(len(prompt), len(whole))
-        start = next((i for i, (asked, said) in both if asked != said), shorter)
+        start = next((i for i, (one, other) in both if one != other), shorter)
         ends = [i for i, token in enumerate(whole) if i >= start and token in self.stops]
         return whole[:start], whole[start : ends[-1] + 1 if ends else None]
 
@@ -96,8 +132,8 @@ class ChatTokenizer:
     ) -> list[int]:
         """Return the token ids of a conversation as a reward model reads them.
 
-        Behind an answer that was cut off there is no end token, nor what the template writes after
-        it; without `sees_end` behind none.
+        An answer that was cut off has no end token, nor what the template writes after one. Without
+        `sees_end` no answer has.
         """
         if sees_end and ended:
             return self.whole(messages)
@@ -111,6 +147,25 @@ class ChatTokenizer:
             EngineError: if a text is not exactly one token, or an id is not in the vocabulary.
         """
         return {self._token(token): added for token, added in logit_bias}
+
+    def answer(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> ParsedAnswer:
+        """Decode a completion, without its end token or the text that stopped it."""
+        ended = bool(token_ids) and token_ids[-1] in self.stops
+        text = self._text(token_ids[:-1] if ended else token_ids)
+        places = [place for one in stop if (place := text.find(one)) >= 0]
+        if places and not ended:
+            text = text[: min(places)]
+        return parse_answer(text, self.thinking, ended=ended, stopped=bool(places))
+
+    def decoded(self, token_ids: Sequence[int]) -> str:
+        """Decode tokens, with the special ones."""
+        return self.tokenizer.decode(list(token_ids))
+
+    def stops_at(self, token_ids: Sequence[int], stop: Sequence[str]) -> bool:
+        """Whether the last of the drawn tokens completes a text that ends a completion."""
+        last = token_ids[-(max(map(len, stop)) + SPARE_TOKENS) :]
+        near = self.tokenizer.decode(list(last), skip_special_tokens=True)
+        return any(one in near for one in stop)
 
     @cached_property
     def _vocabulary(self) -> dict[str, int]:
@@ -134,23 +189,8 @@ class ChatTokenizer:
             )
         return int(ids[0])
 
-    def said(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> PartedAnswer:
-        """Decode a completion: neither its end token nor the text that stopped it is part of it."""
-        ended = bool(token_ids) and token_ids[-1] in self.stops
-        text = self._decoded(token_ids[:-1] if ended else token_ids)
-        places = [place for one in stop if (place := text.find(one)) >= 0]
-        if places and not ended:
-            text = text[: min(places)]
-        return said(text, self.thinking, ended=ended, stopped=bool(places))
-
-    def stops_at(self, token_ids: Sequence[int], stop: Sequence[str]) -> bool:
-        """Whether the last of the drawn tokens completes a text that ends a completion."""
-        last = token_ids[-(max(map(len, stop)) + SPARE) :]
-        near = self.tokenizer.decode(list(last), skip_special_tokens=True)
-        return any(one in near for one in stop)
-
-    def _decoded(self, token_ids: Sequence[int]) -> str:
-        """Decode without special tokens, but for the tags of a thought."""
+    def _text(self, token_ids: Sequence[int]) -> str:
+        """Decode without special tokens other than the tags of a thought."""
         if not self._tags:
             return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         text, run = "", list[int]()
@@ -177,13 +217,107 @@ class ChatTokenizer:
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
 
-def overlong(request: Request, prompt_tokens: int) -> Completion:
-    """Return the completion of a prompt that does not fit the context."""
-    return Completion(
-        request_id=request.request_id,
-        text="",
-        prompt_tokens=prompt_tokens,
-        completion_tokens=0,
-        finish_reason="overlong",
-        logprob=None,
-    )
+def fold_system(tokenizer: Any) -> bool:
+    """Let a tokenizer fold system turns if its template has none; return whether it folds."""
+    template = tokenizer.chat_template
+    if template and template.startswith(FOLDING):
+        return True
+    if not template or not tokenizer_template(tokenizer).has_no_system():
+        return False
+    tokenizer.chat_template = FOLDING + template
+    return True
+
+
+def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | None:
+    """Fit a tokenizer's template to a form; return how the model thinks, if it does.
+
+    Raises:
+        EngineError: for a value that the template does not read.
+    """
+    require_values(tokenizer_template(tokenizer), form.values)
+    own = tokenizer.chat_template
+    # Assignments in the template itself reach everybody who uses the tokenizer.
+    values = (f"{{%- set {name} = {_literal(value)} %}}" for name, value in form.values.items())
+    tokenizer.chat_template = "".join(values) + own
+    if form.ended:
+        _end_turns(tokenizer, folder)
+    tags = form.tags or _known_tags(tokenizer, own)
+    if tags is None:
+        return None
+    template = tokenizer_template(tokenizer)
+    begun = opens_thought(template, tags)
+    end = template.after_answer()
+    if form.as_said and any(tag in own for tag in tags) and end is not None:
+        tokenizer.chat_template = AS_SAID + _followed(template.text, THEN_ENDED % _literal(end))
+    return Thinking(tags=tags, begun=begun)
+
+
+def stop_token_ids(folder: Path) -> tuple[int, ...]:
+    """Return the end tokens that the model's configuration files name, sorted.
+
+    Some families (Gemma) name their end-of-turn token only in `generation_config.json`. Its
+    sampling fields are never used.
+    """
+    found: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        path = folder / name
+        value: Any = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
+        if value is not None:
+            found.update(value if isinstance(value, list) else [int(value)])
+    return tuple(sorted(found))
+
+
+def turn_ends(tokenizer: Any, folder: Path) -> tuple[int, ...]:
+    """Return the tokens that end a turn: those of the model's files and the tokenizer's own."""
+    own = tokenizer.eos_token_id
+    named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
+    return tuple(sorted(named))
+
+
+def conditioned(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
+    """Put a control text before the user's last message, to say how good the answer shall be.
+
+    An empty text changes nothing.
+    """
+    turns = tuple(messages)
+    if not control:
+        return turns
+    last = max((n for n, turn in enumerate(turns) if turn.role == USER), default=len(turns) - 1)
+    controlled = replace(turns[last], content=control + turns[last].content)
+    return (*turns[:last], controlled, *turns[last + 1 :])
+
+
+def _end_turns(tokenizer: Any, folder: Path) -> None:
+    """Let a tokenizer's template end the last answer, if it writes no end token after it.
+
+    GLM-4 begins a turn with its role and ends none: the model generates `<|user|>`, which begins
+    the next turn. Trained on what its template renders, it would learn no end at all.
+    """
+    template = tokenizer_template(tokenizer)
+    ends = tokenizer.convert_ids_to_tokens(list(turn_ends(tokenizer, folder)))
+    written = template.after_answer()
+    if not ends or written is None or any(end in written for end in ends):
+        return
+    # If what begins the next turn is an end token, the model ends its turn with it.
+    following = (template.after_answer(ASKED) or "").removeprefix(written).lstrip()
+    begun = [end for end in ends if following.startswith(end)]
+    end = begun[0] if begun else (tokenizer.eos_token or ends[0])
+    tokenizer.chat_template = _followed(template.text, ENDING % _literal(end))
+
+
+def _followed(template: str, ending: str) -> str:
+    # Jinja drops a line feed at a template's end, where this one stands no more.
+    return template.removesuffix("\n") + ending
+
+
+def _literal(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _known_tags(tokenizer: Any, template: str) -> tuple[str, str] | None:
+    """Return the tags of a thought that a model's template or vocabulary has."""
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+    for tags in KNOWN:
+        if tags[1] in template or {*tags} <= added:
+            return tags
+    return None

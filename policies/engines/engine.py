@@ -1,10 +1,12 @@
-"""The sampling protocol: what every engine accepts and returns.
+"""What engines, scorers and embedders accept and return, and the errors that they raise.
 
-Requests travel in batches that the caller can commit one by one; engines may work on several at
-once and return each as soon as it is whole. Each request has its own seed, so results do not depend
-on a batch's neighbours, its order or the engine's concurrency. This module imports no engine.
+Requests travel in batches that the caller can commit one by one; an engine may work on several at
+once, and returns each as soon as it is complete. Each request has its own seed, so results do not
+depend on the other requests, their order or the engine's concurrency. This module imports no
+engine.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +19,18 @@ from ...stores.records import FinishReason, Message, Prompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to draw: temperature 0 is greedy; `max_tokens` bounds the completion.
+    """How to draw completions; temperature 0 is greedy, `max_tokens` bounds the completion.
 
-    `token_ids` asks for the drawn tokens beside their text, for trainers: tokenizing the text again
-    can give other tokens. Without `logprob` an engine may leave it out of its completions, where it
-    makes them longer. `logit_bias` is added to the logits of tokens, -100 to 100 each, before
-    division by the temperature; a token is named by its id, or by its text if the engine holds the
-    tokenizer. Then, in this order: `repetition_penalty` divides the positive logits of tokens that
-    prompt or answer hold, and multiplies the others; after division by the temperature `min_p`
-    leaves tokens of at least that share of the highest probability, `top_k` the most probable ones,
-    `top_p` the nucleus of what is left. `stop` are texts that end a completion, which ends before.
+    `token_ids` asks for the drawn tokens besides their text: trainers need them, because the text
+    may be tokenized differently. Without `logprob` an engine may leave that number out.
+    `logit_bias` is added to the logits of tokens, -100 to 100 each, before division by the
+    temperature; a token is named by its id, or by its text if the engine holds the tokenizer.
+
+    The others apply in this order: `repetition_penalty` divides the positive logits of tokens that
+    occur in prompt or answer, and multiplies the negative ones; after division by the temperature,
+    `min_p` keeps tokens of at least that share of the highest probability, `top_k` the most
+    probable ones, `top_p` the nucleus of the rest. A completion ends before the first of the texts
+    in `stop`.
     """
 
     temperature: float
@@ -45,9 +49,9 @@ class Sampling:
 class Request:
     """One completion to draw: a conversation and the seed of its random numbers.
 
-    `example` makes a reply that the asker could read, of a seed and a reason to give, for an engine
-    that stands in for a judge. It never leaves the process. `schema` is the JSON schema that an
-    endpoint keeps the reply to; no other engine does.
+    `example` makes a reply that the caller can parse, from a seed and a reason to give; a scripted
+    judge answers with it. It never leaves the process. `schema` is the JSON schema that an endpoint
+    enforces on the reply; other engines ignore it.
     """
 
     request_id: str
@@ -61,9 +65,8 @@ class Request:
 class Provenance:
     """What an endpoint says of itself with an answer, and what was odd about the answer.
 
-    `model` and `system_fingerprint` are as it writes them, empty if it does not. `remarks` are
-    sentences for the run's journal. `batched`: it came in a batch file, which has its own
-    price.
+    `model` and `system_fingerprint` are the endpoint's own words, or empty. `remarks` are sentences
+    for the run's journal. `batched`: the answer came in a batch file, which has its own price.
     """
 
     model: str = ""
@@ -76,15 +79,16 @@ class Provenance:
 class Completion:
     """One drawn completion.
 
-    `finish_reason` is `stop` (the model ended), `length` (max_tokens reached),
-    `truncated_thinking` (reached inside the thought, so that there is no text), `overlong` (the
-    prompt does not fit the context: nothing was drawn) or `failed` (this one request cannot be
-    answered, and `error` says why). `text` is the answer; `reasoning` is what a thinking model
-    wrote before it, without its tags. The counts, `token_ids` and `logprob` are of both. `logprob`
-    sums over the completion's tokens, in nats, under the unscaled model distribution; None if the
-    engine does not report it. `token_ids` are the drawn tokens, including the end token, if the
-    sampling asked for them. `provenance` is what an endpoint tells besides; None for a model that
-    runs here.
+    `finish_reason` is `stop` (the model ended), `length` (`max_tokens` reached),
+    `truncated_thinking` (`max_tokens` reached within the thought, so there is no text), `overlong`
+    (the prompt does not fit the context: nothing was drawn) or `failed` (this request cannot be
+    answered, and `error` says why).
+
+    `text` is the answer; `reasoning` is what a thinking model wrote before it, without tags. The
+    counts, `token_ids` and `logprob` cover both. `logprob` sums over the completion's tokens, in
+    nats, under the model's distribution at temperature 1; None if the engine does not report it.
+    `token_ids` are the drawn tokens with the end token, if the sampling asked for them.
+    `provenance` is set by endpoints alone.
     """
 
     request_id: str
@@ -99,12 +103,24 @@ class Completion:
     reasoning: str = ""
 
 
+def overlong(request: Request, prompt_tokens: int) -> Completion:
+    """Return the completion of a prompt that does not fit the context."""
+    return Completion(
+        request_id=request.request_id,
+        text="",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=0,
+        finish_reason="overlong",
+        logprob=None,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Requests that are wanted together, drawn in one way, under the caller's key.
+    """Requests with one sampling, under the caller's key.
 
-    Keep it small, 64 requests or fewer: it comes back as a whole, so it is the unit that a stall
-    clock waits for, a drain finishes and a restarted worker draws again.
+    Keep it at 64 requests or fewer: the stall limit applies to a batch, a drain waits for whole
+    batches, and a restarted worker draws whole batches again.
     """
 
     key: str
@@ -114,7 +130,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """The completions of a batch, one a request, in the order of its requests."""
+    """One completion for each request of a batch, in order."""
 
     key: str
     completions: tuple[Completion, ...]
@@ -124,12 +140,61 @@ class BatchResult:
 class AnswerLogprob:
     """The probability of an answer under a model.
 
-    `logprob` is the sum over the answer's tokens, its end token among them, in nats at
-    temperature 1; `tokens` says how many there are.
+    `logprob` sums over the answer's `tokens` tokens, its end token included, in nats at
+    temperature 1.
     """
 
     logprob: float
     tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureResult:
+    """The measurements of a batch's answers, in order; None if one cannot be measured."""
+
+    key: str
+    logprobs: tuple[AnswerLogprob | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """One conversation to score, with the answer as its last turn.
+
+    `prompt` is passed to a reward function of the user's own. `ended`: the answer ended by itself,
+    and was not cut off.
+    """
+
+    request_id: str
+    messages: tuple[Message, ...]
+    prompt: Prompt | None = None
+    ended: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreBatch:
+    """Conversations to score, under the caller's key."""
+
+    key: str
+    requests: tuple[ScoreRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreResult:
+    """r(x, y) of each request in order.
+
+    None if the conversation does not fit the model, or kills every worker that reads it.
+    """
+
+    key: str
+    scores: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedResult:
+    """The vector of each request in order, as the bytes of 32-bit floats."""
+
+    key: str
+    vectors: tuple[bytes, ...]
 
 
 class EngineError(RuntimeError):
@@ -140,14 +205,45 @@ class UnloadableError(EngineError):
     """A model that cannot be loaded as configured, however often it is tried."""
 
 
+PASSING = re.compile(
+    r"memory|CUDA|NCCL|cuDNN|\bHIP\b|\bXPU\b|driver|engine core|time[ds]? ?out|connection"
+    r"|\[Errno (?!2\]|13\]|20\]|21\])",
+    re.IGNORECASE,
+)
+"""Words of errors that may pass: another process holds the memory or the device, a disk or a
+connection fails. Every errno may pass except those of a missing or forbidden file or folder."""
+PYDANTIC_ADVICE = re.compile(r" \[type=.*|For further information .*")
+LONGEST_REASON = 400
+"""Characters of a library's error message that are repeated."""
+
+
+def final_fault(model: str, error: Exception) -> UnloadableError | None:
+    """Return the error for a model that will never load; None if another try may help.
+
+    A setting that the model does not allow, a folder without weights and a damaged file are final.
+    """
+    if PASSING.search(str(error)):
+        return None
+    reason = PYDANTIC_ADVICE.sub("", " ".join(str(error).split()))
+    reason = " ".join(reason.split())[:LONGEST_REASON]
+    return UnloadableError(
+        f"{model} cannot be loaded: {reason or type(error).__name__}; correct the setting or the "
+        "folder, then run it again"
+    )
+
+
+Measure = Callable[[Sequence[tuple[Message, ...]]], list[AnswerLogprob | None]]
+"""Measures the last turn, the assistant's, of each conversation."""
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Draws completions."""
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; yield each batch when it is whole, in any order.
+        """Draw every request of `batches`; yield each batch when it is complete, in any order.
 
-        Batches in flight together may differ in how they are drawn.
+        Batches in flight together may differ in their sampling.
         """
         ...
 
@@ -167,40 +263,19 @@ class Engine(Protocol):
         ...
 
 
-class Measurer(Protocol):
-    """What holds weights, and can be asked how probable answers are under them."""
-
-    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Measure the last turn, the assistant's, of each conversation; None if it cannot."""
-        ...
-
-
-@runtime_checkable
-class Provable(Protocol):
-    """An engine whose workers come and go, and prove their weights each by itself."""
-
-    def prove(self, proof: Callable[[Measurer], None]) -> None:
-        """Have every worker measured by `proof`, now and before a later one is given work.
-
-        Raises:
-            EngineError: as `proof` does, of the first that does not hold the weights.
-        """
-        ...
-
-
 @runtime_checkable
 class Sleeper(Protocol):
     """A loaded model that can leave its devices to another one, and come back.
 
-    Nothing may be in flight when it falls asleep, nor be asked of it before it is awake.
+    Nothing may be in flight when it falls asleep, nor be sent before it is awake.
     """
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything: not on a CPU, whose memory is the machine's."""
+        """Say whether sleep frees anything; on a CPU it does not."""
         ...
 
     def sleep(self) -> None:
-        """Move the weights into the machine's memory and free the rest, but for the process.
+        """Move the weights into the machine's memory and free the devices.
 
         Raises:
             EngineError: if it cannot; close it then.
@@ -208,7 +283,7 @@ class Sleeper(Protocol):
         ...
 
     def wake(self) -> None:
-        """Come back to the devices; do nothing where it is awake.
+        """Come back to the devices; do nothing if it is awake.
 
         Raises:
             EngineError: if it cannot; close it then.
@@ -218,75 +293,22 @@ class Sleeper(Protocol):
 
 @runtime_checkable
 class ReloadableEngine(Engine, Sleeper, Protocol):
-    """An engine whose model can be given other weights while it lives."""
+    """An engine of worker processes, which can be given other weights."""
 
     def reload(self, folder: Path) -> None:
         """Load the weights of another folder with the same architecture and tokenizer, and wake.
 
         Raises:
-            EngineError: if it cannot; close it then, as it may have some of them.
+            EngineError: if it cannot; close it then, as it may have loaded a part.
         """
         ...
 
+    def prove(self, proof: Callable[[Measure], None]) -> None:
+        """Let `proof` measure each worker, now and whenever a new one starts.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreRequest:
-    """One conversation, the answer as its last turn, to be scored by a reward model.
-
-    `prompt` is what a reward function of the user's own is shown besides. `ended`: the answer ended
-    by itself, and was not cut off.
-    """
-
-    request_id: str
-    messages: tuple[Message, ...]
-    prompt: Prompt | None = None
-    ended: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreBatch:
-    """Conversations scored together, under the caller's key."""
-
-    key: str
-    requests: tuple[ScoreRequest, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreResult:
-    """r(x, y) of each request in order; None where the model cannot read the conversation.
-
-    It is too long, or kills every worker that reads it.
-    """
-
-    key: str
-    scores: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureResult:
-    """The measurements of a batch's answers, in order; None where there is none."""
-
-    key: str
-    logprobs: tuple[AnswerLogprob | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedResult:
-    """The vector of each request in order, as the bytes of 32-bit floats."""
-
-    key: str
-    vectors: tuple[bytes, ...]
-
-
-class Embedder(Protocol):
-    """Maps texts to vectors; similar meanings give vectors that are close."""
-
-    def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return one vector a text, in order, as the bytes of 32-bit floats."""
-        ...
-
-    def close(self) -> None:
-        """Release the model."""
+        Raises:
+            EngineError: from `proof`, for the first worker that does not hold the weights.
+        """
         ...
 
 
@@ -294,7 +316,19 @@ class Scorer(Protocol):
     """Gives conversations a scalar reward."""
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
-        """Score every batch; yield each when it is whole, in any order."""
+        """Score every batch; yield each when it is complete, in any order."""
+        ...
+
+    def close(self) -> None:
+        """Release the model."""
+        ...
+
+
+class Embedder(Protocol):
+    """Maps texts to vectors; similar meanings give vectors that are close."""
+
+    def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Return the vector of each text, in order, as the bytes of 32-bit floats."""
         ...
 
     def close(self) -> None:

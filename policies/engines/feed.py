@@ -1,12 +1,12 @@
-"""A queue of batches that can tell without blocking whether the next one has arrived.
+"""Batches that arrive while an engine works: it can ask without blocking whether one is there.
 
-An engine that steps many requests at once must not stall while its caller prepares the next batch:
-it takes what has arrived and goes on. Any other iterable counts as always ready.
+An engine that steps many requests at once must not wait while its caller prepares the next batch:
+it takes what has arrived and goes on. Every iterable that is no `Source` counts as ready.
 """
 
 import queue
 from collections.abc import Iterable, Iterator
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -14,47 +14,42 @@ POLL_S = 0.02
 """Seconds between looks at a source that has nothing yet."""
 
 
-@runtime_checkable
-class Pollable(Protocol):
-    """An iterator that knows whether its next item is there."""
+class Source(Iterator[T]):
+    """An iterator whose items arrive one after another; `cancelled`: nobody wants the results."""
 
-    def ready(self) -> bool:
-        """Whether `next` would return (or stop) without waiting."""
-        ...
-
-
-@runtime_checkable
-class Stoppable(Protocol):
-    """An iterator whose owner may be asked to stop."""
+    cancelled: bool = False
 
     @property
     def stopping(self) -> bool:
-        """Whether no item follows, and only requests under way are worth waiting for."""
-        ...
+        """Whether no item follows, and retries are not worth waiting for."""
+        return False
 
-
-def is_stopping(items: Iterable[object]) -> bool:
-    """Whether the owner of `items` was asked to stop; never said of other iterables."""
-    return isinstance(items, Stoppable) and items.stopping
+    def ready(self) -> bool:
+        """Whether `next` would return (or stop) without waiting."""
+        return True
 
 
 def arrived(items: Iterable[object]) -> bool:
-    """Whether the next item of `items` can be taken without waiting; assumed of other iterables."""
-    return items.ready() if isinstance(items, Pollable) else True
+    """Whether the next item can be taken without waiting."""
+    return not isinstance(items, Source) or items.ready()
 
 
-class Feed(Generic[T]):
+def is_stopping(items: Iterable[object]) -> bool:
+    """Whether the source was asked to stop."""
+    return isinstance(items, Source) and items.stopping
+
+
+def is_cancelled(items: Iterable[object]) -> bool:
+    """Whether nobody wants the results any more."""
+    return isinstance(items, Source) and items.cancelled
+
+
+class Feed(Source[T]):
     """Items put by one thread and taken by another; iteration ends after `finish` or `cancel`."""
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._ended = False
-        self._cancelled = False
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._cancelled
 
     def put(self, item: T) -> None:
         """Append an item."""
@@ -65,25 +60,17 @@ class Feed(Generic[T]):
         self._items.put(None)
 
     def cancel(self) -> None:
-        """Drop what is queued: the results are no longer wanted."""
-        self._cancelled = True
+        """Drop what is queued, as nobody wants the results."""
+        self.cancelled = True
         self._items.put(None)
 
     def ready(self) -> bool:
         """Whether `next` would return (or stop) without waiting."""
         return self._ended or not self._items.empty()
 
-    def __iter__(self) -> Iterator[T]:
-        return self
-
     def __next__(self) -> T:
-        item = None if self._ended or self._cancelled else self._items.get()
-        if item is None or self._cancelled:
+        item = None if self._ended or self.cancelled else self._items.get()
+        if item is None or self.cancelled:
             self._ended = True
             raise StopIteration
         return item
-
-
-def is_cancelled(items: object) -> bool:
-    """Whether the results of `items` are no longer wanted; never said of other iterables."""
-    return isinstance(items, Feed) and items.cancelled

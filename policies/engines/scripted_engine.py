@@ -1,7 +1,7 @@
 """An engine without a model: a function computes the answer from the request.
 
-For dry runs and tests: everything around it is real, and the same requests give the same texts.
-Tokens are counted as words between white space.
+Dry runs and tests use it: everything around it is real, and the same requests give the same texts.
+A token is a word between white space.
 """
 
 import importlib
@@ -10,7 +10,6 @@ from typing import cast
 
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
-from .chat import overlong
 from .engine import (
     AnswerLogprob,
     Batch,
@@ -19,11 +18,12 @@ from .engine import (
     EngineError,
     Request,
     Sampling,
+    overlong,
 )
-from .thinking import KNOWN, Thinking, said
+from .thinking import KNOWN, Thinking, parse_answer
 
 THINKING = Thinking(tags=KNOWN[0], begun=False)
-"""A script may think: between the tags that most families use."""
+"""How a script thinks: between the tags that most families use."""
 
 Script = Callable[[Request, Sampling], str]
 
@@ -91,13 +91,13 @@ class ScriptedEngine:
         room = sampling.max_tokens if self._context is None else self._context - prompt_tokens
         limit = min(sampling.max_tokens, room)
         cut = len(words) > limit
-        told = said(" ".join(words[:limit]) if cut else text, THINKING, ended=not cut)
+        answer = parse_answer(" ".join(words[:limit]) if cut else text, THINKING, ended=not cut)
         return Completion(
             request_id=request.request_id,
-            text=told.text,
-            reasoning=told.reasoning,
+            text=answer.text,
+            reasoning=answer.reasoning,
             prompt_tokens=prompt_tokens,
             completion_tokens=min(len(words), limit),
-            finish_reason=told.finish_reason,
+            finish_reason=answer.finish_reason,
             logprob=None,
         )

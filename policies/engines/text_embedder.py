@@ -1,10 +1,11 @@
 # pyright: basic
 """Vectors of texts, inside a worker process.
 
-Either the policy's own: the mean, over a text's tokens, of the last hidden state. Or those of an
-embedding model, by sentence-transformers.
+A text's vector is the policy's own (the mean of its last hidden states over the text's tokens), or
+that of an embedding model, by sentence-transformers.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,30 +13,30 @@ from typing import Any
 from ...configs.schema import EmbedderConfig
 from .chat_template import load_tokenizer
 from .engine import EmbedResult, EngineError, ScoreBatch
-from .transformers_engine import load_model, pick_device
+from .transformers_engine import TransformersModel, padded, pick_device
 
 
-class TextEmbedder:
+class TextEmbedder(ABC):
     """Gives each text of a batch its vector."""
 
     name: str
     device: str
     window: int
 
+    @abstractmethod
+    def vectors(self, texts: list[str]) -> Any:
+        """Return a tensor with one row a text."""
+
     def embed(self, batches: Iterable[ScoreBatch]) -> Iterator[EmbedResult]:
         """Yield the vectors of one batch after another."""
         import torch
 
         for batch in batches:
-            vectors = self._vectors([request.messages[0].content for request in batch.requests])
+            vectors = self.vectors([request.messages[0].content for request in batch.requests])
             if not bool(torch.isfinite(vectors).all()):
                 raise EngineError("the embedder gives vectors that are not finite")
             rows = (row.numpy().tobytes() for row in vectors.float().cpu())
             yield EmbedResult(key=batch.key, vectors=tuple(rows))
-
-    def _vectors(self, texts: list[str]) -> Any:
-        """Return one row a text."""
-        raise NotImplementedError
 
 
 def load_embedder(model: Path, config: EmbedderConfig) -> TextEmbedder:
@@ -45,41 +46,28 @@ def load_embedder(model: Path, config: EmbedderConfig) -> TextEmbedder:
     return HiddenStateEmbedder(model, config)
 
 
-class HiddenStateEmbedder(TextEmbedder):
+class HiddenStateEmbedder(TransformersModel, TextEmbedder):
     """The mean of a language model's last hidden states."""
-
-    name = "transformers"
 
     def __init__(self, model: Path, config: EmbedderConfig) -> None:
         from transformers import AutoModel
 
-        device = pick_device()
-        self.device = str(device)
+        super().__init__(AutoModel, model, "auto")
         self.window = 4 * config.batch_size
-        self._model = load_model(AutoModel, str(model), "auto", device)
         self._tokenizer = load_tokenizer(model)
-        own = getattr(self._model.config, "max_position_embeddings", None)
-        self._longest = config.max_tokens if own is None else min(config.max_tokens, own)
+        self._longest = self._context(config.max_tokens)
 
-    def _vectors(self, texts: list[str]) -> Any:
+    def vectors(self, texts: list[str]) -> Any:
+        """Return a tensor with one row a text; an empty text counts as one token."""
         import torch
 
-        rows = [self._ids(text) for text in texts]
-        width = max(len(row) for row in rows)
-        ids = torch.zeros(len(rows), width, dtype=torch.long)
-        mask = torch.zeros(len(rows), width, dtype=torch.long)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = torch.tensor(row)
-            mask[place, : len(row)] = 1
+        encoded = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        ids, mask = padded([row[: self._longest] or [0] for row in encoded])
         ids, mask = ids.to(self.device), mask.to(self.device)
         with torch.inference_mode():
             states = self._model(input_ids=ids, attention_mask=mask, use_cache=False)
         weights = mask.unsqueeze(-1).float()
         return (states.last_hidden_state.float() * weights).sum(1) / weights.sum(1)
-
-    def _ids(self, text: str) -> list[int]:
-        """Return a text's first tokens; an empty text gets one token."""
-        return self._tokenizer(text, add_special_tokens=False)["input_ids"][: self._longest] or [0]
 
 
 class SentenceEmbedder(TextEmbedder):
@@ -99,7 +87,8 @@ class SentenceEmbedder(TextEmbedder):
         own = self._model.max_seq_length or config.max_tokens
         self._model.max_seq_length = min(own, config.max_tokens)
 
-    def _vectors(self, texts: list[str]) -> Any:
+    def vectors(self, texts: list[str]) -> Any:
+        """Return a tensor with one row a text."""
         return self._model.encode(
             texts, batch_size=self._size, convert_to_tensor=True, show_progress_bar=False
         )

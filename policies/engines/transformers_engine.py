@@ -1,17 +1,16 @@
-"""Sampling with transformers alone, for machines without vLLM.
+# pyright: basic
+"""Models that transformers holds, and sampling with transformers alone, for machines without vLLM.
 
 transformers' continuous batching (`model.generate_batch`) seeds one generator for the whole
-process, so a request's draw would depend on its neighbours and on their order. Here a batch is
-drawn by a plain loop over the forward pass with a KV cache instead, and every request has its own
-random numbers: one uniform number a token, from Python's generator under the request's whole seed,
-looked up in the distribution's cumulative sum in vocabulary order.
+process, so a request's draw would depend on its neighbours and their order. Here a plain loop over
+the forward pass with a KV cache draws a batch, and every request has its own random numbers: one
+uniform number a token, from Python's generator under the request's whole seed, looked up in the
+distribution's cumulative sum in vocabulary order.
 
 Requests of different batches never share a forward pass, and a batch is cut into the same groups
 every time, so its results depend on nothing else. In other groups the logits could differ in their
 last bits: a token would change only if its number falls within about 1e-7 of a boundary.
 """
-
-# pyright: basic
 
 import math
 import random
@@ -40,14 +39,11 @@ if TYPE_CHECKING:
     import torch
 
 GROUP = 64
-"""Requests of one batch drawn side by side; fixed, so that results never depend on a setting."""
-
-WINDOW = 2 * GROUP
-"""Requests worth sending ahead: one group runs while the next one waits."""
+"""Requests of one batch drawn together; fixed, so that results never depend on a setting."""
 
 
 def load_model(
-    auto_class: Any, folder: str, dtype: str, device: "torch.device", **options: Any
+    auto_class: Any, folder: Path | str, dtype: str, device: "torch.device", **options: Any
 ) -> Any:
     """Load weights from a local folder: no network, no pickles, no code from the folder.
 
@@ -55,7 +51,7 @@ def load_model(
     """
     resolved = cpu_type() if dtype == "auto" and device.type == "cpu" else dtype
     model = auto_class.from_pretrained(
-        folder,
+        str(folder),
         dtype=resolved,
         local_files_only=True,
         use_safetensors=True,
@@ -65,19 +61,66 @@ def load_model(
     return model.to(device).eval()
 
 
-def move_away(model: Any) -> None:
-    """Move a model to the CPU, and let other processes have what it took of the device."""
-    import torch
-
-    model.to("cpu")
-    torch.cuda.empty_cache()
-
-
 def pick_device() -> "torch.device":
     """Return the first GPU, or the CPU."""
     import torch
 
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def padded(
+    rows: Sequence[Sequence[int]], pad: int = 0, *, left: bool = False
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Return the token ids of rows, filled up with `pad`, and their attention mask."""
+    import torch
+
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for place, row in enumerate(rows):
+        columns = slice(width - len(row), None) if left else slice(len(row))
+        ids[place, columns] = torch.tensor(row, dtype=torch.long)
+        mask[place, columns] = 1
+    return ids, mask
+
+
+class TransformersModel:
+    """A model of transformers in this process, on the first GPU or the CPU.
+
+    One that `scores` has float32 on a CPU and bfloat16 on a GPU unless a type is configured.
+    """
+
+    name = "transformers"
+
+    def __init__(
+        self, auto_class: Any, folder: Path | str, dtype: str, *, scores: bool = False
+    ) -> None:
+        device = pick_device()
+        if scores and dtype == "auto":
+            dtype = "float32" if device.type == "cpu" else "bfloat16"
+        self.device = str(device)
+        self.sleeps = device.type != "cpu"
+        self._model = load_model(auto_class, folder, dtype, device)
+
+    def sleep(self) -> None:
+        """Move the weights into the machine's memory, and free the device's."""
+        import torch
+
+        self._model.to("cpu")
+        torch.cuda.empty_cache()
+
+    def wake(self) -> None:
+        """Move the weights back to the device; do nothing if they are there."""
+        self._model.to(self.device)
+
+    def close(self) -> None:
+        """Release the model."""
+        del self._model
+
+    def _context(self, *limits: int | None) -> int:
+        """Return the smallest of the limits and the model's own, in tokens."""
+        own = getattr(self._model.config, "max_position_embeddings", None)
+        return min(limit for limit in (*limits, own, 2**31) if limit is not None)
 
 
 @dataclass(slots=True)
@@ -98,24 +141,19 @@ class _BatchRow:
         return self.stopped or len(self.drawn) >= self.limit
 
 
-class TransformersEngine:
-    """A causal language model of transformers in this process."""
+class TransformersEngine(TransformersModel):
+    """Draws completions of a causal language model."""
 
-    name = "transformers"
-    window = WINDOW
+    window = 2 * GROUP  # one group runs while the next one waits
 
     def __init__(self, model: str, config: EngineConfig) -> None:
         from transformers import AutoModelForCausalLM
 
-        device = pick_device()
-        self.device = str(device)
-        self.sleeps = device.type != "cpu"
+        super().__init__(AutoModelForCausalLM, model, config.dtype)
         self._dtype = config.dtype
-        self._model = load_model(AutoModelForCausalLM, model, config.dtype, device)
         template = template_text(config.template)
         self._chat = ChatTokenizer.of(Path(model), template, ChatForm.of(config))
-        own = getattr(self._model.config, "max_position_embeddings", None)
-        self._context = min(x for x in (config.context, own, 2**31) if x is not None)
+        self._longest = self._context(config.context)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`, batch after batch."""
@@ -124,11 +162,11 @@ class TransformersEngine:
             done: dict[int, Completion] = {}
             rows: list[_BatchRow] = []
             for index, request in enumerate(batch.requests):
-                prompt = self._chat.admitted(request, self._context)
+                prompt = self._chat.admitted(request, self._longest)
                 if isinstance(prompt, Completion):
                     done[index] = prompt
                 else:
-                    limit = min(sampling.max_tokens, self._context - len(prompt))
+                    limit = min(sampling.max_tokens, self._longest - len(prompt))
                     rows.append(
                         _BatchRow(index, request, prompt, limit, random.Random(request.seed))
                     )
@@ -142,7 +180,7 @@ class TransformersEngine:
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation in a forward pass of its own."""
         return [
-            measure(self._model, *self._chat.parted(messages), context=self._context)
+            measure(self._model, *self._chat.parted(messages), context=self._longest)
             for messages in conversations
         ]
 
@@ -153,33 +191,21 @@ class TransformersEngine:
 
         del self._model
         self._model = load_model(
-            AutoModelForCausalLM, str(folder), self._dtype, torch.device(self.device)
+            AutoModelForCausalLM, folder, self._dtype, torch.device(self.device)
         )
-
-    def sleep(self) -> None:
-        """Move the weights into the machine's memory, and give the device's back."""
-        move_away(self._model)
-
-    def wake(self) -> None:
-        """Move the weights back to the device; where they are, nothing moves."""
-        self._model.to(self.device)
 
     def configure(self, config: EngineConfig) -> None:
         """Do nothing: a loaded model has no live settings."""
 
-    def close(self) -> None:
-        """Release the model."""
-        del self._model
-
     def _completion(self, row: _BatchRow, sampling: Sampling) -> Completion:
-        said = self._chat.said(row.drawn, sampling.stop)
+        answer = self._chat.answer(row.drawn, sampling.stop)
         return Completion(
             request_id=row.request.request_id,
-            text=said.text,
-            reasoning=said.reasoning,
+            text=answer.text,
+            reasoning=answer.reasoning,
             prompt_tokens=len(row.prompt),
             completion_tokens=len(row.drawn),
-            finish_reason=said.finish_reason,
+            finish_reason=answer.finish_reason,
             logprob=row.logprob,
             token_ids=tuple(row.drawn) if sampling.token_ids else None,
         )
@@ -191,7 +217,8 @@ class TransformersEngine:
 
         active = list(group)
         biases = self._chat.biases(sampling.logit_bias)
-        ids, mask = _left_padded([row.prompt for row in active], self._model.device)
+        ids, mask = padded([row.prompt for row in active], left=True)
+        ids, mask = ids.to(self.device), mask.to(self.device)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self._model.config)
         with torch.inference_mode():
@@ -230,8 +257,8 @@ class TransformersEngine:
         raw = logits.log_softmax(dim=-1)
         logits = biased(logits, biases)
         if sampling.repetition_penalty is not None:
-            said = [[*row.prompt, *row.drawn] for row in rows]
-            logits = penalised(logits, said, sampling.repetition_penalty)
+            seen = [[*row.prompt, *row.drawn] for row in rows]
+            logits = penalised(logits, seen, sampling.repetition_penalty)
         if sampling.temperature == 0:
             chosen = logits.argmax(dim=-1)
         else:
@@ -264,8 +291,8 @@ def measure(
     ids = torch.tensor([[*prompt, *answer]], device=model.device)
     with torch.inference_mode():
         logits = model(input_ids=ids, logits_to_keep=len(answer) + 1).logits[0, :-1].float()
-    said = logits.log_softmax(dim=-1).gather(1, ids[0, len(prompt) :, None])
-    return AnswerLogprob(logprob=float(said.double().sum()), tokens=len(answer))
+    logprobs = logits.log_softmax(dim=-1).gather(1, ids[0, len(prompt) :, None])
+    return AnswerLogprob(logprob=float(logprobs.double().sum()), tokens=len(answer))
 
 
 def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor":
@@ -281,13 +308,13 @@ def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor
 
 
 def penalised(
-    logits: "torch.Tensor", said: Sequence[Sequence[int]], penalty: float
+    logits: "torch.Tensor", seen: Sequence[Sequence[int]], penalty: float
 ) -> "torch.Tensor":
-    """Return the logits with those of the tokens in `said`, row by row, moved towards less."""
+    """Return the logits, lowered for the tokens that each row has `seen`."""
     import torch
 
     logits = logits.clone()
-    for row, tokens in zip(logits, said, strict=True):
+    for row, tokens in zip(logits, seen, strict=True):
         places = torch.tensor(sorted({*tokens}), device=logits.device)
         found = row[places]
         row[places] = torch.where(found > 0, found / penalty, found * penalty)
@@ -295,10 +322,10 @@ def penalised(
 
 
 def pick(logits: "torch.Tensor", uniform: "torch.Tensor", sampling: Sampling) -> "torch.Tensor":
-    """Return the token of each row at the point `uniform` of its distribution, or what is left.
+    """Return the token of each row at the point `uniform` of its filtered distribution.
 
     The nucleus is the smallest set of most probable tokens that holds at least `top_p` of what
-    `min_p` and `top_k` have left; tokens as probable as the last of `top_k` stay, too.
+    `min_p` and `top_k` keep; tokens as probable as the last of `top_k` stay, too.
     """
     import torch
 
@@ -320,18 +347,3 @@ def pick(logits: "torch.Tensor", uniform: "torch.Tensor", sampling: Sampling) ->
     # A point that rounds up to the whole mass belongs to the last token with any mass.
     last = weights.shape[-1] - 1 - (weights > 0).flip(-1).int().argmax(-1)
     return torch.minimum(found, last)
-
-
-def _left_padded(
-    prompts: list[tuple[int, ...]], device: "torch.device"
-) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return token ids and attention mask; padding is masked, so its id does not matter."""
-    import torch
-
-    width = max(len(prompt) for prompt in prompts)
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    mask = torch.zeros(len(prompts), width, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        mask[row, width - len(prompt) :] = 1
-    return ids.to(device), mask.to(device)

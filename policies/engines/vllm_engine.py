@@ -1,27 +1,28 @@
+# pyright: basic
 """Sampling with vLLM's offline engine, inside a worker process.
 
-The engine is stepped continuously: batches are admitted while there is room and returned as soon as
-they are whole, so the caller can commit while the rest is drawn. Every request
-carries its own seed. On a CPU its noise comes from the lower 32 bits of that seed (PyTorch's CPU
-generator reads no more).
+lpfloop steps vLLM's engine itself: it admits batches while there is room and returns each as soon
+as it is complete, so the caller can commit while the rest is drawn. Every request carries its own
+seed. On a CPU its noise comes from the lower 32 bits of that seed (PyTorch's CPU generator reads no
+more).
 
 On a CPU with one thread (`cpu_threads: 1`) the same seeds give the same tokens and the same bits of
 their log-probabilities, whatever else is in flight; with more threads those bits can move. On a GPU
 results depend on the batch unless VLLM_BATCH_INVARIANT=1 is set (see vLLM's reproducibility page).
 """
 
-# pyright: basic
-
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
+from ..devices import cpu_type
 from .chat import ChatTokenizer
 from .chat_template import template_text
 from .engine import (
@@ -31,53 +32,155 @@ from .engine import (
     Completion,
     EngineError,
     Request,
+    UnloadableError,
 )
 from .feed import arrived
 from .thinking import ChatForm
-from .vllm_arguments import engine_arguments
-from .vllm_sleep import VLLMSleep, sleeps_here
 
 AHEAD = 2
 """Requests admitted, as a multiple of those that run at once: refilling needs no pause."""
 
+SAFE: dict[str, Any] = {
+    # Otherwise vLLM prefers Mistral's own copies of weights, settings and tokenizer, if the folder
+    # has them, to those that every other loader here reads.
+    "load_format": "safetensors",
+    "config_format": "hf",
+    "tokenizer_mode": "hf",
+    "trust_remote_code": False,
+    "seed": 0,
+}
+"""Arguments of every model that vLLM loads here."""
 
-@dataclass(slots=True)
-class _OpenBatch:
-    """A batch with requests still in flight."""
 
-    batch: Batch
-    bias: dict[int, float]
-    done: list[Completion | None]
-    missing: int = field(init=False)
+def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
+    """Return the arguments of `vllm.LLM` for a model under a configuration.
 
-    def __post_init__(self) -> None:
-        self.missing = len(self.done)
+    On a CPU: eager mode, `cpu_type` unless a type is configured, and no chunked prefill.
 
-    def settle(self, index: int, completion: Completion) -> None:
-        self.done[index] = completion
-        self.missing -= 1
-
-    def result(self) -> BatchResult:
-        return BatchResult(
-            key=self.batch.key, completions=tuple(c for c in self.done if c is not None)
+    Raises:
+        UnloadableError: for chunked prefill on a CPU.
+    """
+    arguments: dict[str, Any] = SAFE | {
+        "model": model,
+        "dtype": cpu_type() if on_cpu and config.dtype == "auto" else config.dtype,
+        "max_model_len": -1 if config.max_model_len == "auto" else config.max_model_len,
+        "generation_config": "vllm",
+        "enable_prefix_caching": True,
+        "tensor_parallel_size": config.tensor_parallel,
+        "logprobs_mode": "raw_logprobs",
+    }
+    if on_cpu and config.vllm.enable_chunked_prefill:
+        raise UnloadableError(
+            "engine.vllm.enable_chunked_prefill: vLLM's CPU build fails where a prompt is read in "
+            "pieces and its answer has a seed, as every request here has; leave it out"
         )
+    if on_cpu:
+        arguments |= {"enforce_eager": True, "enable_chunked_prefill": False}
+    else:
+        arguments |= {"gpu_memory_utilization": config.memory_utilization}
+    return arguments | config.vllm.model_dump(mode="json", exclude_none=True)
 
 
-class VLLMEngine:
-    """`vllm.LLM` in this process; `window` is how many requests to send ahead."""
+def refuse_vllm(config: EngineConfig, kind: str) -> None:
+    """Refuse settings of vLLM that change results and that another engine does not have.
+
+    Raises:
+        EngineError: naming the first of them.
+    """
+    if kind == "vllm":
+        return
+    if config.max_model_len == "auto":
+        raise EngineError(f"engine.max_model_len: auto is vLLM's; the {kind} engine needs a number")
+    for name in ("quantization", "kv_cache_dtype"):
+        if name in config.vllm.model_dump():
+            raise EngineError(
+                f"engine.vllm.{name}: the {kind} engine has no such setting; leave it out, or set "
+                "engine.kind to vllm"
+            )
+
+
+def on_cpu() -> bool:
+    """Whether the installed vLLM runs models on the CPU."""
+    from vllm.platforms import current_platform
+
+    return current_platform.is_cpu()
+
+
+def can_sleep() -> bool:
+    """Whether vLLM can give up the memory of this machine's devices: on CUDA and ROCm."""
+    from vllm.platforms import current_platform as here
+
+    return bool(here.is_sleep_mode_available() and here.is_cumem_allocator_available())
+
+
+class VLLMModel:
+    """A `vllm.LLM` in this process, which can leave a GPU to others, and come back.
+
+    How it sleeps follows vLLM's source (vllm/v1/worker/gpu_worker.py, 0.32) and was tested with a
+    stand-in for vLLM, not on a GPU.
+    """
 
     name = "vllm"
 
-    def __init__(self, model: str, config: EngineConfig) -> None:
-        from vllm import LLM
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+        self._asleep = False
+
+    @cached_property
+    def device(self) -> str:
+        """The name of the device that vLLM uses."""
         from vllm.platforms import current_platform
 
-        on_cpu = current_platform.is_cpu()
-        self.device = "cpu" if on_cpu else str(current_platform.get_device_name())
-        self.sleeps = sleeps_here()
-        arguments = engine_arguments(model, config, on_cpu=on_cpu)
-        self._llm = LLM(**arguments, enable_sleep_mode=self.sleeps)
-        self._rest = VLLMSleep(self._llm)
+        return "cpu" if on_cpu() else str(current_platform.get_device_name())
+
+    @cached_property
+    def sleeps(self) -> bool:
+        """Whether it can sleep."""
+        return can_sleep()
+
+    def sleep(self) -> None:
+        """Move the weights into the machine's memory and drop the cache (vLLM's level 1)."""
+        if not self._asleep:
+            self._llm.sleep(level=1)
+            self._asleep = True
+
+    def wake(self) -> None:
+        """Move the weights back to the device and make room for a new cache."""
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+
+    @contextmanager
+    def new_weights(self) -> Generator[None]:
+        """Let weights be loaded, without the cache and without the old ones; then be awake.
+
+        A layer's new weights are read beside its old ones, for which a cache that fills the device
+        leaves no room, so the cache and the old weights are given up first (level 2). vLLM keeps a
+        copy of the buffers that no file holds (rotary tables, scales of the cache) and puts it
+        back as the weights wake; a parameter that the folder does not hold would be lost
+        (vllm#15254, #16663), which the canary shows.
+        """
+        if not self._asleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
+        self._llm.wake_up(tags=["weights"])
+        yield
+        self._llm.wake_up(tags=["kv_cache"])
+        self._asleep = False
+
+    def close(self) -> None:
+        """Release the model."""
+        del self._llm
+
+
+class VLLMEngine(VLLMModel):
+    """Draws completions; `window` is how many requests to send ahead."""
+
+    def __init__(self, model: str, config: EngineConfig) -> None:
+        from vllm import LLM
+
+        arguments = engine_arguments(model, config, on_cpu=on_cpu())
+        super().__init__(LLM(**arguments, enable_sleep_mode=can_sleep()))
         template = template_text(config.template)
         self._chat = ChatTokenizer.of(Path(model), template, ChatForm.of(config))
         vllm_config = self._llm.llm_engine.vllm_config
@@ -85,7 +188,7 @@ class VLLMEngine:
         self.window = AHEAD * int(vllm_config.scheduler_config.max_num_seqs)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; yield each batch when it is whole."""
+        """Draw every request of `batches`; yield each batch when it is complete."""
         drawing = _Drawing(self._llm.llm_engine, self._chat, self._context)
         source = iter(batches)
         more = True
@@ -126,32 +229,20 @@ class VLLMEngine:
             [output] = self._llm.generate(whole, parameters, use_tqdm=False)
             rows: Any = output.prompt_logprobs
             after = zip(rows[len(prompt) :], answer, strict=True)
-            said = (row[token].logprob for row, token in after)
-            found.append(AnswerLogprob(logprob=math.fsum(said), tokens=len(answer)))
+            logprobs = (row[token].logprob for row, token in after)
+            found.append(AnswerLogprob(logprob=math.fsum(logprobs), tokens=len(answer)))
         return found
 
     def reload(self, folder: Path) -> None:
         """Load the weights of another folder with the same architecture and tokenizer, and wake."""
-        with self._rest.new_weights() if self.sleeps else nullcontext():
+        with self.new_weights() if self.sleeps else nullcontext():
             self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
             if self.device == "cpu":
                 self._llm.apply_model(_repack_heads)
         self._llm.reset_prefix_cache()
 
-    def sleep(self) -> None:
-        """Leave the device to others; nothing may be in flight."""
-        self._rest.sleep()
-
-    def wake(self) -> None:
-        """Come back to the device; do nothing where it is awake."""
-        self._rest.wake()
-
     def configure(self, config: EngineConfig) -> None:
         """Do nothing: a loaded model has no live settings."""
-
-    def close(self) -> None:
-        """Release the model."""
-        del self._llm
 
 
 def _repack_heads(model: Any) -> None:
@@ -167,33 +258,58 @@ def _repack_heads(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
+@dataclass(slots=True)
+class _OpenBatch:
+    """A batch with requests still in flight."""
+
+    batch: Batch
+    bias: dict[int, float]
+    done: dict[int, Completion]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.done) == len(self.batch.requests)
+
+    def result(self) -> BatchResult:
+        completions = tuple(self.done[index] for index in range(len(self.done)))
+        return BatchResult(key=self.batch.key, completions=completions)
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """A request that vLLM draws: its place in a batch, and vLLM's own name for it."""
+
+    opened: _OpenBatch
+    index: int
+    prompt_tokens: int
+    internal: str
+
+
 class _Drawing:
-    """One pass over a caller's batches: the requests in flight, and the batch of each."""
+    """One pass over a caller's batches, with the requests in flight."""
 
     def __init__(self, engine: Any, chat: ChatTokenizer, context: int) -> None:
         self._engine = engine
         self._chat = chat
         self._context = context
         self._numbers = count()
-        self._places: dict[str, tuple[_OpenBatch, int, int]] = {}
-        self._internal: dict[str, str] = {}
+        self._flight: dict[str, _InFlight] = {}
 
     @property
     def pending(self) -> int:
         """How many requests are in flight."""
-        return len(self._places)
+        return len(self._flight)
 
     def admit(self, batch: Batch) -> Iterator[BatchResult]:
-        """Queue a batch's requests; a batch with nothing to draw comes back at once."""
-        bias = self._chat.biases(batch.sampling.logit_bias)
-        opened = _OpenBatch(batch, bias, [None] * len(batch.requests))
+        """Queue a batch's requests; yield a batch with nothing to draw at once."""
+        opened = _OpenBatch(batch, self._chat.biases(batch.sampling.logit_bias), {})
         for index, request in enumerate(batch.requests):
             prompt = self._chat.admitted(request, self._context)
             if isinstance(prompt, Completion):
-                opened.settle(index, prompt)
+                opened.done[index] = prompt
             else:
                 self._add(opened, index, request, prompt)
-        if not opened.missing:
+        if opened.complete:
             yield opened.result()
 
     def _add(
@@ -221,41 +337,41 @@ class _Drawing:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         number = str(next(self._numbers))
-        self._places[number] = (opened, index, len(prompt))
         internal = self._engine.add_request(number, tokens_input(list(prompt)), parameters)
-        self._internal[number] = internal
+        self._flight[number] = _InFlight(opened, index, len(prompt), internal)
 
     def step(self) -> Iterator[BatchResult]:
-        """Advance every running request by a token; yield the batches that became whole."""
-        if not self._places:
+        """Advance every running request by a token; yield the batches that became complete."""
+        if not self._flight:
             return
         for output in self._engine.step():
             if not output.finished:
                 continue
-            opened, index, prompt_tokens = self._places.pop(output.request_id)
-            del self._internal[output.request_id]
-            completion = self._completion(opened.batch, index, prompt_tokens, output.outputs[0])
-            opened.settle(index, completion)
-            if not opened.missing:
+            request = self._flight.pop(output.request_id)
+            opened = request.opened
+            opened.done[request.index] = self._completion(request, output.outputs[0])
+            if opened.complete:
                 yield opened.result()
 
-    def _completion(self, batch: Batch, index: int, prompt_tokens: int, drawn: Any) -> Completion:
-        request = batch.requests[index]
+    def _completion(self, drawn_for: _InFlight, drawn: Any) -> Completion:
+        batch = drawn_for.opened.batch
+        request, sampling = batch.requests[drawn_for.index], batch.sampling
         if drawn.finish_reason not in ("stop", "length"):
             raise EngineError(f"vLLM gave up request {request.request_id}: {drawn.finish_reason}")
-        said = self._chat.said(drawn.token_ids, batch.sampling.stop)
+        answer = self._chat.answer(drawn.token_ids, sampling.stop)
         return Completion(
             request_id=request.request_id,
-            text=said.text,
-            reasoning=said.reasoning,
-            prompt_tokens=prompt_tokens,
+            text=answer.text,
+            reasoning=answer.reasoning,
+            prompt_tokens=drawn_for.prompt_tokens,
             completion_tokens=len(drawn.token_ids),
-            finish_reason=said.finish_reason,
-            logprob=float(drawn.cumulative_logprob) if batch.sampling.logprob else None,
-            token_ids=tuple(drawn.token_ids) if batch.sampling.token_ids else None,
+            finish_reason=answer.finish_reason,
+            logprob=float(drawn.cumulative_logprob) if sampling.logprob else None,
+            token_ids=tuple(drawn.token_ids) if sampling.token_ids else None,
         )
 
     def abort(self) -> None:
         """Abort what is still in flight."""
-        if self._internal:
-            self._engine.abort_request(list(self._internal.values()), internal=True)
+        if self._flight:
+            internal = [request.internal for request in self._flight.values()]
+            self._engine.abort_request(internal, internal=True)

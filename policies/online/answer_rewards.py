@@ -11,8 +11,7 @@ from math import fsum
 
 from ...stores.records import Message
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
-from ..engines.own_scorer import OwnScorer
-from ..engines.reward_scorer import RewardScorer
+from ..engines.scorers import OwnScorer, RewardScorer
 from ..trainers.online_job import OnlineJob, RewardSource
 from ..trainers.reward_exchange import ask_parent
 from ..trainers.step_files import RolloutDraw, candidate_row

@@ -19,7 +19,7 @@ import torch
 from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
 from ...stores.records import Candidate, Message, Reward
-from ..engines.control_text import conditioned
+from ..engines.chat import conditioned
 from ..engines.engine import Completion
 from ..trainers.online_job import OnlineJob, RewardSource
 from ..trainers.sampler_places import engine_in_trainer, is_shared

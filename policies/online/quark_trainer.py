@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ...configs.methods import QuarkTraining
-from ..engines.control_text import conditioned
+from ..engines.chat import conditioned
 from ..trainers.answer_logits import answer_logits, chosen_logprobs
 from ..trainers.next_token import METRIC
 from ..trainers.sequences import Pass, Spoken, passes

@@ -38,7 +38,7 @@ from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
 from ..engines.chat_template import load_tokenizer
 from ..engines.engine import EngineError, ScoreBatch, ScoreRequest
-from ..engines.reward_scorer import RewardScorer, padding, require_visible_end
+from ..engines.scorers import RewardScorer, padding, require_visible_end
 from ..engines.thinking import AS_RENDERED
 from .adapters import peft_config
 from .length_bias import RankedPair, measured

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..engines.chat import ChatTokenizer
-from ..engines.thinking import INSIDE, ChatForm, Thinking, fit_template, with_thought
+from ..engines.chat import ChatTokenizer, fit_template
+from ..engines.thinking import INSIDE, ChatForm, Thinking, with_thought
 from .trainer_faults import TrainingError
 from .trainer_job import TrainJob
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Literal
 
-from ..engines.load_fault import PASSING
+from ..engines.engine import PASSING
 from .trainer_checkpoints import checkpoint_step, is_sealed, newest_first
 from .trainer_job import TrainJob, read_json
 from .trainer_steps import STEPS, new_lines, read_steps

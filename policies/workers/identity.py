@@ -15,10 +15,10 @@ from ...configs.schema import EngineConfig
 from ...stores.hub_cache import model_name, not_cached
 from ...stores.keys import digest
 from ...stores.sealed import known_sha256
+from ..engines.chat import stop_token_ids
 from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
-from ..engines.own_scorer import function_digest
-from ..engines.turn_end import stop_token_ids
+from ..engines.scorers import function_digest
 from ..engines.weight_files import INDEX, weight_files
 from .architecture import refuse_foreign
 

@@ -13,7 +13,7 @@ from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ...stores.installation import pip_install, vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
-from ..engines.vllm_arguments import refuse_vllm
+from ..engines.vllm_engine import refuse_vllm
 from .identity import check_folder, is_url, scorer_digest
 from .places import Berth, DeviceGroup, device_groups, engine_berths, scorer_berths
 from .work import OWN_SCORE, SCORE

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from ..engines.engine import EngineError
-from ..engines.own_scorer import own_reward
+from ..engines.scorers import own_reward
 from .worker import worker_environment
 
 REFUSED = 2

@@ -15,7 +15,7 @@ import sys
 import threading
 
 from ...configs.schema import EngineConfig
-from ..engines.vllm_arguments import engine_arguments
+from ..engines.vllm_engine import engine_arguments
 
 SERVER = "vllm.entrypoints.openai.api_server"
 

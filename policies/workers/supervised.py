@@ -9,13 +9,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ...stores.records import Message
 from ..engines.engine import (
     AnswerLogprob,
     EngineError,
-    Measurer,
+    Measure,
     MeasureResult,
     ScoreBatch,
     ScoreRequest,
@@ -33,7 +34,7 @@ SUSPICIOUS = 2
 
 CLOSED = "the model was closed"
 
-Proof = Callable[[Measurer], None]
+Proof = Callable[[Measure], None]
 """Measures a worker's weights; raises EngineError if they are not those that are meant."""
 
 
@@ -127,8 +128,19 @@ class Supervisor:
     def _prove(self, worker: Worker) -> None:
         if self.proof is None or worker is self._proved:
             return
-        self.proof(_WorkerMeasurer(self, worker))
+        self.proof(partial(self._measured, worker))
         self._proved = worker
+
+    def _measured(
+        self, worker: Worker, conversations: Sequence[tuple[Message, ...]]
+    ) -> list[AnswerLogprob | None]:
+        """Measure the last turn of each conversation, before the worker is asked anything else."""
+        requests = (
+            ScoreRequest(request_id=str(number), messages=messages)
+            for number, messages in enumerate(conversations)
+        )
+        batch = ScoreBatch(key="canary", requests=tuple(requests))
+        return list(self.asked(worker, batch, MEASURE).logprobs)
 
     def progressed(self) -> None:
         """Note that the worker gave a result: its deaths are counted anew."""
@@ -225,20 +237,3 @@ class Supervisor:
             worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
-
-
-class _WorkerMeasurer:
-    """A worker that is asked how probable answers are, before anybody else asks it anything."""
-
-    def __init__(self, supervisor: Supervisor, worker: Worker) -> None:
-        self._supervisor = supervisor
-        self._worker = worker
-
-    def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Measure the last turn of each conversation."""
-        requests = (
-            ScoreRequest(request_id=str(number), messages=messages)
-            for number, messages in enumerate(conversations)
-        )
-        batch = ScoreBatch(key="canary", requests=tuple(requests))
-        return list(self._supervisor.asked(self._worker, batch, MEASURE).logprobs)

@@ -21,17 +21,14 @@ from typing import Any, BinaryIO
 from safetensors import SafetensorError
 
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
-from ..engines.engine import EngineError, MeasureResult, ScoreBatch
-from ..engines.entailment_scorer import EntailmentScorer
+from ..engines.engine import EngineError, MeasureResult, ScoreBatch, final_fault
+from ..engines.entailment import EntailmentScorer
 from ..engines.feed import Feed
-from ..engines.load_fault import final_fault
-from ..engines.own_scorer import OwnScorer
-from ..engines.reward_scorer import RewardScorer
+from ..engines.scorers import OwnScorer, RewardScorer, VLLMScorer
 from ..engines.scripted_engine import ScriptedEngine
 from ..engines.text_embedder import TextEmbedder, load_embedder
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
-from ..engines.vllm_scorer import VLLMScorer
 from . import wire
 
 WATCH_S = 2.0

@@ -40,7 +40,7 @@ def test_an_answer_ends_with_its_end_token(tiny_policy):
         chat = ChatTokenizer(tokenizer, tiny_policy)
         prompt, said = chat.parted((question, answer))
         assert said[-1] in chat.stops
-        assert chat.said(said).text == answer.content
+        assert chat.answer(said).text == answer.content
         assert tuple(prompt) == chat.prompt((question,))
 
 

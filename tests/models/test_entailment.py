@@ -13,8 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engines.engine import EngineError, ScoreBatch, ScoreRequest
-from lpfloop.policies.engines.entailment_label import entailment_label
-from lpfloop.policies.engines.entailment_scorer import EntailmentScorer
+from lpfloop.policies.engines.entailment import EntailmentScorer, entailment_label
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model
@@ -85,13 +84,13 @@ def test_the_margin_of_the_label(folder):
 def test_windows_of_a_long_text(folder):
     scorer = EntailmentScorer(folder, SETTINGS)
     long = " ".join(WORDS * 4)
-    windows = scorer._windows(0, pair(long, "w3 w4"))
+    windows = scorer.rows(pair(long, "w3 w4"))
     assert len(windows) > 2
-    assert all(len(window.inputs["input_ids"]) <= LONGEST for window in windows)
-    read = {token for window in windows for token in window.inputs["input_ids"]}
+    assert all(len(window["input_ids"]) <= LONGEST for window in windows)
+    read = {token for window in windows for token in window["input_ids"]}
     assert len(read) >= len(WORDS)
     assert margins(scorer, (long, "w3 w4")) == (
-        pytest.approx(max(scorer._margins(windows)), abs=1e-4),
+        pytest.approx(max(scorer.forward(windows)), abs=1e-4),
     )
 
 

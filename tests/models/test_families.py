@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from models import FAMILIES, FAMILY_PROMPTS, _chat_text, base_text, begin_family, family_answers
 
+from lpfloop.configs.engines import EngineConfig
 from lpfloop.policies.engines.chat import ChatTokenizer
-from lpfloop.policies.engines.chat_template import ALPACA, load_tokenizer, require_template
+from lpfloop.policies.engines.chat_template import ALPACA, load_tokenizer, require_chat
 from lpfloop.policies.engines.engine import (
     EngineError,
 )
@@ -52,5 +53,5 @@ def test_a_base_model_reads_alpaca(tmp_path: Path) -> None:
 def test_a_base_model_without_a_template(tmp_path: Path) -> None:
     begin_family("llama-1-base", tmp_path)
     with pytest.raises(EngineError, match=r"engine\.template=alpaca"):
-        require_template(tmp_path, None)
-    require_template(tmp_path, "alpaca")
+        require_chat(tmp_path, EngineConfig())
+    require_chat(tmp_path, EngineConfig(template="alpaca"))

@@ -16,7 +16,7 @@ from lpfloop.policies.engines.engine import (
     ScoreRequest,
     ScoreResult,
 )
-from lpfloop.policies.engines.reward_scorer import RewardScorer
+from lpfloop.policies.engines.scorers import RewardScorer
 from lpfloop.policies.workers.open import open_scorer
 from lpfloop.stores.records import Message
 

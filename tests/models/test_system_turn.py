@@ -10,8 +10,8 @@ from trainings import TURN, make_model, sft_job, sha256, turn
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.canary import prove, read_canary
-from lpfloop.policies.engines.chat import ChatTokenizer
-from lpfloop.policies.engines.system_turn import fold_system, folded
+from lpfloop.policies.engines.chat import ChatTokenizer, fold_system
+from lpfloop.policies.engines.chat_template import folded
 from lpfloop.policies.engines.transformers_engine import TransformersEngine
 from lpfloop.policies.trainers.train_model import TrainJob, train
 from lpfloop.stores.records import Message

@@ -67,7 +67,7 @@ def test_what_is_trained_is_what_was_drawn(chats, subtests):
             prompt, drawn = sampled(chat, text)
             assert chat.parted(answered(text)) == (prompt, drawn)
             assert chat.tokenizer.decode([*prompt, *drawn]).endswith(ending)
-            told = chat.said(drawn)
+            told = chat.answer(drawn)
             assert (told.text, told.finish_reason) == ("5", "stop")
             assert told.reasoning == (THOUGHT if answer == "own" else "")
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lpfloop
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.policies.engines.own_scorer import own_reward
+from lpfloop.policies.engines.scorers import own_reward
 
 FILE = re.compile(r"in `(\w+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^```sh own\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -27,6 +27,7 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
+from lpfloop.policies.engines.feed import Source
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
@@ -469,7 +470,7 @@ def test_close() -> None:
     stage.close()
 
 
-class Asking:
+class Asking(Source[Batch]):
     """A source of one batch whose owner stops when the first request has failed."""
 
     def __init__(self, failed: threading.Event) -> None:
@@ -479,12 +480,6 @@ class Asking:
     @property
     def stopping(self) -> bool:
         return self._failed.is_set()
-
-    def ready(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
 
     def __next__(self) -> Batch:
         return next(self._batches)

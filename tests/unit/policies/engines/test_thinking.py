@@ -7,7 +7,7 @@ from models import TAGS
 from lpfloop.policies.engines.thinking import (
     KNOWN,
     Thinking,
-    said,
+    parse_answer,
     with_thought,
 )
 
@@ -36,18 +36,18 @@ SAID = [
 def test_thought_and_answer(subtests):
     for thinking, text, ended, parts in SAID:
         with subtests.test(text, thinking=thinking):
-            told = said(text, thinking, ended=ended)
+            told = parse_answer(text, thinking, ended=ended)
             assert (told.text, told.reasoning, told.finish_reason) == parts
 
 
 def test_a_stop_text():
-    assert said("5", AFTER, ended=False, stopped=True).finish_reason == "stop"
-    inside = said("<think>Hm.", AFTER, ended=False, stopped=True)
+    assert parse_answer("5", AFTER, ended=False, stopped=True).finish_reason == "stop"
+    inside = parse_answer("<think>Hm.", AFTER, ended=False, stopped=True)
     assert inside.finish_reason == "truncated_thinking"
 
 
 def test_an_answer_after_its_thought():
     for tags, begun in product(KNOWN, (True, False)):
         thinking = Thinking(tags=tags, begun=begun)
-        told = said(with_thought("5", THOUGHT, thinking), thinking, ended=True)
+        told = parse_answer(with_thought("5", THOUGHT, thinking), thinking, ended=True)
         assert (told.text, told.reasoning) == ("5", THOUGHT)

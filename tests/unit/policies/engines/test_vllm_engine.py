@@ -1,11 +1,16 @@
-"""Which arguments of vLLM a configuration means, and which settings other engines refuse."""
+"""Which arguments of vLLM a configuration means, and how vLLM is put to sleep and woken.
+
+No GPU is needed: an LLM stands in that keeps to vLLM's rules for tags (v1/executor/abstract.py).
+"""
+
+from collections.abc import Sequence
 
 import pytest
 
 from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import semantic
 from lpfloop.policies.engines.engine import EngineError, UnloadableError
-from lpfloop.policies.engines.vllm_arguments import engine_arguments
+from lpfloop.policies.engines.vllm_engine import VLLMModel, engine_arguments
 from lpfloop.policies.workers.open import open_engine
 
 SET = {
@@ -53,3 +58,54 @@ def test_other_engines_refuse(subtests, tmp_path):
                 pytest.raises(EngineError, match=said),
             ):
                 open_engine("m", of(**{**engine, "kind": kind}), log=tmp_path / "log")
+
+
+TAGS = {"weights", "kv_cache"}
+
+
+class SleepyLLM:
+    """Holds weights and a cache on a device; vLLM warns where this one raises."""
+
+    def __init__(self) -> None:
+        self.sleeping = set[str]()
+        self.weights = "old"
+
+    def sleep(self, level: int) -> None:
+        assert not self.sleeping
+        self.sleeping = set(TAGS)
+        if level == 2:
+            self.weights = "lost"
+
+    def wake_up(self, tags: Sequence[str] = tuple(TAGS)) -> None:
+        assert set(tags) <= self.sleeping
+        self.sleeping -= set(tags)
+
+    def load(self) -> None:
+        """Load weights: these must be awake, and there is no room beside the cache."""
+        assert self.sleeping == {"kv_cache"}
+        self.weights = "new"
+
+
+def test_sleep_and_wake() -> None:
+    llm = SleepyLLM()
+    rest = VLLMModel(llm)
+    rest.wake()
+    for order in (rest.sleep, rest.sleep):
+        order()
+        assert llm.sleeping == TAGS
+    for order in (rest.wake, rest.wake):
+        order()
+        assert not llm.sleeping
+    assert llm.weights == "old"
+
+
+def test_new_weights() -> None:
+    for asleep in (True, False):
+        llm = SleepyLLM()
+        rest = VLLMModel(llm)
+        if asleep:
+            rest.sleep()
+        with rest.new_weights():
+            llm.load()
+        assert not llm.sleeping
+        assert llm.weights == "new"

@@ -7,8 +7,8 @@ import pytest
 
 from lpfloop.configs.engines import EngineConfig
 from lpfloop.policies import devices
+from lpfloop.policies.engines.chat_template import folds_system, require_chat
 from lpfloop.policies.engines.engine import EngineError
-from lpfloop.policies.engines.template_check import folds_system, require_chat
 
 HEAD = "{% for message in messages %}<|{{ message['role'] }}|>"
 END = "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"

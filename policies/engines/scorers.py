@@ -1,0 +1,405 @@
+# pyright: basic
+"""Scorers, inside a worker process: reward models, and reward functions of the user's own.
+
+A scorer reads each conversation as rows of tokens, and puts rows of similar lengths into one
+forward pass, where the short ones are padded. On a CPU a pass has a fixed number of rows of one
+batch, so a batch's scores are a function of the batch, to the last bit. On a GPU a pass is bounded
+by its padded tokens and takes rows of all batches that have arrived, so that short rows keep the
+GPU as busy as long ones; the last bits of a score then depend on what else was there.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...configs.own_function import OwnFunction, own_function
+from ...configs.schema import ConfigError, RewardConfig
+from ...stores.keys import digest
+from .chat import ChatTokenizer
+from .chat_template import ASKED, SAID, load_tokenizer
+from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, UnloadableError
+from .feed import arrived
+from .thinking import AS_RENDERED
+from .transformers_engine import TransformersModel, padded
+from .vllm_engine import SAFE, VLLMModel, can_sleep, on_cpu
+
+Row = TypeVar("Row")
+Tokens = Sequence[int]
+
+GATHERED = 8
+"""Passes whose rows are sorted together, if passes are bounded by tokens."""
+
+AHEAD = 32
+"""Requests worth sending ahead then, as a multiple of `batch_size`: short rows share a pass."""
+
+
+@dataclass(slots=True)
+class _OpenBatch(Generic[Row]):
+    """A batch, its rows with the places of their requests, and the scores known so far."""
+
+    batch: ScoreBatch
+    rows: list[tuple[int, Row]]
+    scores: list[float | None]
+    missing: int
+
+    @property
+    def result(self) -> ScoreResult:
+        return ScoreResult(key=self.batch.key, scores=tuple(self.scores))
+
+
+class BatchedScorer(ABC, Generic[Row]):
+    """Scores batches of conversations, `batch_size` rows at a time.
+
+    `window` is how many requests to send ahead. `ahead` is how many tokens of arrived batches share
+    passes; with 0 each batch has passes of its own.
+    """
+
+    window: int
+    batch_size: int
+    ahead = 0
+
+    @abstractmethod
+    def rows(self, request: ScoreRequest) -> Sequence[Row]:
+        """Return a conversation as rows, none if it does not fit; its best row is its score."""
+
+    @abstractmethod
+    def forward(self, rows: Sequence[Row]) -> Sequence[float | None]:
+        """Score the rows of one pass."""
+
+    def length(self, row: Row) -> int:
+        """Return the tokens of a row."""
+        return len(row)  # pyright: ignore[reportArgumentType]
+
+    def passes(self, lengths: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Return the places of the rows of each pass."""
+        return by_rows(lengths, self.batch_size)
+
+    def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
+        """Yield each batch when it is complete; a conversation that does not fit gets None."""
+        source = iter(batches)
+        while gathered := self._gathered(source):
+            yield from self._scored(gathered)
+
+    def _gathered(self, source: Iterator[ScoreBatch]) -> list[_OpenBatch[Row]]:
+        """Wait for a batch, and take what else has arrived."""
+        found: list[_OpenBatch[Row]] = []
+        held = 0
+        while not found or (held < self.ahead and arrived(source)):
+            batch = next(source, None)
+            if batch is None:
+                break
+            rows = [(n, row) for n, one in enumerate(batch.requests) for row in self.rows(one)]
+            found.append(_OpenBatch(batch, rows, [None] * len(batch.requests), len(rows)))
+            held += sum(self.length(row) for _, row in rows)
+        return found
+
+    def _scored(self, gathered: Sequence[_OpenBatch[Row]]) -> Iterator[ScoreResult]:
+        yield from (opened.result for opened in gathered if not opened.missing)
+        rows = [(opened, place, row) for opened in gathered for place, row in opened.rows]
+        for group in self.passes([self.length(row) for _, _, row in rows]):
+            values = self.forward([rows[number][2] for number in group])
+            for number, value in zip(group, values, strict=True):
+                opened, place, _ = rows[number]
+                known = [v for v in (opened.scores[place], value) if v is not None]
+                opened.scores[place] = max(known, default=None)
+                opened.missing -= 1
+                if not opened.missing:
+                    yield opened.result
+
+
+def by_rows(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yield the places of the rows of each pass: the shortest first, `most` at a time."""
+    order = sorted(range(len(lengths)), key=lambda place: (lengths[place], place))
+    yield from (order[start : start + most] for start in range(0, len(order), most))
+
+
+def by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yield the places of the rows of each pass: the longest first, `most` padded tokens at a time.
+
+    A row of more tokens has a pass to itself.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: (-lengths[place], place))
+    start = 0
+    while start < len(order):
+        # The first row is the longest: the others are padded to it.
+        rows = max(1, most // lengths[order[start]])
+        yield order[start : start + rows]
+        start += rows
+
+
+class ConversationReader:
+    """How a reward model reads conversations: its tokenizer, its template, the longest it takes."""
+
+    def __init__(self, model: Path, config: RewardConfig, own: Any) -> None:
+        """Read the tokenizer of a classifier whose configuration is `own`.
+
+        Raises:
+            EngineError: for several labels, or a template without an end of answers.
+        """
+        if own.num_labels != 1:
+            raise EngineError(
+                f"{model}: a reward model has one label, this classifier has {own.num_labels}"
+            )
+        self.tokenizer = load_tokenizer(model)
+        self._chat = ChatTokenizer(self.tokenizer, model, AS_RENDERED)
+        context = getattr(own, "max_position_embeddings", None)
+        self.longest = config.max_length if context is None else min(config.max_length, context)
+        self._sees_end = config.sees_end
+        if config.sees_end:
+            require_visible_end(model, self._chat)
+
+    def rows(self, request: ScoreRequest) -> list[Tokens]:
+        """Return the token ids of a conversation, unless it is too long."""
+        row = self._chat.judged(request.messages, sees_end=self._sees_end, ended=request.ended)
+        return [row] if 0 < len(row) <= self.longest else []
+
+
+def require_visible_end(model: Path, chat: ChatTokenizer) -> None:
+    """Refuse a template that renders a cut answer as it renders a finished one.
+
+    Raises:
+        EngineError: naming the setting.
+    """
+    both = (ASKED, SAID)
+    if chat.judged(both, sees_end=True) == chat.judged(both, sees_end=True, ended=False):
+        raise EngineError(
+            f"{model}: its chat template writes none of the model's end tokens after an answer, so "
+            "a reward model cannot see whether one has ended; set reward.sees_end=false"
+        )
+
+
+class RewardScorer(TransformersModel, BatchedScorer[Tokens]):
+    """A sequence classifier with one label, read at the conversation's last token.
+
+    `packs`: passes are bounded by tokens, the default on a GPU: as many as `batch_size`
+    conversations of `max_length` have.
+    """
+
+    def __init__(self, model: Path, config: RewardConfig, *, packs: bool | None = None) -> None:
+        from transformers import AutoModelForSequenceClassification
+
+        super().__init__(AutoModelForSequenceClassification, model, config.dtype, scores=True)
+        keep_head_exact(self._model)
+        self._reader = ConversationReader(model, config, self._model.config)
+        self.batch_size = config.batch_size
+        self._packs = self.sleeps if packs is None else packs
+        self._most = config.batch_size * self._reader.longest
+        self.ahead = GATHERED * self._most if self._packs else 0
+        self.window = (AHEAD if self._packs else 4) * config.batch_size
+
+    def rows(self, request: ScoreRequest) -> list[Tokens]:
+        """Return the token ids of a conversation, unless it is too long."""
+        return self._reader.rows(request)
+
+    def passes(self, lengths: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Return the places of the rows of each pass."""
+        return by_tokens(lengths, self._most) if self._packs else super().passes(lengths)
+
+    def forward(self, rows: Sequence[Tokens]) -> list[float]:
+        """Score the rows of one pass.
+
+        Raises:
+            EngineError: for a score that is not finite.
+        """
+        import torch
+
+        pad = padding({row[-1] for row in rows}, self._reader.tokenizer.pad_token_id)
+        ids, mask = padded(rows, pad)
+        # transformers reads the score at the last token that is not the configured padding.
+        self._model.config.pad_token_id = pad
+        with torch.inference_mode():
+            output = self._model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
+        return _finite(output.logits[:, 0].float().cpu().tolist())
+
+
+class VLLMScorer(VLLMModel, BatchedScorer[Tokens]):
+    """A sequence classifier with one label that vLLM's pooling runner holds.
+
+    vLLM puts rows of different lengths together itself, without padding.
+    """
+
+    def __init__(self, model: Path, config: RewardConfig) -> None:
+        from transformers import AutoConfig
+        from vllm import LLM
+
+        own = AutoConfig.from_pretrained(str(model), local_files_only=True)
+        refuse_unserved(model, own.architectures or ())
+        self._reader = ConversationReader(model, config, own)
+        own_type = "float32" if on_cpu() else "bfloat16"
+        super().__init__(
+            LLM(
+                model=str(model),
+                runner="pooling",
+                convert="classify",
+                dtype=own_type if config.dtype == "auto" else config.dtype,
+                max_model_len=self._reader.longest,
+                enable_chunked_prefill=False,
+                enforce_eager=on_cpu(),
+                enable_sleep_mode=can_sleep(),
+                **SAFE,
+            )
+        )
+        self.window = AHEAD * config.batch_size
+        self.ahead = self.window * self._reader.longest
+
+    def rows(self, request: ScoreRequest) -> list[Tokens]:
+        """Return the token ids of a conversation, unless it is too long."""
+        return self._reader.rows(request)
+
+    def passes(self, lengths: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Return one pass of all rows."""
+        return [range(len(lengths))] if lengths else []
+
+    def forward(self, rows: Sequence[Tokens]) -> list[float]:
+        """Score the rows of one pass.
+
+        Raises:
+            EngineError: for a score that is not finite.
+        """
+        from vllm import PoolingParams
+        from vllm.inputs import TokensPrompt
+
+        outputs = self._llm.classify(
+            [TokensPrompt(prompt_token_ids=list(row)) for row in rows],
+            pooling_params=PoolingParams(use_activation=False),
+            use_tqdm=False,
+        )
+        return _finite([float(output.outputs.probs[0]) for output in outputs])
+
+
+def refuse_unserved(model: Path, architectures: Sequence[str]) -> None:
+    """Refuse a model that vLLM has no class for, or none that classifies.
+
+    Raises:
+        UnloadableError: naming the architecture.
+    """
+    from vllm import ModelRegistry
+
+    served = ModelRegistry.get_supported_archs()
+    named = ", ".join(architectures) or "an architecture that config.json does not name"
+    causal = [name.replace("ForSequenceClassification", "ForCausalLM") for name in architectures]
+    if not {*architectures, *causal} & {*served}:
+        raise UnloadableError(
+            f"{model}: vLLM does not serve {named}; set reward.runner to transformers"
+        )
+
+
+def keep_head_exact(model: Any) -> None:
+    """Let a classifier compute the score in float32, whatever type the weights below have.
+
+    In bfloat16 two scores near 5 differ by 0.03 or not at all: the best of several would be a tie.
+    """
+    import torch
+
+    head = getattr(model, "score", None)
+    if isinstance(head, torch.nn.Linear) and head.weight.dtype != torch.float32:
+        head.float()
+        head.register_forward_pre_hook(lambda _head, given: (given[0].float(),))
+
+
+def padding(endings: set[int], own: int | None) -> int:
+    """Return a padding id with which no row ends; the tokenizer's own if possible."""
+    if own is not None and own not in endings:
+        return own
+    return next(i for i in range(len(endings) + 1) if i not in endings)
+
+
+def _finite(scores: list[float]) -> list[float]:
+    if not all(map(math.isfinite, scores)):
+        raise EngineError("the reward model gives scores that are not finite")
+    return scores
+
+
+def own_reward(place: str) -> OwnFunction:
+    """Import the reward function at a place.
+
+    Raises:
+        EngineError: if it cannot be used.
+    """
+    try:
+        return own_function(place, arguments=2)  # prompts and texts
+    except ConfigError as error:
+        raise EngineError(f"reward.model: {error}") from error
+
+
+def function_digest(name: str, sha256: str) -> str:
+    """Return the identity of a reward function, for keys: its name, and its file's hash."""
+    return digest(["function", name, sha256])
+
+
+class OwnScorer(BatchedScorer[ScoreRequest]):
+    """A user's function `score(prompts, texts)` in place of a reward model.
+
+    It is called with at most `reward.batch_size` texts of a batch at once, in order. `identity` is
+    that of the function that the run began with: a file that has changed is refused.
+    """
+
+    name = "function"
+    device = "none"
+
+    def __init__(self, place: str, config: RewardConfig, identity: str) -> None:
+        found = own_reward(place)
+        # Listed inside the call, so that an error of a generator names the line, too.
+        function = found.function
+        self._function = replace(found, function=lambda p, t: _as_list(function(p, t)))
+        if function_digest(self._function.name, self._function.sha256) != identity:
+            raise EngineError(
+                f"reward.model: {place}: the file has changed since the run began; put it back as "
+                "it was: the run's folder `own` has a copy"
+            )
+        self.batch_size = config.batch_size
+        self.window = 4 * config.batch_size
+
+    def close(self) -> None:
+        """Do nothing: a function holds no resources."""
+
+    def rows(self, request: ScoreRequest) -> list[ScoreRequest]:
+        """Return the request itself."""
+        return [request]
+
+    def length(self, row: ScoreRequest) -> int:
+        """Return the same for all, so that they keep their order."""
+        del row
+        return 1
+
+    def forward(self, rows: Sequence[ScoreRequest]) -> list[float | None]:
+        """Score texts by one call of the function.
+
+        Raises:
+            EngineError: if it fails, or returns anything but one number or None for each text.
+        """
+        prompts = [request.prompt for request in rows]
+        texts = [request.messages[-1].content for request in rows]
+        if None in prompts:
+            raise EngineError("reward.model: your own function can score a run's prompts only")
+        try:
+            values: list[object] = self._function(prompts, texts)
+        except ConfigError as error:
+            raise EngineError(f"reward.model: {error}") from error
+        if len(values) != len(texts):
+            raise self._refused(f"returned {len(values)} scores for {len(texts)} texts")
+        return [self._number(value) for value in values]
+
+    def _number(self, value: object) -> float | None:
+        if value is None:
+            return None
+        # Booleans are numbers to Python, and rarely meant as such.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._refused(f"returned the score {value!r:.60}")
+        if not math.isfinite(value):
+            raise self._refused(f"returned the score {value}")
+        return float(value)
+
+    def _refused(self, what: str) -> EngineError:
+        return EngineError(
+            f"reward.model: {self._function.place} {what}: it returns one finite number for each "
+            "text, or None where it has none"
+        )
+
+
+def _as_list(scores: Any) -> list[object]:
+    """Return scores as a list; numpy and torch give plain numbers by `tolist`."""
+    return list(scores.tolist() if hasattr(scores, "tolist") else scores)

@@ -36,7 +36,6 @@ from .model_pool import PoolModel
 from .served import (
     TINY_MODELS,
     Served,
-    engine_name,
     identified,
     is_endpoint,
     is_like,
@@ -190,7 +189,7 @@ class Models:
         Raises:
             StaleWeightsError: if it does not run the weights that were published.
         """
-        name = engine_name(served)
+        name = served.engine_name
         with self._lock_of(served):
             tenant = self._tenant(name, lambda: self._tenant_of(name, served))
             if name not in self._loaded:
@@ -237,17 +236,17 @@ class Models:
             # What they take of the devices is looked up again.
             self._tenants.clear()
             policies = list(self._policies.items())
-        settings = {engine_name(served): served.engine for served in self.completers.values()}
+        settings = {served.engine_name: served.engine for served in self.completers.values()}
         for name, policy in policies:
             own = run_alike(policy.engine, before.policy.engine)
             if not own and run_alike(policy.engine, before.critic.engine):
                 # A policy that judges, and is run as the critic is.
                 settings[name] = config.critic.engine
-        settings[engine_name(self.initial)] = config.policy.engine
+        settings[self.initial.engine_name] = config.policy.engine
         for role, served in self.annotators.items():
-            settings[engine_name(served)] = config.annotation.model_of(role).engine
+            settings[served.engine_name] = config.annotation.model_of(role).engine
         for role, served in self.judging.items():
-            settings[engine_name(served)] = place_of(config, role)[1]
+            settings[served.engine_name] = place_of(config, role)[1]
         for name, model in self._loaded.items():
             if isinstance(model, Engine):
                 model.configure(settings.get(name, config.policy.engine))
@@ -304,7 +303,7 @@ class Models:
         before = self._predecessor(served)
         if before is None:
             return
-        old = engine_name(before)
+        old = before.engine_name
         engine = self._loaded.get(old)
         rows = () if served.canary is None else read_canary(served.canary)
         if isinstance(engine, ReloadableEngine) and rows and self._is_like(before, served):
@@ -331,14 +330,14 @@ class Models:
         """
         if served.canary is None:
             return None
-        judges = {engine_name(judge) for judge in self.judges}
+        judges = {judge.engine_name for judge in self.judges}
         with self._changing:
             policies = list(self._policies.items())
         loaded = [policy for name, policy in policies if name in self._loaded]
         others = [p for p in loaded if p.identity != served.identity]
         free = sorted(others, key=lambda p: not run_alike(p.engine, served.engine))
         trained = [policy for policy in free if policy.canary is not None]
-        first = [p for p in free if p.canary is None and engine_name(p) not in judges]
+        first = [p for p in free if p.canary is None and p.engine_name not in judges]
         return next(iter([*trained, *first]), None)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from ...configs.load import semantic
@@ -69,7 +70,7 @@ def is_endpoint(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Served:
     """A model and how it is run; equal values can share one engine.
 
@@ -96,6 +97,12 @@ class Served:
     def by_schema(self) -> bool:
         """Whether it is asked to keep a judge's reply to a JSON schema."""
         return self.engine.json_schema != "off" and self.is_elsewhere
+
+    @cached_property
+    def engine_name(self) -> str:
+        """The name of its engine: models that ask the same weights in one place have the same."""
+        asked = replace(self, control="").params
+        return digest({"params": asked, **_run_as(self.engine)})
 
     @property
     def params(self) -> Json:
@@ -168,12 +175,6 @@ def named_start(settings: RewardTraining) -> Served | None:
             "name the folder of a model"
         )
     return identified(settings.model, EngineConfig(template=settings.template))
-
-
-def engine_name(served: Served) -> str:
-    """Return the name of an engine: those that ask the same weights in one place have one."""
-    asked = replace(served, control="").params
-    return digest({"params": asked, **_run_as(served.engine)})
 
 
 def run_alike(one: EngineConfig, other: EngineConfig) -> bool:

@@ -17,7 +17,6 @@ from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
 from .cluster_room import is_crowded
 from .models import Served, located
-from .served import engine_name
 
 Places = frozenset[str]
 
@@ -87,7 +86,7 @@ def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
     policy = config.policy
     first = served.engine == policy.engine and served.location == located(policy.model)
     shared = ("the policy's workers",) if first or served.canary is not None else ()
-    return (f"the workers of {engine_name(served)}", *shared)
+    return (f"the workers of {served.engine_name}", *shared)
 
 
 def _local(groups: tuple[DeviceGroup, ...]) -> Places:

@@ -1,9 +1,12 @@
 """Which GPUs this process may use, found without loading a model library.
 
-A GPU's number here, and in the configuration, is its place among those that are visible: all that
-the driver shows, or those that CUDA_VISIBLE_DEVICES names.
+A GPU's number here, and in the configuration, is its place among the visible ones: all that the
+driver lists (`nvidia-smi`, else `rocm-smi`), or those that CUDA_VISIBLE_DEVICES names (with
+`rocm-smi` HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, as HIP reads them). The AMD part was
+tested with printed output of `rocm-smi`, not on a GPU.
 """
 
+import json
 import os
 import re
 import shutil
@@ -13,10 +16,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 CPU_FILE = Path("/proc/cpuinfo")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE, HIP_VISIBLE = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 QUERY_S = 20
 MIB = 2**20
@@ -27,7 +30,7 @@ UNIT_BYTES = {"MiB": MIB, "GiB": 1024 * MIB}
 class Gpu:
     """A GPU: how CUDA_VISIBLE_DEVICES names it, what it is called, its memory in bytes.
 
-    Name and memory are unknown where the driver tells nothing of it.
+    Name and memory are unknown if the driver does not list it.
     """
 
     handle: str
@@ -58,19 +61,21 @@ def installed(name: str) -> str | None:
 
 
 def driver_gpus() -> tuple[Gpu, ...]:
-    """Return each NVIDIA GPU that the driver shows."""
-    command = shutil.which("nvidia-smi")
-    return () if command is None else _told(command)
+    """Return each GPU that the driver lists, those of NVIDIA if there are any."""
+    if command := shutil.which("nvidia-smi"):
+        return _nvidia_gpus(command)
+    command = shutil.which("rocm-smi")
+    return () if command is None else _amd_gpus(command)
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that models may run on, in the order of their numbers.
 
-    None where the installed vLLM is its CPU build.
+    None if the installed vLLM is its CPU build.
     """
     if is_cpu_build():
         return ()
-    named = os.environ.get(VISIBLE)
+    named = next((os.environ[name] for name in _variables() if name in os.environ), None)
     shown = driver_gpus()
     return shown if named is None else tuple(_named(named.split(","), shown))
 
@@ -84,23 +89,58 @@ def showing(gpus: Sequence[Gpu]) -> Mapping[str, str]:
     """Return the variables under which a process sees these GPUs alone; none for none."""
     if not gpus:
         return {}
-    # Without this CUDA numbers the fastest first, where its user has not named any.
+    # Otherwise CUDA numbers the fastest first, unless the user has named some.
     order = {} if VISIBLE in os.environ else {ORDER: "PCI_BUS_ID"}
-    return {VISIBLE: ",".join(gpu.handle for gpu in gpus), **order}
+    return dict.fromkeys(_variables(), ",".join(gpu.handle for gpu in gpus)) | order
+
+
+def _variables() -> tuple[str, ...]:
+    """Return the variables that name the visible GPUs; the first that is set counts."""
+    amd = shutil.which("nvidia-smi") is None and shutil.which("rocm-smi") is not None
+    return (HIP_VISIBLE, VISIBLE) if amd else (VISIBLE,)
 
 
 @lru_cache
-def _told(command: str) -> tuple[Gpu, ...]:
-    query = [command, "--query-gpu=uuid,memory.total,name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=QUERY_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    lines = [line.split(",", 2) for line in answer.stdout.splitlines()]
+def _nvidia_gpus(command: str) -> tuple[Gpu, ...]:
+    answer = _answer(command, "--query-gpu=uuid,memory.total,name", "--format=csv,noheader")
+    lines = [line.split(",", 2) for line in answer.splitlines()]
     return tuple(
         Gpu(handle=str(number), uuid=row[0].strip(), memory=_bytes(row[1]), name=row[2].strip())
         for number, row in enumerate(row for row in lines if len(row) == 3)  # noqa: PLR2004
     )
+
+
+@lru_cache
+def _amd_gpus(command: str) -> tuple[Gpu, ...]:
+    answer = _answer(command, "--showproductname", "--showmeminfo", "vram", "--json")
+    try:
+        cards: dict[str, dict[str, Any]] = json.loads(answer)
+    except ValueError:
+        return ()
+    numbered = sorted(
+        (int(name.removeprefix("card")), {key.casefold(): text for key, text in card.items()})
+        for name, card in cards.items()
+        if name.removeprefix("card").isdecimal()
+    )
+    return tuple(
+        Gpu(
+            handle=str(number),
+            name=str(card.get("card series", "an AMD GPU")),
+            memory=int(card["vram total memory (b)"]) if "vram total memory (b)" in card else None,
+        )
+        for number, card in numbered
+    )
+
+
+def _answer(*command: str) -> str:
+    """Return what a driver's program prints; nothing if it fails."""
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=QUERY_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout
 
 
 def _bytes(text: str) -> int | None:
@@ -109,10 +149,10 @@ def _bytes(text: str) -> int | None:
 
 
 def _named(handles: Sequence[str], shown: Sequence[Gpu]) -> Iterator[Gpu]:
-    """Yield the GPUs that a list names, up to the first that is none, as CUDA reads it."""
+    """Yield the GPUs that a list names, up to the first unknown one, as CUDA reads it."""
     for handle in (handle.strip() for handle in handles):
         found = next((gpu for gpu in shown if _is_named(gpu, handle)), None)
-        # The driver's list has no parts of GPUs, and where it cannot be asked no GPU at all.
+        # The driver's list has no parts of GPUs, and is empty if the driver cannot be asked.
         unlisted = handle.startswith("MIG-") or (not shown and _could_be(handle))
         if found is None and not unlisted:
             return

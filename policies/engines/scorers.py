@@ -24,7 +24,7 @@ from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, Unloadab
 from .feed import arrived
 from .thinking import AS_RENDERED
 from .transformers_engine import TransformersModel, padded
-from .vllm_engine import SAFE, VLLMModel, can_sleep, on_cpu
+from .vllm_engine import SAFE, VLLMModel, on_cpu
 
 Row = TypeVar("Row")
 Tokens = Sequence[int]
@@ -223,25 +223,21 @@ class VLLMScorer(VLLMModel, BatchedScorer[Tokens]):
 
     def __init__(self, model: Path, config: RewardConfig) -> None:
         from transformers import AutoConfig
-        from vllm import LLM
 
         own = AutoConfig.from_pretrained(str(model), local_files_only=True)
         refuse_unserved(model, own.architectures or ())
         self._reader = ConversationReader(model, config, own)
         own_type = "float32" if on_cpu() else "bfloat16"
-        super().__init__(
-            LLM(
-                model=str(model),
-                runner="pooling",
-                convert="classify",
-                dtype=own_type if config.dtype == "auto" else config.dtype,
-                max_model_len=self._reader.longest,
-                enable_chunked_prefill=False,
-                enforce_eager=on_cpu(),
-                enable_sleep_mode=can_sleep(),
-                **SAFE,
-            )
-        )
+        arguments: dict[str, Any] = {
+            "model": str(model),
+            "runner": "pooling",
+            "convert": "classify",
+            "dtype": own_type if config.dtype == "auto" else config.dtype,
+            "max_model_len": self._reader.longest,
+            "enable_chunked_prefill": False,
+            "enforce_eager": on_cpu(),
+        }
+        super().__init__(SAFE | arguments)
         self.window = AHEAD * config.batch_size
         self.ahead = self.window * self._reader.longest
 

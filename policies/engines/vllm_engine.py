@@ -12,10 +12,9 @@ results depend on the batch unless VLLM_BATCH_INVARIANT=1 is set (see vLLM's rep
 """
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -106,37 +105,24 @@ def on_cpu() -> bool:
     return current_platform.is_cpu()
 
 
-def can_sleep() -> bool:
-    """Whether vLLM can give up the memory of this machine's devices: on CUDA and ROCm."""
-    from vllm.platforms import current_platform as here
-
-    return bool(here.is_sleep_mode_available() and here.is_cumem_allocator_available())
-
-
 class VLLMModel:
     """A `vllm.LLM` in this process, which can leave a GPU to others, and come back.
 
-    How it sleeps follows vLLM's source (vllm/v1/worker/gpu_worker.py, 0.32) and was tested with a
-    stand-in for vLLM, not on a GPU.
+    vLLM frees and restores the memory of weights and cache on CUDA and ROCm. How it sleeps follows
+    vLLM's source (vllm/v1/worker/gpu_worker.py, 0.32) and was tested with a stand-in for vLLM, not
+    on a GPU.
     """
 
     name = "vllm"
+    _asleep = False
 
-    def __init__(self, llm: Any) -> None:
-        self._llm = llm
-        self._asleep = False
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        from vllm import LLM
+        from vllm.platforms import current_platform as here
 
-    @cached_property
-    def device(self) -> str:
-        """The name of the device that vLLM uses."""
-        from vllm.platforms import current_platform
-
-        return "cpu" if on_cpu() else str(current_platform.get_device_name())
-
-    @cached_property
-    def sleeps(self) -> bool:
-        """Whether it can sleep."""
-        return can_sleep()
+        self.device = "cpu" if on_cpu() else str(here.get_device_name())
+        self.sleeps = bool(here.is_sleep_mode_available() and here.is_cumem_allocator_available())
+        self._llm: Any = LLM(**arguments, enable_sleep_mode=self.sleeps)
 
     def sleep(self) -> None:
         """Move the weights into the machine's memory and drop the cache (vLLM's level 1)."""
@@ -177,10 +163,7 @@ class VLLMEngine(VLLMModel):
     """Draws completions; `window` is how many requests to send ahead."""
 
     def __init__(self, model: str, config: EngineConfig) -> None:
-        from vllm import LLM
-
-        arguments = engine_arguments(model, config, on_cpu=on_cpu())
-        super().__init__(LLM(**arguments, enable_sleep_mode=can_sleep()))
+        super().__init__(engine_arguments(model, config, on_cpu=on_cpu()))
         template = template_text(config.template)
         self._chat = ChatTokenizer.of(Path(model), template, ChatForm.of(config))
         vllm_config = self._llm.llm_engine.vllm_config
@@ -275,25 +258,19 @@ class _OpenBatch:
         return BatchResult(key=self.batch.key, completions=completions)
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    """A request that vLLM draws: its place in a batch, and vLLM's own name for it."""
-
-    opened: _OpenBatch
-    index: int
-    prompt_tokens: int
-    internal: str
-
-
 class _Drawing:
-    """One pass over a caller's batches, with the requests in flight."""
+    """One pass over a caller's batches.
+
+    `_flight` holds, by vLLM's name for a request, its batch, its place there, and the tokens of its
+    prompt.
+    """
 
     def __init__(self, engine: Any, chat: ChatTokenizer, context: int) -> None:
         self._engine = engine
         self._chat = chat
         self._context = context
-        self._numbers = count()
-        self._flight: dict[str, _InFlight] = {}
+        self._names = map(str, count())
+        self._flight: dict[str, tuple[_OpenBatch, int, int]] = {}
 
     @property
     def pending(self) -> int:
@@ -336,9 +313,9 @@ class _Drawing:
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        number = str(next(self._numbers))
-        internal = self._engine.add_request(number, tokens_input(list(prompt)), parameters)
-        self._flight[number] = _InFlight(opened, index, len(prompt), internal)
+        name = next(self._names)
+        self._engine.add_request(name, tokens_input(list(prompt)), parameters)
+        self._flight[name] = (opened, index, len(prompt))
 
     def step(self) -> Iterator[BatchResult]:
         """Advance every running request by a token; yield the batches that became complete."""
@@ -347,15 +324,14 @@ class _Drawing:
         for output in self._engine.step():
             if not output.finished:
                 continue
-            request = self._flight.pop(output.request_id)
-            opened = request.opened
-            opened.done[request.index] = self._completion(request, output.outputs[0])
+            opened, index, prompt_tokens = self._flight.pop(output.request_id)
+            drawn = output.outputs[0]
+            opened.done[index] = self._completion(opened.batch, index, prompt_tokens, drawn)
             if opened.complete:
                 yield opened.result()
 
-    def _completion(self, drawn_for: _InFlight, drawn: Any) -> Completion:
-        batch = drawn_for.opened.batch
-        request, sampling = batch.requests[drawn_for.index], batch.sampling
+    def _completion(self, batch: Batch, index: int, prompt_tokens: int, drawn: Any) -> Completion:
+        request, sampling = batch.requests[index], batch.sampling
         if drawn.finish_reason not in ("stop", "length"):
             raise EngineError(f"vLLM gave up request {request.request_id}: {drawn.finish_reason}")
         answer = self._chat.answer(drawn.token_ids, sampling.stop)
@@ -363,7 +339,7 @@ class _Drawing:
             request_id=request.request_id,
             text=answer.text,
             reasoning=answer.reasoning,
-            prompt_tokens=drawn_for.prompt_tokens,
+            prompt_tokens=prompt_tokens,
             completion_tokens=len(drawn.token_ids),
             finish_reason=answer.finish_reason,
             logprob=float(drawn.cumulative_logprob) if sampling.logprob else None,
@@ -373,5 +349,4 @@ class _Drawing:
     def abort(self) -> None:
         """Abort what is still in flight."""
         if self._flight:
-            internal = [request.internal for request in self._flight.values()]
-            self._engine.abort_request(internal, internal=True)
+            self._engine.abort_request([*self._flight])

@@ -86,9 +86,16 @@ class SleepyLLM:
         self.weights = "new"
 
 
+class Sleeping(VLLMModel):
+    """A model whose LLM is given."""
+
+    def __init__(self, llm: SleepyLLM) -> None:
+        self._llm = llm
+
+
 def test_sleep_and_wake() -> None:
     llm = SleepyLLM()
-    rest = VLLMModel(llm)
+    rest = Sleeping(llm)
     rest.wake()
     for order in (rest.sleep, rest.sleep):
         order()
@@ -102,7 +109,7 @@ def test_sleep_and_wake() -> None:
 def test_new_weights() -> None:
     for asleep in (True, False):
         llm = SleepyLLM()
-        rest = VLLMModel(llm)
+        rest = Sleeping(llm)
         if asleep:
             rest.sleep()
         with rest.new_weights():

@@ -195,9 +195,6 @@ def measure_engine(
         assert all(texts)
 
     try:
-        if len(urls) > 1:
-            # Once in a run, several endpoints show that they serve one model.
-            list(engine.generate(batches[:1]))
         return timed(len(requests), work)
     finally:
         engine.close()

@@ -1,11 +1,9 @@
 """What runs a language model, and how completions are drawn from it."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     JsonValue,
@@ -13,7 +11,6 @@ from pydantic import (
     model_validator,
 )
 
-from .endpoint_list import LISTED
 from .request_body import ExtraBody, ReasoningEffort
 from .section import (
     AutoCount,
@@ -44,23 +41,7 @@ def _context(value: object) -> object:
     return value
 
 
-def _listed_alone(value: object) -> object:
-    """Return a text that names a list of endpoints as the only place."""
-    return (value,) if isinstance(value, str) and value.startswith(LISTED) else value
-
-
-def _one_list(urls: tuple[str, ...]) -> tuple[str, ...]:
-    if any(url.startswith(LISTED) for url in urls) and (len(urls) > 1 or urls == (LISTED,)):
-        raise ValueError(
-            f"must be URLs, or {LISTED} and the name of one file that lists them, such as "
-            f"{LISTED}endpoints.txt"
-        )
-    return urls
-
-
 SHORTEST = 16
-BaseUrls = Annotated[tuple[Place, ...], BeforeValidator(_listed_alone), AfterValidator(_one_list)]
-"""Endpoints by their URLs, or the file that lists them."""
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
 Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
 """A context length in tokens, `auto` for what fits into memory, or None for the model's own."""
@@ -161,10 +142,8 @@ class EngineConfig(Section):
         "if it takes response_format",
     )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
-    base_urls: BaseUrls = cosmetic(
-        (),
-        "OpenAI-compatible endpoints of one model, with /v1, each of which takes what it answers "
-        "soonest; or @FILE, a list of them that is read again while the run goes on",
+    base_urls: tuple[Place, ...] = cosmetic(
+        (), "OpenAI-compatible endpoints of one model, with /v1, that share its requests"
     )
     api_key: SecretStr | None = cosmetic(None, "key of the endpoints; or set LPFLOOP_API_KEY")
     concurrency: int = live(64, "requests in flight at each endpoint", ge=1)
@@ -175,12 +154,6 @@ class EngineConfig(Section):
         None,
         "most tokens, of prompts and answers, to and from each endpoint in any minute",
         ge=1,
-    )
-    canary_s: float | None = live(
-        300.0,
-        "seconds after which each of several endpoints shows again that it serves the weights that "
-        "the others serve; null: that is not compared",
-        gt=0,
     )
     batch: bool = cosmetic(
         default=False,
@@ -234,17 +207,6 @@ class EngineConfig(Section):
     def context(self) -> int | None:
         """The context length, if a number is configured."""
         return None if self.max_model_len == "auto" else self.max_model_len
-
-    @property
-    def endpoint_list(self) -> Path | None:
-        """The file that lists the endpoints, if one does."""
-        named = self.base_urls[0] if self.base_urls else ""
-        return Path(named.removeprefix(LISTED)) if named.startswith(LISTED) else None
-
-    @property
-    def has_fleet(self) -> bool:
-        """Whether the model is served by several endpoints, or by those that a file lists."""
-        return len(self.base_urls) > 1 or self.endpoint_list is not None
 
     @property
     def besides(self) -> dict[str, JsonValue]:

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...configs.endpoint_list import ListedEndpoint
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies import devices
@@ -251,7 +250,7 @@ def _endpoint(about: str, location: str, engine: EngineConfig) -> Finding:
 
     try:
         return Finding(about=about, status="ok", detail=_answers(location, engine))
-    except (ConfigError, EngineError) as error:
+    except EngineError as error:
         remedy = "start the endpoint, or correct its URL, model_name or LPFLOOP_API_KEY"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
 
@@ -260,16 +259,14 @@ def _answers(location: str, engine: EngineConfig) -> str:
     """Ask every endpoint which model it serves.
 
     Raises:
-        ConfigError: if the list of endpoints cannot be used.
         EngineError: if one does not answer, or does not serve the model.
     """
-    from ...policies.endpoint.endpoint import api_key, endpoints, probe
+    from ...policies.endpoint.endpoint import addresses, api_key, probe
 
-    asked, key = endpoints(location, engine), api_key(engine)
+    urls, key = addresses(location, engine), api_key(engine)
 
-    def answered(one: ListedEndpoint) -> str:
-        name = probe(one.url, key, one.model_name or engine.model_name)
-        return f"{one.url} serves {name}"
+    def answered(url: str) -> str:
+        return f"{url} serves {probe(url, key, engine.model_name)}"
 
     with ThreadPoolExecutor(PROBES) as pool:
-        return ", ".join(pool.map(answered, asked))
+        return ", ".join(pool.map(answered, urls))

@@ -140,7 +140,7 @@ def identified(model: str, engine: EngineConfig) -> Served:
             f"engine.json_schema=on is for endpoints: {model} runs here, where replies are kept to "
             "no schema; serve it by `vllm serve`, or set engine.json_schema=auto"
         )
-    if engine.batch and (name is None or engine.has_fleet):
+    if engine.batch and (name is None or len(engine.base_urls) > 1):
         raise ConfigError(
             f"engine.batch=true: batch files are sent to one endpoint, and {model} "
             f"{'runs here' if name is None else 'has several base_urls'}: leave it out"

@@ -3,14 +3,13 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from ...configs.endpoint_list import ListedEndpoint, read_endpoint_list
-from ...configs.schema import ConfigError, EngineConfig
+from ...configs.schema import EngineConfig
 from ...configs.secrecy import hide_key
 from ...stores.chat_markers import family_of
 from ..engines.engine import EngineError
@@ -25,6 +24,7 @@ from .faults import (
 from .transport import Connections, reading
 
 PROBE_S = 15.0
+"""The deadline of a question which model an endpoint serves, where no run waits for it."""
 PROBED = 16
 """How many endpoints are asked at once which model they serve."""
 
@@ -32,30 +32,10 @@ PROBED = 16
 def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
     """Return the endpoints' base URLs; one without a path gets `/v1`.
 
-    Raises: as `endpoints`.
-    """
-    return tuple(endpoint.url for endpoint in endpoints(model, config))
-
-
-def endpoints(model: str, config: EngineConfig) -> tuple[ListedEndpoint, ...]:
-    """Return the configured endpoints, by their base URLs; one without a path gets `/v1`.
-
     Raises:
-        ConfigError: when the file that lists them cannot be used.
         EngineError: when no address is given, or one is not an http(s) URL.
     """
-    if config.endpoint_list is not None:
-        return with_base_urls(read_endpoint_list(config.endpoint_list))
-    return with_base_urls([ListedEndpoint(url) for url in config.base_urls or (model,)])
-
-
-def with_base_urls(listed: Sequence[ListedEndpoint]) -> tuple[ListedEndpoint, ...]:
-    """Return endpoints by their base URLs.
-
-    Raises:
-        EngineError: when an address is not an http(s) URL.
-    """
-    return tuple(replace(endpoint, url=_base_url(endpoint.url)) for endpoint in listed)
+    return tuple(_base_url(url) for url in config.base_urls or (model,))
 
 
 def _base_url(url: str) -> str:
@@ -105,26 +85,36 @@ class ServedModel:
     max_model_len: int | None = None
 
 
-def name_served(model: str, config: EngineConfig) -> str:
-    """Return the name of the model that the configured endpoints serve, by which a run knows it.
-
-    It is configured, or what all of them are listed with, or else what the first says that answers.
+def same_model(known: ServedModel, url: str, found: ServedModel) -> ServedModel:
+    """Return the model that an endpoint serves, if it is the one that the others serve.
 
     Raises:
-        ConfigError: when the list of endpoints cannot be used, or gives them different names.
+        EngineError: if its name or its context length is another one.
+    """
+    if found.name != known.name:
+        raise EngineError(
+            f"{url}: serves {found.name!r}, and another of engine.base_urls serves "
+            f"{known.name!r}: list endpoints of one model, or set engine.model_name"
+        )
+    lengths = (known.max_model_len, found.max_model_len)
+    if None not in lengths and len(set(lengths)) > 1:
+        raise EngineError(
+            f"{url}: serves {found.name!r} with a context of {found.max_model_len} tokens, and "
+            f"another of engine.base_urls with {known.max_model_len}: give all of them one length"
+        )
+    return found
+
+
+def name_served(model: str, config: EngineConfig) -> str:
+    """Return the name of the model that the configured endpoints serve.
+
+    It is the configured name, or else the only model of the first endpoint that answers.
+
+    Raises:
         EngineError: when none answers, or the first that does cannot tell.
     """
-    listed, key = endpoints(model, config), api_key(config)
-    if config.model_name is not None:
-        return config.model_name
-    names = {endpoint.model_name for endpoint in listed}
-    if len(names) > 1:
-        told = ", ".join(sorted(name or "a name that is not given" for name in names))
-        raise ConfigError(
-            f"{config.endpoint_list}: its endpoints serve the model as {told}: set "
-            "engine.model_name to the name by which the run is to know it"
-        )
-    return names.pop() or asyncio.run(_first_name([endpoint.url for endpoint in listed], key))
+    urls, key = addresses(model, config), api_key(config)
+    return config.model_name or asyncio.run(_first_name(urls, key))
 
 
 async def _first_name(urls: Sequence[str], key: str | None) -> str:

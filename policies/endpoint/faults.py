@@ -58,11 +58,6 @@ BUSY_STATUSES = frozenset(
 )
 """Statuses that are temporary and never caused by the request."""
 
-PROXY_STATUSES = frozenset(
-    {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
-)
-"""What a proxy says where the server behind it is being replaced."""
-
 ATTEMPT_ERRORS = (
     openai.OpenAIError,
     aiohttp.ClientError,
@@ -89,7 +84,6 @@ class TemporaryError(Exception):
     `pause_s` is how long the endpoint asks all clients to wait, None if it does not say. `suspect`:
     the request itself may be the cause. `garbled`: the endpoint did answer, only not with a
     completion, so this is no sign that it is down. `crowded`: it has more requests than it takes.
-    `gone`: whoever answers there next may be another. `shut`: its gate knows of it already.
     """
 
     def __init__(
@@ -100,16 +94,12 @@ class TemporaryError(Exception):
         suspect: bool,
         garbled: bool = False,
         crowded: bool = False,
-        gone: bool = False,
-        shut: bool = False,
     ) -> None:
         super().__init__(sentence)
         self.pause_s = pause_s
         self.suspect = suspect
         self.garbled = garbled
         self.crowded = crowded
-        self.gone = gone
-        self.shut = shut
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +156,6 @@ def fault_of(
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
             suspect=not refused,
-            gone=True,
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
@@ -212,13 +201,11 @@ def _status(
         told = f"{text} {message}".lower()
         return RefusedError(sentence, told=told, complaints=_complaints(error.body, text))
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        pause = asked_pause(error.response.headers, time.time())
         return TemporaryError(
             sentence,
-            pause_s=pause,
+            pause_s=asked_pause(error.response.headers, time.time()),
             suspect=status not in BUSY_STATUSES,
             crowded=status == HTTPStatus.TOO_MANY_REQUESTS,
-            gone=status in PROXY_STATUSES and pause is None,
         )
     final = f"{url}: {_final(status, sentence)}"
     if status < HTTPStatus.BAD_REQUEST or status in KEY_STATUSES:

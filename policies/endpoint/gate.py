@@ -7,7 +7,7 @@ endpoint's last answers are.
 
 An endpoint that says it has too many requests (429) gets half of them from then on, and one more
 after each round of answers (additive increase, multiplicative decrease): the slots of the others
-are their own. One that joins while others work, or was down, begins with a few slots, and has one
+are their own. One that was down begins with a few slots, and has one
 more after each answer, until it has all or says that these are too many (slow start).
 """
 
@@ -21,7 +21,7 @@ from .pace import PaceBooking, RequestPace
 
 TRIP_AFTER = 5
 FIRST_SLOTS = 4
-"""The slots of an endpoint that joins or returns."""
+"""The slots of an endpoint that returns."""
 RECENT = 32
 """How many of an endpoint's last answers are remembered."""
 GARBLED_SHARE = 0.9
@@ -49,8 +49,7 @@ class Gate:
 
     `slots` are the requests that may be under way, at most `most`; `latency_s` is how long an
     answer takes on average, `slowest_s` how long the slowest of late took. `pace` is how fast it
-    may be asked, by all engines together. Up to `ceiling` slots grow with each answer. `is_late`:
-    it joined while others worked; `has_left`: nothing is sent there any more.
+    may be asked, by all engines together. Up to `ceiling` slots grow with each answer.
     """
 
     place: int
@@ -70,8 +69,6 @@ class Gate:
     slowest_s: float = 0.0
     used_since: float | None = None
     ceiling: float = math.inf
-    is_late: bool = False
-    has_left: bool = False
     pace: RequestPace = field(default_factory=RequestPace)
 
     def is_open(self, now: float) -> bool:
@@ -105,9 +102,8 @@ class Gate:
             logger.warning("%s: answers again", self.url)
         if not self.proven:
             self.proven, self.trier = True, None
-            if self.trips or self.is_late:
+            if self.trips:
                 self.slots, self.ceiling = float(min(self.most, FIRST_SLOTS)), math.inf
-            self.is_late = False
         self.failures = self.trips = 0
 
     def answered(self, passage: "Passage", now: float) -> None:
@@ -126,8 +122,6 @@ class Gate:
     def failed(self, passage: "Passage", fault: TemporaryError, now: float) -> None:
         """Learn from a failure, which is no more under way: pause, take fewer, or be down."""
         self.told = str(fault)
-        if fault.shut:
-            return
         is_full = fault.crowded and self.proven and self.slots > 1
         if is_full and passage.began >= self.halved_at:
             self.slots = self.ceiling = max(min(self.slots, self.under_way + 1) / 2, 1.0)
@@ -145,11 +139,6 @@ class Gate:
         is_down = self.failures >= TRIP_AFTER or self.is_garbling
         if self.trier is passage or (self.proven and is_down):
             self._trip(fault, now)
-
-    def shut(self, why: str, until: float) -> None:
-        """Let nothing pass for a while; then one on trial."""
-        self.told, self.proven = why, False
-        self.opens_at = max(self.opens_at, until)
 
     @property
     def is_garbling(self) -> bool:

@@ -2,8 +2,8 @@
 
 Requests wait in one queue for the endpoint that will answer them soonest (`traffic`), at most
 `concurrency` are under way at each, on an event loop in the engine's own thread. One policy
-(`retry`) waits out temporary failures, and permanent ones stop the engine at once. Of several
-endpoints only those are asked that serve the same weights (`fleet`).
+(`retry`) waits out temporary failures, and permanent ones stop the engine at once. Several
+endpoints must list the same model.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ...configs.schema import EngineConfig
@@ -34,13 +33,14 @@ from ..engines.feed import arrived, is_stopping
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
 from .dialect import UNKEPT_SCHEMA, Dialect, overflows
-from .endpoint import api_key, endpoints
+from .endpoint import ServedModel, addresses, api_key, ask, same_model
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
-from .fleet import Fleet
-from .fleet_member import is_break
-from .gate import Passage
+from .gate import Gate, Passage
+from .pace import pace_of
 from .retry import Errand
 from .stream import POLL_S, Stream
+from .traffic import Traffic
+from .transport import Connections, allow_connections
 from .vllm_fields import vllm_fields
 
 CLOSE_S = 0.5
@@ -78,16 +78,14 @@ class OpenAIEngine:
         model: str,
         config: EngineConfig,
         *,
-        folder: Path | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """Set up the endpoints; none is contacted before the first request.
 
-        `folder` keeps what several endpoints agree on. `loop` is run by the engine's thread until
-        `close`, and closed by the caller; its clock is the engine's.
+        `loop` is run by the engine's thread until `close`, and closed by the caller; its clock is
+        the engine's.
 
         Raises:
-            ConfigError: when the file that lists the endpoints cannot be used.
             EngineError: when an address is not an http(s) URL.
         """
         self._key = api_key(config)
@@ -98,14 +96,12 @@ class OpenAIEngine:
         self._answers_before = 0
         self._answers_others = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._fleet = Fleet(
-            endpoints(model, config),
-            config,
-            self._key,
-            dialect=lambda: self._dialect,
-            folder=folder,
-        )
-        self._traffic = self._fleet.traffic
+        urls = addresses(model, config)
+        paces = [pace_of(url, self._key, config.model_name) for url in urls]
+        self._traffic = Traffic(urls, config.concurrency, paces)
+        self._connections = {gate: Connections(gate.url, self._key) for gate in self._traffic.gates}
+        self._served: dict[Gate, ServedModel] = {}
+        self._limit()
         self._owns_loop = loop is None
         self._loop = loop or asyncio.new_event_loop()
         self._closing = threading.Lock()
@@ -119,7 +115,17 @@ class OpenAIEngine:
         """Use new concurrency, limits, time-out and patience from the next request on."""
         with self._closing:
             self._config = config
-        self._soon(partial(self._fleet.configure, config))
+        self._soon(self._reconfigure)
+
+    def _limit(self) -> None:
+        """Take the limits of the configuration."""
+        config = self._config
+        allow_connections(config.concurrency * len(self._connections))
+        self._traffic.paced.limit(config.requests_per_minute, config.tokens_per_minute)
+
+    def _reconfigure(self) -> None:
+        self._limit()
+        self._traffic.resize(self._config.concurrency)
 
     @property
     def dialect(self) -> Dialect:
@@ -189,14 +195,14 @@ class OpenAIEngine:
             self._loop.close()
 
     async def _end(self) -> None:
-        tasks = {*self._tasks, *self._traffic.tasks, *self._fleet.tasks}
+        tasks = {*self._tasks, *self._traffic.tasks}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await self._fleet.aclose()
+                await asyncio.gather(*(one.aclose() for one in self._connections.values()))
 
     def _soon(self, call: Callable[[], None]) -> None:
         """Have the engine's thread call something, unless the engine is closed."""
@@ -219,8 +225,9 @@ class OpenAIEngine:
         """
         texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
         if texts:
+            urls = ", ".join(gate.url for gate in self._traffic.gates)
             raise EngineError(
-                f"{self._fleet.told()}: logit_bias names a token by its text ({texts[0]!r}); "
+                f"{urls}: logit_bias names a token by its text ({texts[0]!r}); "
                 "endpoints accept only token ids: give ids, or choose annotators without biases"
             )
 
@@ -229,7 +236,6 @@ class OpenAIEngine:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self._fleet.tend(lambda: bool(self._tasks))
         drawn: list[asyncio.Future[Completion]] = []
         try:
             async for request in stream.admit(batch.requests):
@@ -367,20 +373,30 @@ class OpenAIEngine:
         Raises:
             TemporaryError, RefusedError, EngineError: for every failure.
         """
-        member = self._fleet.at(passage.gate)
-        url = member.connections.url
+        connections, url = self._connections[passage.gate], passage.gate.url
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                served, config = await self._fleet.introduced(member, passage), self._config
-                doubts = member.doubts
+                served, config = await self._model_at(passage), self._config
                 extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
-                drawn = await asked.ask(member.connections, served, dialect, extra)
-                return keyless(await self._fleet.vouched(member, doubts, drawn))
+                return keyless(await asked.ask(connections, served, dialect, extra))
         except ATTEMPT_ERRORS as error:
             fault = fault_of(url, error, self._key)
-        if is_break(fault):
-            self._fleet.doubt(member)
         raise fault  # outside: a traceback from within would hold the server's text
+
+    async def _model_at(self, passage: Passage) -> ServedModel:
+        """Return the model that an endpoint serves, asked once.
+
+        Raises:
+            EngineError: if the others serve another one.
+        """
+        gate = passage.gate
+        served = self._served.get(gate)
+        if served is None:
+            served = await ask(self._connections[gate], self._config.model_name)
+            known = next(iter(self._served.values()), served)
+            self._served[gate] = same_model(known, gate.url, served)
+            self._traffic.prove(passage)
+        return served
 
 
 def keyless(drawn: Completion) -> Completion:

@@ -27,13 +27,6 @@ class Openings:
         self._open_s, self._since = self.clock(now), now
         self._count += 1
 
-    def leave(self, gate: Gate, now: float) -> None:
-        """Leave out a gate for good."""
-        self._open_s, self._since = self.clock(now), now
-        self._count -= 1
-        self._closed.discard(gate)
-        self._look_ahead()
-
     def note(self, gate: Gate, now: float) -> bool:
         """Take in a change of a gate; return whether it is open."""
         is_open = gate.is_open(now)

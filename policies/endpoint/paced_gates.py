@@ -28,16 +28,7 @@ class PacedGates:
         self._limits = (requests, tokens)
         self._until.clear()
         for gate in self._gates:
-            self.join(gate)
-
-    def join(self, gate: Gate) -> None:
-        """Let the limits hold for a gate."""
-        gate.pace.limit(self, *self._limits)
-
-    def drop(self, gate: Gate) -> None:
-        """Leave out a gate for good."""
-        self._until.pop(gate, None)
-        gate.pace.leave(self)
+            gate.pace.limit(self, *self._limits)
 
     def book(self, gate: Gate, tokens: int, now: float) -> PaceBooking | None:
         """Let a request go by the pace of a gate; None, and the gate waits, if it may not."""

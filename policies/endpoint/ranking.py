@@ -37,10 +37,6 @@ class Ranking:
             self._heap = [entry for entry in self._heap if self._holds(entry)]
             heapq.heapify(self._heap)
 
-    def forget(self, gate: Gate) -> None:
-        """Leave out a gate for good."""
-        self._latest.pop(gate, None)
-
     def first(self, avoiding: Gate | None = None) -> Gate | None:
         """Return the gate that answers soonest, but for one; None if none has room."""
         first = self._top()

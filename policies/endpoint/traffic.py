@@ -86,7 +86,7 @@ class Traffic:
         self._warned = -1
         self._quickest_s, self._rate = math.inf, 0.0
         for url, pace in itertools.zip_longest(urls, paces or ()):
-            self._add(url, pace or RequestPace(), 0.0)
+            self._add(url, pace or RequestPace())
         self.ahead = len(self._gates)
         self._bound()
         self.at_hand = self._least_at_hand
@@ -106,40 +106,12 @@ class Traffic:
         self._survey()
         self._dispatch()
 
-    def join(self, url: str, pace: RequestPace) -> Gate:
-        """Ask one endpoint more, a few requests at first."""
-        gate = self._add(url, pace, self._now)
-        gate.is_late = True
-        self.paced.join(gate)
-        self._bound()
-        self._survey()
-        self._dispatch_soon()
-        return gate
-
-    def leave(self, gate: Gate) -> None:
-        """Send nothing more to an endpoint; what is under way there is waited for."""
-        gate.has_left = True
-        self._gates.remove(gate)
-        self._ranking.forget(gate)
-        self._open.leave(gate, self._now)
-        self.paced.drop(gate)
-        self._bound()
-        self._survey()
-        self._dispatch_soon()
-
-    def shut(self, gate: Gate, why: str, seconds: float) -> None:
-        """Send nothing to an endpoint for a while, and one request on trial then."""
-        gate.shut(why, self._now + seconds)
-        self._note(gate)
-        self._dispatch_soon()
-
-    def _add(self, url: str, pace: RequestPace, now: float) -> Gate:
+    def _add(self, url: str, pace: RequestPace) -> None:
         most = self._concurrency
         gate = Gate(next(self._places), url, most, most, pace=pace)
         self._gates.append(gate)
-        self._open.join(now)
+        self._open.join(0.0)
         self._ranking.note(gate, is_open=True)
-        return gate
 
     def _bound(self) -> None:
         """Set how much may be asked and not answered, and not given back, by the slots of all."""
@@ -345,9 +317,7 @@ class Traffic:
             self._unreadable_since = min(self._unreadable_since, self._now)
 
     def _note(self, gate: Gate) -> None:
-        """Take in a change of a gate that has not left."""
-        if gate.has_left:
-            return
+        """Take in a change of a gate."""
         was_open = gate in self._open
         is_open = self._open.note(gate, self._now)
         self._ranking.note(gate, is_open=is_open and gate not in self.paced)

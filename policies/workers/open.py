@@ -40,9 +40,6 @@ def engine_kind(model: str, config: EngineConfig) -> str:
 BATCHES = "batches"
 """The folder beside the logs that says which batch files were sent."""
 
-AGREED = "agreed"
-"""The folder beside the logs that says what several endpoints of a model agreed to serve."""
-
 Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
 """Fits an engine to the GPUs of one of its replicas."""
 
@@ -75,7 +72,7 @@ def open_engine(
 
         if config.batch:
             return BatchFileEngine(model, config, folder=log.parent / BATCHES)
-        return OpenAIEngine(model, config, folder=log.parent / AGREED)
+        return OpenAIEngine(model, config)
     if kind == "scripted":
         from ..engines.scripted_engine import ScriptedEngine
 

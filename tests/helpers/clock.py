@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import scripts
@@ -327,12 +326,10 @@ class StagedEngine(OpenAIEngine):
     machine how much happens before the caller's thread adds a batch or takes a result.
     """
 
-    def __init__(
-        self, model: str, config: EngineConfig, *, folder: Path | None = None, loop: VirtualLoop
-    ) -> None:
+    def __init__(self, model: str, config: EngineConfig, *, loop: VirtualLoop) -> None:
         self._callers = loop.callers
         self._caller = LoopCaller()
-        super().__init__(model, config, folder=folder, loop=loop)
+        super().__init__(model, config, loop=loop)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw; until the end of the stream time goes on only while a result is waited for."""

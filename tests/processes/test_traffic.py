@@ -14,7 +14,7 @@ def test_a_dead_endpoints_requests() -> None:
     for manner in ("reset", "silent"):
         dead = Reply(manner=manner)
         stage = Stage(2, lambda place, *_, dead=dead: dead if place == 1 else None)
-        config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=4, timeout_s=1e6)
+        config = EngineConfig(base_urls=stage.urls, concurrency=4, timeout_s=1e6)
         engine = StagedEngine("unused", config, loop=stage.loop)
         texts = [c.text for result in engine.generate(batches(160)) for c in result.completions]
         engine.close()

@@ -76,9 +76,7 @@ def draw(stage: Stage, count: int, config: EngineConfig) -> tuple[list[str], flo
 
 
 def limited(stage: Stage, **limits: int) -> EngineConfig:
-    return EngineConfig(
-        base_urls=stage.urls, canary_s=None, concurrency=64, timeout_s=1e6, **limits
-    )
+    return EngineConfig(base_urls=stage.urls, concurrency=64, timeout_s=1e6, **limits)
 
 
 def moments(posts: Sequence[Asked], amount: float = 1.0) -> list[tuple[float, float]]:

@@ -74,7 +74,6 @@ def play(
     stage = Stage(endpoints, script)
     config = EngineConfig(
         base_urls=stage.urls,
-        canary_s=None,
         api_key=KEY,
         concurrency=concurrency,
         timeout_s=DEADLINE_S,
@@ -314,13 +313,13 @@ def test_concurrency() -> None:
             open_now += 1
             under_way.append(open_now)
             if len(under_way) == 20:
-                engine.configure(EngineConfig(base_urls=self.urls, canary_s=None, concurrency=7))
+                engine.configure(EngineConfig(base_urls=self.urls, concurrency=7))
             await self.loop.stall(writer.get_extra_info("peername")[1], 1.0)
             open_now -= 1
             return await super()._play(reply, writer)
 
     stage = Counted(1, lambda *_: None)
-    config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=3)
+    config = EngineConfig(base_urls=stage.urls, concurrency=3)
     engine = StagedEngine("unused", config, loop=stage.loop)
     names = [f"n{i}" for i in range(60)]
     [result] = engine.generate([batch(*names)])
@@ -408,7 +407,7 @@ def test_outage_blames_no_request() -> None:
             return await super()._play(failure(500) if 10 < now < 3600 else reply, writer)
 
     stage = Broken(1, lambda *_: None)
-    config = EngineConfig(base_urls=stage.urls, canary_s=None, concurrency=4)
+    config = EngineConfig(base_urls=stage.urls, concurrency=4)
     engine = StagedEngine("unused", config, loop=stage.loop)
     names = [f"n{i}" for i in range(80)]
     [result] = engine.generate([batch(*names)])
@@ -454,7 +453,7 @@ def test_close() -> None:
     stage = Stage(1, script)
     served = threading.Thread(target=stage.loop.run_forever, daemon=True)
     served.start()
-    config = EngineConfig(base_urls=stage.urls, canary_s=None, timeout_s=3600, concurrency=2)
+    config = EngineConfig(base_urls=stage.urls, timeout_s=3600, concurrency=2)
     engine = OpenAIEngine("unused", config)
     caller = threading.Thread(target=draw_all, args=(engine, ended), daemon=True)
     caller.start()
@@ -495,7 +494,7 @@ def test_stop_between_attempts() -> None:
     stage = Stage(1, script)
     served = threading.Thread(target=stage.loop.run_forever, daemon=True)
     served.start()
-    engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls, canary_s=None))
+    engine = OpenAIEngine("unused", EngineConfig(base_urls=stage.urls))
     assert list(engine.generate(Asking(failed))) == []
     assert failed.is_set()
     engine.close()

@@ -29,12 +29,12 @@ from ..engines.feed import arrived, is_stopping
 from ..engines.token_count import token_count
 from .batch_calls import BatchCalls, GoneError
 from .batch_endpoint import BatchEndpoint, BatchState, LineReply
-from .batch_lines import LineForm, failed_line
+from .batch_lines import LineForm
 from .batch_records import BatchRecord, BatchRecords
 from .batch_session import TRIES, BatchLine, BatchSession, SentFile
 from .endpoint import ServedModel, addresses, api_key
 from .faults import RefusedError
-from .openai_engine import OpenAIEngine
+from .openai_engine import OpenAIEngine, failed
 
 FILE_BYTES = 200_000_000
 """The largest file of requests that endpoints take."""
@@ -271,7 +271,9 @@ class BatchFileEngine:
             if line.tries < TRIES:
                 session.waiting.append(line)
             elif any_answered:
-                session.give(line, failed_line(line, f"no answer in {TRIES} batch files ({why})"))
+                session.give(
+                    line, failed(line.request, f"no answer in {TRIES} batch files ({why})")
+                )
             else:
                 raise EngineError(
                     f"{self._url}: {TRIES} batch files ended without any answer ({why}); nothing "

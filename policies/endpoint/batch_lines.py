@@ -48,7 +48,7 @@ class LineForm:
             EngineError: for a reply that says that none will ever be answered.
         """
         if reply is None or reply.status is None:
-            return TemporaryError("the batch ended without an answer to it", suspect=False)
+            return TemporaryError("the batch ended without an answer to it", kind="busy")
         try:
             if reply.status != HTTPStatus.OK:
                 said = json.dumps(reply.body).encode()
@@ -68,16 +68,3 @@ class LineForm:
 
     def _question(self, line: BatchLine) -> ChatRequest:
         return ChatRequest(line.request, line.sampling, count=self.count)
-
-
-def failed_line(line: BatchLine, why: str) -> Completion:
-    """Return the completion of a request that no file answered."""
-    return Completion(
-        request_id=line.request.request_id,
-        text="",
-        prompt_tokens=0,
-        completion_tokens=0,
-        finish_reason="failed",
-        logprob=None,
-        error=why,
-    )

@@ -10,14 +10,10 @@ from ...configs.schema import EmbedderConfig, EngineConfig
 from ..engines.engine import EngineError
 from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
-from .gate import Passage
-from .retry import Errand
-from .traffic import Traffic
+from .queue import Job, RequestQueue, Server
 from .transport import Connections, reading
 
-CONCURRENCY = 8
-TIMEOUT_S = 120.0
-PATIENCE_S = 900.0
+SETTINGS = EngineConfig(concurrency=8, patience_s=900.0)
 CHARACTERS_A_TOKEN = 4
 """The endpoint's tokenizer is not known here, so texts are truncated by characters."""
 
@@ -26,13 +22,12 @@ class EndpointEmbedder:
     """Asks one endpoint, several requests at a time, on its own event loop."""
 
     def __init__(self, url: str, config: EmbedderConfig) -> None:
-        settings = EngineConfig()
-        (self._url,) = addresses(url, settings)
-        self._key = api_key(settings)
+        (self._url,) = addresses(url, SETTINGS)
+        self._key = api_key(SETTINGS)
         self._config = config
         self._served: ServedModel | None = None
         self._connections = Connections(self._url, self._key)
-        self._traffic = Traffic([self._url], CONCURRENCY)
+        self._requests = RequestQueue([self._url], SETTINGS, self._key)
         self._runner = asyncio.Runner()
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -54,29 +49,25 @@ class EndpointEmbedder:
         cut = [text[:longest] or " " for text in texts]
         size = self._config.batch_size
         groups = [cut[i : i + size] for i in range(0, len(cut), size)]
-        asked = [self._traffic.ask(self._errand(group), PATIENCE_S) for group in groups]
+        jobs = [Job(partial(self._attempt, group), self._check) for group in groups]
         try:
-            found = await asyncio.gather(*asked)
-        finally:
-            for waiting in asked:
-                waiting.cancel()
-        return [vector for vectors in found for vector in vectors]
+            async with asyncio.TaskGroup() as asking:
+                asked = [asking.create_task(self._requests.ask(job)) for job in jobs]
+        except* RefusedError as refused:
+            raise EngineError(f"{self._url}: {refused.exceptions[0]}") from None
+        except* EngineError as errors:
+            raise errors.exceptions[0] from None
+        return [vector for task in asked for vector in task.result()]
 
-    def _errand(self, texts: list[str]) -> Errand[list[bytes]]:
-        return Errand(partial(self._attempt, texts), self._refused, self._check)
+    async def _check(self, server: Server) -> None:
+        await self._attempt(["check"], server)
 
-    def _refused(self, refusal: RefusedError) -> list[bytes]:
-        raise EngineError(f"{self._url}: {refusal}")
-
-    async def _check(self, passage: Passage) -> None:
-        await self._attempt(["check"], passage)
-
-    async def _attempt(self, texts: list[str], passage: Passage) -> list[bytes]:
+    async def _attempt(self, texts: list[str], server: Server) -> list[bytes]:
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(SETTINGS.timeout_s):
                 if self._served is None:
                     self._served = await ask(self._connections, self._config.model_name)
-                    self._traffic.prove(passage)
+                    self._requests.prove(server)
                 answer: Any = await self._connections.post(
                     "embeddings",
                     {"model": self._served.name, "input": texts, "encoding_format": "float"},

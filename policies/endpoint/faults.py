@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import cast
+from typing import Literal, cast
 from urllib.parse import quote
 
 import aiohttp
@@ -56,7 +56,7 @@ BUSY_STATUSES = frozenset(
         HTTPStatus.SERVICE_UNAVAILABLE,
     }
 )
-"""Statuses that are temporary and never caused by the request."""
+"""Statuses by which a server says that it may answer later."""
 
 ATTEMPT_ERRORS = (
     openai.OpenAIError,
@@ -78,28 +78,22 @@ MESSAGE_FIELDS = ("error", "message", "msg", "detail")
 """Where servers put their sentence: some in an object in `error`, some at the top."""
 
 
+FaultKind = Literal["unreachable", "lost", "slow", "unreadable", "busy", "crowded"]
+"""How an attempt failed: no connection; a lost connection or a status 5xx; no reply in time; a
+reply that is no chat completion; a status that says to come back later; too many requests (429).
+"""
+
+
 class TemporaryError(Exception):
     """The same request may succeed later.
 
-    `pause_s` is how long the endpoint asks all clients to wait, None if it does not say. `suspect`:
-    the request itself may be the cause. `garbled`: the endpoint did answer, only not with a
-    completion, so this is no sign that it is down. `crowded`: it has more requests than it takes.
+    `pause_s` is how long the endpoint asks all clients to wait, None if it does not say.
     """
 
-    def __init__(
-        self,
-        sentence: str,
-        *,
-        pause_s: float | None = None,
-        suspect: bool,
-        garbled: bool = False,
-        crowded: bool = False,
-    ) -> None:
+    def __init__(self, sentence: str, *, kind: FaultKind, pause_s: float | None = None) -> None:
         super().__init__(sentence)
+        self.kind: FaultKind = kind
         self.pause_s = pause_s
-        self.suspect = suspect
-        self.garbled = garbled
-        self.crowded = crowded
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,27 +136,27 @@ def fault_of(
     if isinstance(error, openai.APIStatusError):
         return _status(url, error, key)
     if isinstance(error, openai.APITimeoutError | TimeoutError):
-        return TemporaryError("the endpoint did not answer in time", suspect=True)
+        return TemporaryError("the endpoint did not answer in time", kind="slow")
     if isinstance(error, openai.APIConnectionError | aiohttp.ClientError | OSError):
         cause = error
         if isinstance(error, openai.APIConnectionError) and error.__cause__ is not None:
             cause = error.__cause__
         if isinstance(cause.__cause__, ContentEncodingError):
-            return TemporaryError(GARBLED, suspect=True, garbled=True)
+            return TemporaryError(GARBLED, kind="unreadable")
         # What aiohttp makes of a connection that fails speaks of its own settings, too.
         refused = isinstance(cause, aiohttp.ClientConnectorError)
         said = (cause.__cause__ or cause) if refused else cause
         why = f"{type(said).__name__}: {said}" if str(said) else type(said).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
-            suspect=not refused,
+            kind="unreachable" if refused else "lost",
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
     received = error.received if isinstance(error, UnreadableReplyError) else ""
     said = shown(server_message(received) or _text(received), key)
     sentence = f"{GARBLED}: {said!r}" if said else GARBLED
-    return TemporaryError(sentence, suspect=True, garbled=True)
+    return TemporaryError(sentence, kind="unreadable")
 
 
 def server_message(body: object) -> str:
@@ -201,16 +195,18 @@ def _status(
         told = f"{text} {message}".lower()
         return RefusedError(sentence, told=told, complaints=_complaints(error.body, text))
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return TemporaryError(
-            sentence,
-            pause_s=asked_pause(error.response.headers, time.time()),
-            suspect=status not in BUSY_STATUSES,
-            crowded=status == HTTPStatus.TOO_MANY_REQUESTS,
-        )
+        pause_s = asked_pause(error.response.headers, time.time())
+        return TemporaryError(sentence, kind=_temporary_kind(status), pause_s=pause_s)
     final = f"{url}: {_final(status, sentence)}"
     if status < HTTPStatus.BAD_REQUEST or status in KEY_STATUSES:
         return EngineError(final)
     return DeniedError(final, reason=sentence)
+
+
+def _temporary_kind(status: int) -> FaultKind:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "crowded"
+    return "busy" if status in BUSY_STATUSES else "lost"
 
 
 def _complaints(body: object, text: str) -> list[Complaint]:

@@ -23,8 +23,7 @@ import scripts
 from aiohttp.client_proto import ResponseHandler
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
-from lpfloop.policies.endpoint.stream import Stream
+from lpfloop.policies.endpoint.openai_engine import OpenAIEngine, Stream
 from lpfloop.policies.engines.engine import Batch, BatchResult, EngineError, Request, Sampling
 from lpfloop.stores.records import Message
 
@@ -360,7 +359,7 @@ class StagedEngine(OpenAIEngine):
 
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
         """Add a batch; from the first one on its caller waits where the loop sees it."""
-        stream._events = self._caller  # type: ignore[assignment]
+        stream.events = self._caller  # type: ignore[assignment]
         return super()._submit(batch, stream)
 
 

@@ -1,0 +1,499 @@
+"""One queue of requests to the endpoints of a model: which endpoint gets a request, and when.
+
+- An endpoint has `concurrency` slots. A request goes to the endpoint with the fewest requests in
+  flight, and after a failure to another one if there is one.
+- Retry-After closes an endpoint until the time that it names. A 429 without it halves its slots;
+  each round of answers adds one again (additive increase, multiplicative decrease).
+- `TRIP_AFTER` failures in a row close an endpoint for `COOL_DOWN`; then one request is sent on
+  trial. An endpoint starts with one request, too, so that a wrong key costs one.
+- A failed request waits for `BACKOFF` and is sent again. It is given up when it has failed too
+  often while the endpoints answered other requests (`SUSPICION`): it is at fault itself.
+- If no endpoint answers anything for `patience_s`, the queue stops.
+
+Everything runs on one event loop and uses its clock.
+"""
+
+import asyncio
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    wait_exponential,
+    wait_random_exponential,
+)
+
+from ...configs.schema import EngineConfig
+from ..engines.engine import EngineError
+from .faults import FaultKind, RefusedError, TemporaryError
+
+T = TypeVar("T")
+
+BACKOFF = wait_random_exponential(multiplier=2.0, max=30.0)
+"""How long a failed request waits before its next attempt, in seconds."""
+UNREADABLE_BACKOFF = wait_random_exponential(multiplier=0.25, max=4.0)
+"""The same after an unreadable reply: the endpoint works, and the next reply may be readable."""
+
+TRIP_AFTER = 8
+"""Failures in a row that close an endpoint."""
+COOL_DOWN = wait_exponential(multiplier=2.0, max=60.0)
+"""How long it stays closed, in seconds; longer each time that the request on trial fails, too."""
+
+GIVEN_UP_AT = 8.0
+SUSPICION: Mapping[FaultKind, tuple[float, float]] = {
+    "unreachable": (0.0, 0.0),
+    "lost": (1.0, 1.0),
+    "slow": (2.0, 1.0),
+    "unreadable": (0.5, 0.5),
+    "busy": (0.5, 0.125),
+    "crowded": (0.5, 0.125),
+}
+"""What a failure adds to a request's suspicion; at `GIVEN_UP_AT` the request is given up.
+
+The first number counts if the endpoint's last reply was an answer to another request; the second
+one if another request had failed there last, so that the endpoint itself may be the cause. Without
+an answer to another request no request is given up.
+"""
+
+UNREADABLE_S = 15.0
+"""If an endpoint's replies could not be read for so long, and none ever could, a short question
+decides whether an OpenAI-compatible endpoint is there at all.
+"""
+
+MINUTE_S = 60.0
+RECHECK_S = 1.0
+"""How soon a request asks again that waits for `tokens_per_minute`: an answer may free tokens."""
+
+SLACK_S = 1e-3
+"""Event loops may call a timer a moment early."""
+
+logger = logging.getLogger("lpfloop.endpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[T]):
+    """What is asked of any endpoint.
+
+    `attempt` asks it, `check` asks a short question in its place; both raise TemporaryError,
+    RefusedError or EngineError. The job may cost `tokens`; `used` returns what a result did cost.
+    """
+
+    attempt: "Callable[[Server], Coroutine[Any, Any, T]]"
+    check: "Callable[[Server], Coroutine[Any, Any, object]]"
+    tokens: int = 0
+    used: Callable[[T], int] = lambda _: 0
+
+
+@dataclass(slots=True)
+class History:
+    """The failed attempts of one request, and the endpoint where it failed last."""
+
+    failures: int = 0
+    suspicion: float = 0.0
+    avoids: "Server | None" = None
+
+
+@dataclass(slots=True, eq=False)
+class Server:
+    """One endpoint: what is in flight there, and whether it answers.
+
+    `most` is the configured concurrency, `slots` how many requests it takes now. Before it is
+    `proven`, one request is on trial. Nothing is sent before `opens_at`. `answers_others`: its
+    last reply was an answer.
+    """
+
+    url: str
+    most: int
+    slots: float
+    rate: "RateLimit"
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    in_flight: int = 0
+    opens_at: float = -math.inf
+    proven: bool = False
+    on_trial: bool = False
+    answers_others: bool = False
+    failures: int = 0
+    trips: int = 0
+    halved_at: float = -math.inf
+    unreadable_since: float = math.inf
+    last_fault: str = "it has not answered yet"
+
+    def has_room(self, now: float) -> bool:
+        """Whether a request may be sent."""
+        if self.opens_at > now + SLACK_S:
+            return False
+        return self.in_flight < max(1, int(self.slots)) if self.proven else not self.on_trial
+
+    def resize(self, most: int) -> None:
+        """Change the concurrency."""
+        self.slots = float(most) if self.slots >= self.most else min(self.slots, most)
+        self.most = most
+
+    def prove(self) -> None:
+        """Note that the endpoint replies as it should."""
+        if self.trips:
+            logger.warning("%s: answers again", self.url)
+        self.proven, self.answers_others = True, True
+        self.failures = self.trips = 0
+        self.unreadable_since = math.inf
+
+    def answered(self) -> None:
+        """Note an answer."""
+        self.prove()
+        self.slots = min(self.slots + 1 / self.slots, self.most)
+
+    def failed(self, fault: TemporaryError, began: float, now: float, *, on_trial: bool) -> None:
+        """Close the endpoint, or take fewer slots, after a failed attempt."""
+        self.last_fault, self.answers_others = str(fault), False
+        logger.info("%s: %s", self.url, fault)
+        if fault.kind == "unreadable":
+            self.unreadable_since = min(self.unreadable_since, now)
+        is_full = fault.kind == "crowded" and self.proven and self.slots > 1
+        if is_full and began >= self.halved_at:  # else it was sent before the slots were halved
+            self.slots, self.halved_at = max(self.slots / 2, 1.0), now
+        if fault.pause_s is not None:
+            self.opens_at = max(self.opens_at, now + fault.pause_s)
+        elif not is_full:
+            self.failures += 1
+            if on_trial or (self.proven and self.failures >= TRIP_AFTER):
+                self._close(fault, now)
+
+    def _close(self, fault: TemporaryError, now: float) -> None:
+        self.trips += 1
+        self.proven = False
+        seconds = COOL_DOWN(_attempt_state(self.trips))
+        self.opens_at = max(self.opens_at, now + seconds)
+        logger.warning("%s: not used for %.0f s (%s)", self.url, seconds, fault)
+
+
+class RequestQueue:
+    """The endpoints of one model, and the requests that wait for them.
+
+    `under_way` counts attempts, `resting` requests that wait for their next one. `heard`: an
+    endpoint has answered something.
+    """
+
+    def __init__(self, urls: Iterable[str], config: EngineConfig, key: str | None) -> None:
+        self.under_way = self.resting = 0
+        self.heard = False
+        self._config = config
+        self._waiting: deque[tuple[asyncio.Future[Server], Server | None]] = deque()
+        self._failing_since: float | None = None
+        self._stopped: str | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self.servers = [
+            Server(
+                url=url,
+                most=config.concurrency,
+                slots=config.concurrency,
+                rate=rate_limit_of(url, key, config.model_name),
+            )
+            for url in dict.fromkeys(urls)
+        ]
+
+    @property
+    def slots(self) -> int:
+        """How many requests may be in flight at all endpoints."""
+        return self._config.concurrency * len(self.servers)
+
+    def configure(self, config: EngineConfig) -> None:
+        """Use another concurrency, patience and other limits from the next attempt on."""
+        self._config = config
+        for server in self.servers:
+            server.resize(config.concurrency)
+        self._dispatch()
+
+    async def ask(self, job: Job[T]) -> T:
+        """Return the result of a job, asked until an endpoint answers it.
+
+        Raises:
+            RefusedError: if an endpoint refuses the request, or it is given up.
+            EngineError: if patience ends, an endpoint refuses every request, or the queue stopped.
+        """
+        history = History()
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(TemporaryError),
+            wait=_pause,
+            sleep=self._rest,
+            reraise=True,
+        ):
+            with attempt:
+                return await self._attempt(job, history)
+        raise AssertionError  # the loop above ends by a result or an error alone
+
+    def prove(self, server: Server) -> None:
+        """Let all requests pass at an endpoint that has shown what it serves."""
+        if not server.trips:
+            server.proven = True
+            self._dispatch()
+
+    def stop(self, error: EngineError) -> None:
+        """Send nothing more; requests that wait raise the error."""
+        self._stopped = self._stopped or str(error)
+        while self._waiting:
+            future, _ = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(EngineError(self._stopped))
+
+    async def _attempt(self, job: Job[T], history: History) -> T:
+        """Ask one endpoint once.
+
+        Raises: as `ask`, and TemporaryError if it is to be asked again.
+        """
+        server = await self._slot(history)
+        on_trial = server.on_trial = not server.proven
+        used = 0
+        booked: Booking | None = None
+        try:
+            booked = await self._pace(server, job.tokens)
+            if server.opens_at > self._now + SLACK_S:  # it was closed meanwhile
+                raise TemporaryError(server.last_fault, kind="unreachable", pause_s=0.0)
+            self.under_way += 1
+            try:
+                result = await self._asked(job, history, server, on_trial=on_trial)
+            finally:
+                self.under_way -= 1
+            used = job.used(result)
+        finally:
+            if booked is not None:
+                server.rate.settle(booked, used)
+            server.in_flight -= 1
+            server.on_trial = server.on_trial and not on_trial
+            self._dispatch()
+        return result
+
+    async def _asked(self, job: Job[T], history: History, server: Server, *, on_trial: bool) -> T:
+        """Ask an endpoint, after a short question if this request may be at fault.
+
+        Raises: as `_attempt`.
+        """
+        now = began = self._now
+        is_strange = not self.heard and now - server.unreadable_since >= UNREADABLE_S
+        is_suspect = history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others
+        checks = is_strange or is_suspect
+        try:
+            if checks:
+                await job.check(server)
+                self._note_answer(server)
+                checks = False
+            result = await job.attempt(server)
+        except TemporaryError as fault:
+            if checks and is_strange and fault.kind == "unreadable":
+                error = EngineError(
+                    f"{server.url}: {fault}; none of its replies since {UNREADABLE_S:g} s could be "
+                    "read: correct the address, the key or the account"
+                )
+                self.stop(error)
+                raise error from None
+            self._fail(server, history, fault, began, on_trial=on_trial)
+            raise
+        except RefusedError:
+            self._failing_since = None
+            server.prove()
+            raise
+        except EngineError as error:
+            self.stop(error)
+            raise
+        self._note_answer(server)
+        server.answered()
+        return result
+
+    def _note_answer(self, server: Server) -> None:
+        self.heard, self._failing_since = True, None
+        server.prove()
+
+    def _fail(
+        self,
+        server: Server,
+        history: History,
+        fault: TemporaryError,
+        began: float,
+        *,
+        on_trial: bool,
+    ) -> None:
+        """Note a failed attempt.
+
+        Raises:
+            RefusedError: if the request is given up.
+            EngineError: if the endpoints have answered nothing for too long.
+        """
+        others_answered = server.answers_others
+        server.failed(fault, began, self._now, on_trial=on_trial and not server.proven)
+        history.failures += 1
+        history.avoids = server
+        history.suspicion += SUSPICION[fault.kind][0 if others_answered else 1]
+        if history.suspicion >= GIVEN_UP_AT and others_answered:
+            told = f"{fault}; failed {history.failures} times while others were answered"
+            raise RefusedError(told, told="")
+        self._failing_since = began if self._failing_since is None else self._failing_since
+        opens_at = min(server.opens_at for server in self.servers)
+        patience_s = self._config.patience_s
+        if max(opens_at, self._now) - self._failing_since > patience_s:
+            reasons = "; ".join(f"{server.url}: {server.last_fault}" for server in self.servers)
+            error = EngineError(
+                f"no endpoint answers within {patience_s:g} s (engine.patience_s); nothing is "
+                f"lost: resume when they do: {reasons}"
+            )
+            self.stop(error)
+            raise error
+
+    async def _rest(self, seconds: float) -> None:
+        self.resting += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.resting -= 1
+
+    async def _slot(self, history: History) -> Server:
+        """Wait for a slot; a request that failed before goes ahead of new ones."""
+        if self._stopped is not None:
+            raise EngineError(self._stopped)
+        server = None if self._waiting else self._free(history.avoids)
+        if server is not None:
+            server.in_flight += 1
+            return server
+        future: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
+        append = self._waiting.appendleft if history.failures else self._waiting.append
+        append((future, history.avoids))
+        self._dispatch()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                server = future.result()
+                server.in_flight -= 1
+                server.on_trial = server.on_trial and server.proven
+                self._dispatch()
+            raise
+
+    def _free(self, avoids: Server | None) -> Server | None:
+        """Return the endpoint that gets the next request; None if none has room."""
+        now = self._now
+        free = [server for server in self.servers if server.has_room(now)]
+        if len(free) <= 1:
+            return free[0] if free else None
+        return min(free, key=lambda s: (s is avoids, not s.proven, s.in_flight))
+
+    def _dispatch(self) -> None:
+        """Give free slots to the requests that wait, and wake up when an endpoint opens."""
+        while self._waiting:
+            future, avoids = self._waiting[0]
+            server = None if future.done() else self._free(avoids)
+            if server is None and not future.done():
+                break
+            self._waiting.popleft()
+            if server is not None:
+                server.in_flight += 1
+                server.on_trial = not server.proven
+                future.set_result(server)
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        now = self._now
+        closed = [server.opens_at for server in self.servers if server.opens_at > now + SLACK_S]
+        if self._waiting and closed:
+            self._alarm = asyncio.get_running_loop().call_at(min(closed), self._dispatch)
+
+    async def _pace(self, server: Server, tokens: int) -> "Booking | None":
+        """Wait until the configured limits of requests and tokens a minute let a request go."""
+        config = self._config
+        if config.requests_per_minute is None and config.tokens_per_minute is None:
+            return None
+        async with server.turn:
+            while True:
+                config = self._config
+                booked = server.rate.book(
+                    config.requests_per_minute, config.tokens_per_minute, tokens, self._now
+                )
+                if isinstance(booked, Booking):
+                    return booked
+                await asyncio.sleep(booked)
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _pause(state: RetryCallState) -> float:
+    """Return how long a request waits after a failure; an endpoint that named a time is closed."""
+    fault = state.outcome.exception() if state.outcome is not None else None
+    if not isinstance(fault, TemporaryError) or fault.pause_s is not None:
+        return 0.0
+    return (UNREADABLE_BACKOFF if fault.kind == "unreadable" else BACKOFF)(state)
+
+
+def _attempt_state(number: int) -> RetryCallState:
+    """Return what tenacity's functions compute a pause from."""
+    state = RetryCallState(AsyncRetrying(), None, (), {})
+    state.attempt_number = number
+    return state
+
+
+@dataclass(slots=True, eq=False)
+class Booking:
+    """A request that was sent: when, and for how many tokens it counts."""
+
+    at: float
+    tokens: int
+
+
+class RateLimit:
+    """The requests that went to one endpoint in the last minute, from all engines of this process.
+
+    Requests are spaced evenly. A request counts with the most tokens that it may cost until its
+    answer says what it did cost.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._sent: deque[Booking] = deque()
+        self._tokens = 0
+
+    def book(
+        self, requests: int | None, tokens: int | None, wanted: int, now: float
+    ) -> Booking | float:
+        """Let a request of at most `wanted` tokens go now; else return the seconds to wait.
+
+        `requests` and `tokens` are the limits a minute. A request of more than `tokens` goes alone.
+        """
+        with self._mutex:
+            while self._sent and self._sent[0].at + MINUTE_S <= now:
+                self._tokens -= self._sent.popleft().tokens
+            if requests is not None and self._sent:
+                wait = self._sent[-1].at + MINUTE_S / requests - now
+                if wait > 0:
+                    return wait
+            if tokens is not None and self._sent and self._tokens + wanted > tokens:
+                return min(RECHECK_S, self._sent[0].at + MINUTE_S - now)
+            booking = Booking(now, wanted)
+            self._sent.append(booking)
+            self._tokens += wanted
+            return booking
+
+    def settle(self, booking: Booking, used: int) -> None:
+        """Count a request with the tokens that it did cost."""
+        with self._mutex:
+            if self._sent and booking.at >= self._sent[0].at:
+                self._tokens += used - booking.tokens
+                booking.tokens = used
+
+
+_RATE_LIMITS: WeakValueDictionary[Hashable, RateLimit] = WeakValueDictionary()
+_MAKING = threading.Lock()
+
+
+def rate_limit_of(url: str, key: str | None, model: str | None) -> RateLimit:
+    """Return the one rate limit of all engines that ask a model with a key at an address."""
+    with _MAKING:
+        limit = _RATE_LIMITS.get((url, key, model))
+        if limit is None:
+            _RATE_LIMITS[url, key, model] = limit = RateLimit()
+        return limit

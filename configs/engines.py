@@ -168,7 +168,7 @@ class EngineConfig(Section):
     )
     timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
     patience_s: float = live(
-        86_400.0, "how long endpoints may keep one request waiting in total, in seconds", gt=0
+        86_400.0, "how long endpoints may answer nothing before the run stops, in seconds", gt=0
     )
     stall_s: float = live(
         900.0, "seconds without a result after which a worker counts as hung", gt=0

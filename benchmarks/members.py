@@ -30,11 +30,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from scripted_members import MemberEngine, MemberModels, Troupe
+from scripted_members import MemberModels, Troupe, member_engine
 from synthetic import configuration
 
 from lpfloop.configs.load import load_config
-from lpfloop.configs.schema import RunConfig
+from lpfloop.configs.schema import EngineConfig, RunConfig
 from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.critics.verify import Verifier
 from lpfloop.loop.run.handles import Prompts, chunked
@@ -45,6 +45,7 @@ from lpfloop.loop.run.served import Served
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
+from lpfloop.policies.workers.replicas import Replicas
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Done, Journal, KeptSlice
 from lpfloop.stores.journal_reader import JOURNAL
@@ -152,7 +153,7 @@ def slices() -> Iterator[Batch]:
 def pool_alone(options: argparse.Namespace) -> None:
     """Hand out and take back units by a shared stream; print its rate as it goes."""
     troupe = troupe_of(options)
-    engine = MemberEngine(options.members, troupe)
+    engine = member_engine(options.members, troupe)
     seen, sums, started = 0, 0, time.perf_counter()
     look = max(1, options.units // LOOKS)
     print(f"{'units':>12}{'units/s':>10}{'MiB':>8}{'threads':>9}")
@@ -168,13 +169,13 @@ def pool_alone(options: argparse.Namespace) -> None:
                 flush=True,
             )
             since = now
-    engine.pool.close()
+    engine.close()
     if (seen, sums) != (options.units, options.units * (options.units - 1) // 2):
         raise SystemExit(f"{seen} units came of {options.units}: something is lost or doubled")
     print(f"every unit came once; members {told(troupe, engine)}")
 
 
-def told(troupe: Troupe, engine: MemberEngine) -> str:
+def told(troupe: Troupe, engine: Replicas[EngineConfig]) -> str:
     """Return what became of members."""
     return ", ".join(f"{fate} {number:,}" for fate, number in sorted(troupe.fates.items()))
 
@@ -271,7 +272,7 @@ def prompts_of(iteration: int, units: int) -> Prompts:
     )
 
 
-def simulated(journal: Journal, engine: MemberEngine) -> Run:
+def simulated(journal: Journal, engine: Replicas[EngineConfig]) -> Run:
     """Return a run whose policy is a pool of members."""
     config: RunConfig = load_config("tiny", "rlrf", FOR_MANY, {})
     initial = Served(
@@ -330,7 +331,7 @@ def whole(options: argparse.Namespace) -> None:
     )
     troupe = troupe_of(options)
     with place(options) as lake:
-        journal, engine = opened(lake), MemberEngine(options.members, troupe)
+        journal, engine = opened(lake), member_engine(options.members, troupe)
         run, before = simulated(journal, engine), journal.stages()
         done = sum(stage.done for stage in before)
         numbers = count(1 + max((stage.iteration for stage in before), default=0))
@@ -341,7 +342,7 @@ def whole(options: argparse.Namespace) -> None:
                 done += units
             tell_stage(run, journal, next(numbers), options, done)
             done += options.units
-        engine.pool.close()
+        engine.close()
         tell_ends(run, journal.folder)
     print(f"members {told(troupe, engine)}")
 
@@ -393,12 +394,12 @@ def same(options: argparse.Namespace) -> None:
     }
     for side, (members, troupe) in sides.items():
         with tempfile.TemporaryDirectory() as folder:
-            journal, engine = opened(Path(folder)), MemberEngine(members, troupe)
+            journal, engine = opened(Path(folder)), member_engine(members, troupe)
             run = simulated(journal, engine)
             for iteration in (1, 2):
                 sampled(run, iteration, options.units)
             rows = sum(journal.count(n, "sample", "candidates") for n in (1, 2))
-            engine.pool.close()
+            engine.close()
             run.store.close()
             found[side] = run_digest(journal.folder)
         print(f"{side}: {rows:,} rows, digest {found[side][:16]}, members {told(troupe, engine)}")

@@ -54,8 +54,9 @@ from lpfloop.policies.trainers.online_job import OnlineJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 TINY = Path(world.__file__).parent / "models"
@@ -297,9 +298,8 @@ def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list
     """Draw a group of answers with the engine of transformers."""
     policy = model(folder / "policy", sizes)
     config = EngineConfig(kind="transformers", max_model_len=LENGTH)
-    engine = WorkerEngine(
-        "transformers", str(policy), config, start=child_workers(log=folder / "engine.log")
-    )
+    opening = Opening(kind="transformers", model=str(policy), config=config)
+    engine = HostedModel(opening, child_processes(log=folder / "engine.log"))
     asked = answers(64, LENGTH - answer - 40)
     requests = tuple(
         Request(request_id=str(i), messages=(Message(role="user", content=text),), seed=i)
@@ -318,12 +318,9 @@ def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
     """Return the bytes of a token's keys and values by vLLM's log, and by the arithmetic."""
     policy = model(folder / "policy", sizes)
     log = folder / "engine.log"
-    engine = WorkerEngine(
-        "vllm",
-        str(policy),
-        EngineConfig(kind="vllm", max_model_len=LENGTH),
-        start=child_workers(log=log),
-    )
+    config = EngineConfig(kind="vllm", max_model_len=LENGTH)
+    opening = Opening(kind="vllm", model=str(policy), config=config)
+    engine = HostedModel(opening, child_processes(log=log))
     message = Message(role="user", content="Say it.")
     request = Request(request_id="0", messages=(message,), seed=0)
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=4)

@@ -22,10 +22,11 @@ from statistics import median
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Engine, Request, Sampling
-from lpfloop.policies.workers.places import Berth
-from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.places import Placement
+from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
@@ -33,7 +34,7 @@ POLICY = Path(__file__).parent.parent / "loop" / "tiny" / "models" / "policy"
 SIDES = ("bare worker", "pool of one", "pool of two")
 BY_RAY = "bare by Ray"
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=48)
-HERE = Berth(place="local")
+HERE = Placement(place="local")
 SLEEPY = "import time\ndef answer(request, sampling):\n    time.sleep({seconds})\n    return 'so'\n"
 
 
@@ -59,22 +60,23 @@ def drawn(engine: Engine, options: argparse.Namespace) -> tuple[float, dict[str,
     return options.slices / (time.perf_counter() - started), results
 
 
-def opener(options: argparse.Namespace, folder: Path) -> Callable[..., WorkerEngine]:
+def opener(options: argparse.Namespace, folder: Path) -> Callable[..., HostedModel]:
     """Return what opens a worker, here or in Ray: a model's, or one that sleeps."""
     config = EngineConfig(kind="transformers", cpu_threads=1)
     if options.sleep_ms:
         (folder / "sleepy.py").write_text(SLEEPY.format(seconds=options.sleep_ms / 1000))
         os.environ["PYTHONPATH"] = f"{folder}:{os.environ.get('PYTHONPATH', '')}"
         config = EngineConfig(kind="scripted", script="sleepy:answer")
+    opening = Opening(kind=config.kind, model=str(POLICY), config=config)
 
-    def open_worker(number: int, berth: Berth = HERE, *_: object) -> WorkerEngine:
-        start = child_workers(log=folder / f"{number}.log")
-        if berth.place == "ray":
-            from lpfloop.policies.workers.ray_channel import ray_workers
+    def open_worker(number: int, placement: Placement = HERE, *_: object) -> HostedModel:
+        start = child_processes(log=folder / f"{number}.log")
+        if placement.place == "ray":
             from lpfloop.policies.workers.ray_cluster import ray_request
+            from lpfloop.policies.workers.ray_process import ray_processes
 
-            start = ray_workers(ray_request(config))
-        return WorkerEngine(config.kind, str(POLICY), config, start=start)
+            start = ray_processes(ray_request(config))
+        return HostedModel(opening, start)
 
     return open_worker
 
@@ -90,11 +92,13 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         opened = opener(options, Path(folder))
-        berths = ([HERE], [HERE, HERE])
-        pools = (EnginePool(opened, str(POLICY), EngineConfig(), its) for its in berths)
-        engines = dict(zip(SIDES, (opened(0), *pools), strict=True))
+        pools = (
+            Replicas(opened, str(POLICY), EngineConfig(), lambda _, count=count: [HERE] * count)
+            for count in (1, 2)
+        )
+        engines: dict[str, Engine] = dict(zip(SIDES, (opened(0), *pools), strict=True))
         if options.ray:
-            engines[BY_RAY] = opened(0, Berth(place="ray"))
+            engines[BY_RAY] = opened(0, Placement(place="ray"))
         for engine in engines.values():
             drawn(engine, options)
         rounds: list[dict[str, float]] = []

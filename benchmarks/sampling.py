@@ -36,7 +36,7 @@ from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.vllm_engine import engine_arguments
-from lpfloop.policies.workers.worker import FIXED, worker_environment
+from lpfloop.policies.workers.environment import FIXED, worker_environment
 from lpfloop.stores.records import Candidate, Checkpoint
 
 SIDES = ("bare", "bare+logprobs", "lpfloop")

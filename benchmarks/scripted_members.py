@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from lpfloop.configs.schema import EngineConfig
 from lpfloop.loop.run.models import Models
 from lpfloop.loop.run.served import Served
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, Engine
-from lpfloop.policies.workers.places import Berth
-from lpfloop.policies.workers.replica_pool import ReplicaPool
-from lpfloop.policies.workers.shared_stream import SharedStream
-from lpfloop.policies.workers.supervised import GivenUpError
-from lpfloop.policies.workers.work import GENERATE, WorkKind
-from lpfloop.policies.workers.worker import WorkerInfo
+from lpfloop.policies.workers.hosted_model import GivenUpError, HostedModel
+from lpfloop.policies.workers.places import Placement
+from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.work import WorkerInfo, WorkKind
 
 
 @dataclass(kw_only=True)
@@ -53,7 +52,7 @@ class Troupe:
             time.sleep(self.answer_s * (0.5 + self._draw.random()))
 
 
-class Member:
+class Member(HostedModel):
     """A replica that answers each request with its seed, so that nobody can tell who answered."""
 
     pid = None
@@ -64,16 +63,19 @@ class Member:
         self._troupe = troupe
         troupe.note("began")
 
-    def loaded(self, within_s: float) -> WorkerInfo:
+    def loaded(self) -> WorkerInfo:
         """Return how many requests it takes ahead."""
-        del within_s
         window = self._troupe.window
         return WorkerInfo(engine="script", device="none", versions={}, window=window, sleeps=False)
 
+    def nudge(self) -> None:
+        """Do nothing: it waits for its items alone."""
+
     def stream(
-        self, items: Iterable[Batch], work: WorkKind[Batch, BatchResult]
+        self, items: Iterable[Batch], work: WorkKind[Batch, BatchResult], *, shared: bool = False
     ) -> Iterator[BatchResult]:
         """Answer slice after slice, or die."""
+        del shared
         for item in items:
             self._troupe.pause()
             if self._troupe.dies(self._number):
@@ -103,29 +105,27 @@ def answered(batch: Batch, letters: int) -> BatchResult:
     )
 
 
-class MemberEngine:
-    """An engine over a pool of members."""
-
-    def __init__(self, count: int, troupe: Troupe) -> None:
-        berths = [Berth(place="local")] * count
-        self.pool = ReplicaPool(lambda number, _: Member(number, troupe), berths)
-
-    def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`."""
-        return SharedStream(self.pool, batches, GENERATE).results()
+def member_engine(count: int, troupe: Troupe) -> Replicas[EngineConfig]:
+    """Return an engine of so many members."""
+    return Replicas(
+        lambda number, *_: Member(number, troupe),
+        "none",
+        EngineConfig(),
+        lambda _config: [Placement(place="local")] * count,
+    )
 
 
 @dataclass(kw_only=True)
 class MemberModels(Models):
     """A run's models, all of which the pool of members is."""
 
-    members: MemberEngine
+    members: Replicas[EngineConfig]
 
     def engine(self, served: Served) -> Engine:
         """Return the members."""
         del served
-        return self.members  # pyright: ignore[reportReturnType] -- as much as sampling asks for
+        return self.members
 
     def close(self) -> None:
         """End the members."""
-        self.members.pool.close()
+        self.members.close()

@@ -352,7 +352,7 @@ def _lake(lake: Path) -> Iterator[Finding]:
 
 def _telemetry(config: RunConfig) -> Iterator[Finding]:
     """Say what the child processes are told about phoning home."""
-    from ...policies.workers.worker import worker_environment
+    from ...policies.workers.environment import worker_environment
 
     env = worker_environment(config.policy.engine.kv_cache_gib)
     names = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS")

@@ -14,10 +14,10 @@ from ...policies.workers.open import engine_kind
 from ...policies.workers.places import (
     DeviceGroup,
     device_groups,
-    engine_berths,
     engine_groups,
-    scorer_berths,
+    engine_placements,
     scorer_groups,
+    scorer_placements,
 )
 from ...policies.workers.ray_cluster import ray_request
 from ..recipes.roles import NeededRole
@@ -91,9 +91,9 @@ def require_replicas(config: RunConfig, path: str) -> None:
     for section in sections:
         found = getattr(found, section)
     if isinstance(found, EngineConfig):
-        engine_berths(found, ".".join(sections))
+        engine_placements(found, ".".join(sections))
     elif isinstance(found, RewardConfig):
-        scorer_berths(found)
+        scorer_placements(found)
 
 
 def _named(place: WorkerPlaces) -> tuple[WorkerPlace, ...]:

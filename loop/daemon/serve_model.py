@@ -10,7 +10,7 @@ from ...configs.schema import ConfigError
 from ...policies.devices import driver_gpus
 from ...policies.endpoint.endpoint import api_key
 from ...policies.workers.identity import check_folder
-from ...policies.workers.model_server import ModelServer, require_free
+from ...policies.workers.serve import ModelServer, require_free
 from ...stores.installation import vllm_command
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
@@ -28,7 +29,7 @@ from ...policies.workers.identity import (
     scorer_digest,
 )
 from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
-from ...policies.workers.pool import ScorerPool
+from ...policies.workers.replicas import Replicas
 from ...stores.keys import Json
 from .cluster_room import in_turns
 from .loaded_models import LoadedModels
@@ -248,10 +249,10 @@ class Models:
         for role, served in self.judging.items():
             settings[served.engine_name] = place_of(config, role)[1]
         for name, model in self._loaded.items():
-            if isinstance(model, Engine):
+            if name.startswith(REWARD) and isinstance(model, Replicas):
+                cast("Replicas[RewardConfig]", model).configure(config.reward)
+            elif name != NLI and isinstance(model, Engine):
                 model.configure(settings.get(name, config.policy.engine))
-            elif isinstance(model, ScorerPool) and name.startswith(REWARD):
-                model.configure(config.reward)
 
     def make_room(self) -> None:
         """Put aside what is in the way of a training."""

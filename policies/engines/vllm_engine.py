@@ -68,6 +68,9 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
         "tensor_parallel_size": config.tensor_parallel,
         "logprobs_mode": "raw_logprobs",
     }
+    if config.tensor_parallel > 1:
+        # In a Ray actor vLLM would take Ray's executor, which finds no GPU that is free.
+        arguments |= {"distributed_executor_backend": "mp"}
     if on_cpu and config.vllm.enable_chunked_prefill:
         raise UnloadableError(
             "engine.vllm.enable_chunked_prefill: vLLM's CPU build fails where a prompt is read in "

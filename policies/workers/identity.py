@@ -3,10 +3,14 @@
 Paths, times and `generation_config.json` (except its end tokens) are not part of it, nor are files
 that no loader opens: pickles beside whole safetensors, Mistral's and Meta's own copies. A folder is
 refused if loading it would need code of its own: pickled weights alone, or an architecture that
-only modules named by `auto_map` can read.
+only modules named by `auto_map` can read. That code is never run: a model that transformers knows
+is loaded by transformers' classes.
 """
 
 import json
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +24,6 @@ from ..engines.chat_template import template_digest
 from ..engines.engine import EngineError
 from ..engines.scorers import function_digest
 from ..engines.weight_files import INDEX, weight_files
-from .architecture import refuse_foreign
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -47,6 +50,10 @@ CONVERT = (
     "m.from_pretrained('{folder}', dtype='auto').save_pretrained('{folder}')\""
 )
 """A command that writes safetensors beside pickles; it reads those as numbers alone."""
+TABLES = ("auto_mappings.py", "configuration_auto.py")
+"""Where transformers lists the kinds of models that it knows, as ("llama", "LlamaConfig")."""
+INSTEAD = {"chatglm": "zai-org/glm-4-9b-chat-hf"}
+"""The same family in repositories that transformers can load."""
 
 
 def is_url(model: str) -> bool:
@@ -169,7 +176,7 @@ def check_folder(folder: Path) -> list[Path]:
     config = folder / "config.json"
     if not config.is_file():
         raise EngineError(f"{folder}: not a model: {_what_else(folder)}")
-    refuse_foreign(folder, read_config(folder))
+    _refuse_foreign(folder, read_config(folder))
     weights = weight_files(folder)
     if not weights:
         raise EngineError(f"{folder}: {_why_without(folder)}")
@@ -229,6 +236,34 @@ def _why_without(folder: Path) -> str:
     return (
         f"pickled weights ({pickles[0]}) are refused; convert to safetensors: "
         f"{CONVERT.format(folder=folder)}"
+    )
+
+
+def _refuse_foreign(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse a model that only its own repository's code can load."""
+    if "auto_map" not in config or _is_known(str(config.get("model_type"))):
+        return
+    kind = config.get("model_type") or "an architecture that config.json does not name"
+    instead = INSTEAD.get(str(kind), "a repository whose model_type transformers has a class for")
+    raise EngineError(
+        f"{folder}: transformers {version('transformers')} has no class for {kind}, and the code "
+        f"that config.json names (auto_map) is not run; use {instead}"
+    )
+
+
+@lru_cache
+def _is_known(model_type: str) -> bool:
+    """Whether transformers has a class for a kind of model, told without importing it.
+
+    True if it is not installed: whatever is to load the model then says so.
+    """
+    found = find_spec("transformers")
+    if found is None or found.origin is None:
+        return True
+    tables = Path(found.origin).parent / "models" / "auto"
+    entry = f'("{model_type}", "'
+    return any(
+        entry in (tables / name).read_text("utf-8") for name in TABLES if (tables / name).is_file()
     )
 
 

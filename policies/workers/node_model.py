@@ -1,16 +1,18 @@
-"""How a worker on another machine finds its model: at the path of the head, or in the bucket.
+"""How a process on another machine finds its model: at the path of the head, or in the bucket.
 
-The head adds `sought` to the frame that opens a worker or reloads its weights. On the worker's
-machine `NodeModel.at_hand` checks the model by that, and removes it from the frame.
+The head names in `sought` what the model must be. On the other machine `NodeModel.at_hand` checks
+the model by that before it is loaded.
 """
 
 import socket
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from ...configs.own_function import names_function
+from ...configs.schema import EngineConfig
 from ...stores.address import lake_in_bucket, state_folder
 from ...stores.brought_folder import BroughtFolder, bring_folder
 from ...stores.bucket import OutOfReachError
@@ -19,79 +21,86 @@ from ...stores.sealed import MANIFEST
 from ..engines.chat_template import SHIPPED, template_digest
 from ..engines.engine import EngineError
 from .identity import folder_digest
-from .wire import Frame
+from .work import Opening, Order, SoughtModel
 
-PATIENCE_S = 600.0
-"""Seconds for which a bucket may be out of reach before a worker is refused."""
+BUCKET_S = 600.0
+"""Seconds for which a bucket may be out of reach before a process is refused."""
 
-PAUSE_S = 5.0
 SHOWN = 16
 """Characters of an identity in messages."""
 
+Loading = TypeVar("Loading", bound=Opening | Order)
 
-def opened_elsewhere(opening: Frame) -> Frame:
-    """Return an opening frame for another machine: with whole paths, and what its model must be.
+
+def opened_elsewhere(opening: Opening) -> Opening:
+    """Return an opening for another machine: with whole paths, and what its model must be.
 
     Raises:
         EngineError: for a folder that holds no model.
     """
-    if opening["kind"] == "scripted":
+    if opening.kind == "scripted":
         return opening
-    model, config = str(opening["model"]), dict[str, Any](opening["config"])
-    if names_function(model):
-        # The worker itself compares the function with its identity.
-        file, _, name = model.rpartition(":")
-        is_file = file.endswith(".py")
-        return opening | {"model": f"{Path(file).absolute()}:{name}" if is_file else model}
-    template: str | None = config.get("template")
-    if template is not None and template not in SHIPPED:
-        config["template"] = template = str(Path(template).absolute())
-    return opening | {"config": config} | sought_model(Path(model), template)
+    if names_function(opening.model):
+        # The process itself compares the function with its identity.
+        file, _, name = opening.model.rpartition(":")
+        whole = f"{Path(file).absolute()}:{name}" if file.endswith(".py") else opening.model
+        return replace(opening, model=whole)
+    config = opening.config
+    if isinstance(config, EngineConfig) and config.template not in (None, *SHIPPED):
+        whole = str(Path(config.template).absolute())
+        opening = replace(opening, config=config.model_copy(update={"template": whole}))
+    return _seeking(opening, Path(opening.model))
 
 
-def sought_model(folder: Path, template: str | None = None) -> Frame:
-    """Return the fields of a frame that name a model for another machine.
+def moved(opening: Opening, folder: Path) -> Opening:
+    """Return the opening for the same model in another folder.
 
     Raises:
-        EngineError: for a folder that holds no model.
+        EngineError: if the process is on another machine, and the folder holds no model.
     """
-    folder = folder.absolute()
-    sought = {
-        "identity": _identity(folder, template),
-        "template": template,
-        "address": _address(folder),
-    }
-    return {"model": str(folder), "sought": sought}
+    if opening.sought is None:
+        return replace(opening, model=str(folder))
+    return _seeking(opening, folder)
+
+
+def _seeking(opening: Opening, folder: Path) -> Opening:
+    folder, config = folder.absolute(), opening.config
+    template = config.template if isinstance(config, EngineConfig) else None
+    sought = SoughtModel(
+        identity=_identity(folder, template), template=template, address=_address(folder)
+    )
+    return replace(opening, model=str(folder), sought=sought)
 
 
 class NodeModel:
-    """The model of one worker on the machine where the worker runs."""
+    """The model of one process on the machine where that process runs."""
 
     def __init__(self) -> None:
         self._brought: BroughtFolder | None = None
 
-    def at_hand(self, frame: Frame) -> Frame:
-        """Return the frame for the worker, once the model that it names is on this machine.
+    def at_hand(self, frame: Loading) -> Loading:
+        """Return the frame with the folder of its model on this machine; it may take minutes.
 
-        If it is not, the frame has `refused`, which the worker reports. It may take minutes.
+        Raises:
+            EngineError: if the model is not here, is another one, or cannot be downloaded.
         """
-        if "sought" not in frame:
+        if frame.sought is None:
             return frame
-        kept = {name: value for name, value in frame.items() if name != "sought"}
         try:
-            return kept | {"model": str(self._found(Path(frame["model"]), frame["sought"]))}
+            folder = self._found(Path(frame.model), frame.sought)
         except (EngineError, OSError) as error:
-            return kept | {"refused": f"on {socket.gethostname()}: {error}"}
+            raise EngineError(f"on {socket.gethostname()}: {error}") from error
+        return replace(frame, model=str(folder))
 
     def close(self) -> None:
         """Allow the copy of the model to be removed, if it was downloaded."""
         if self._brought is not None:
             self._brought.release()
 
-    def _found(self, folder: Path, sought: Frame) -> Path:
+    def _found(self, folder: Path, sought: SoughtModel) -> Path:
         fault = _fault_of(folder, sought)
-        if fault is not None and sought["address"] is not None:
-            brought = _brought(sought["address"])
+        if fault is not None and sought.address is not None:
+            brought = _brought(sought.address)
             self.close()
             self._brought, folder = brought, brought.folder
             fault = _fault_of(folder, sought)
@@ -108,7 +117,7 @@ def _identity(folder: Path, template: str | None) -> str:
 
 
 def _address(folder: Path) -> str | None:
-    """Return where in a bucket a model can be fetched: one that was published there."""
+    """Return where in a bucket a model can be downloaded, if it was published there."""
     inside = lake_in_bucket(folder)
     if inside is None or not (folder / MANIFEST).is_file():
         return None
@@ -116,26 +125,26 @@ def _address(folder: Path) -> str | None:
     return f"{url}/{folder.relative_to(lake).as_posix()}"
 
 
-def _fault_of(folder: Path, sought: Frame) -> str | None:
+def _fault_of(folder: Path, sought: SoughtModel) -> str | None:
     """Return why a folder is not the model that is sought; None if it is."""
     if not folder.is_dir():
         return f"{folder} is not there"
     try:
-        found = _identity(folder, sought["template"])
+        found = _identity(folder, sought.template)
     except (EngineError, OSError, ValueError) as error:
         return f"{folder} cannot be used ({error})"
-    if found == sought["identity"]:
+    if found == sought.identity:
         return None
     return (
         f"{folder} holds other weights, or another tokenizer or template, than the head's "
-        f"(identity {found[:SHOWN]}, and not {sought['identity'][:SHOWN]})"
+        f"(identity {found[:SHOWN]}, and not {sought.identity[:SHOWN]})"
     )
 
 
 @retry(
     retry=retry_if_exception_type(OutOfReachError),
-    stop=stop_after_delay(PATIENCE_S),
-    wait=wait_fixed(PAUSE_S),
+    stop=stop_after_delay(BUCKET_S),
+    wait=wait_exponential(max=30),
     reraise=True,
 )
 def _brought(address: str) -> BroughtFolder:

@@ -1,7 +1,7 @@
 """Opens the engine, scorer or embedder that is configured, in the process where it belongs.
 
-Models run in worker processes. Endpoints and scripts hold no model in memory and run in the calling
-process.
+Models run in processes of their own. Endpoints and scripts hold no model in memory and run in the
+calling process.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,14 @@ from ...stores.installation import pip_install, vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Embedder, Engine, EngineError, Scorer
 from ..engines.vllm_engine import refuse_vllm
+from .hosted_model import HostedModel
 from .identity import check_folder, is_url, scorer_digest
-from .places import Berth, DeviceGroup, device_groups, engine_berths, scorer_berths
-from .work import OWN_SCORE, SCORE
-from .worker import Starter, child_workers
+from .model_process import child_processes
+from .node_model import opened_elsewhere
+from .places import DeviceGroup, Placement, device_groups, engine_placements, scorer_placements
+from .ray_cluster import ray_request
+from .replicas import Replicas
+from .work import Opening
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -56,9 +60,9 @@ def open_engine(
     log: Path,
     fit: Fit = as_it_is,
 ) -> Engine:
-    """Open an engine; a model in a folder starts to load at once, in a worker that prints to `log`.
+    """Open an engine; a model in a folder starts to load at once in a process that logs to `log`.
 
-    Of several replicas each has a worker, fitted to its GPUs, and a log of its own beside `log`.
+    Of several replicas each has a process, fitted to its GPUs, and a log of its own beside `log`.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -78,18 +82,17 @@ def open_engine(
 
         return ScriptedEngine(config)
     check_folder(Path(model))
-    from .pool import EnginePool
-    from .worker_models import WorkerEngine
+    only = len(engine_placements(config)) == 1
 
-    berths = engine_berths(config)
+    def replica(number: int, placement: Placement, model: str, config: EngineConfig) -> HostedModel:
+        fitted = fit(config, placement.group) if placement.place == "local" else config
+        # The key of an endpoint is nothing to a model.
+        opening = Opening(
+            kind=kind, model=model, config=fitted.model_copy(update={"api_key": None})
+        )
+        return _hosted(opening, placement, _log_of(log, number, only=only))
 
-    def replica(number: int, berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
-        own, elsewhere = _log_of(log, number, len(berths)), berth.place != "local"
-        fitted = config if elsewhere else fit(config, berth.group)
-        start = _starter(berth, config, log=own)
-        return WorkerEngine(kind, model, fitted, start=start, elsewhere=elsewhere)
-
-    return EnginePool(replica, model, config, berths)
+    return Replicas(replica, model, config, engine_placements)
 
 
 def open_scorer(
@@ -99,7 +102,7 @@ def open_scorer(
     log: Path,
     identity: str | None = None,
 ) -> Scorer:
-    """Open a reward model, or the user's own function, in workers that print to `log`.
+    """Open a reward model, or the user's own function, in processes that print to `log`.
 
     `identity` is that of the function that is meant; default: as it is now.
 
@@ -107,44 +110,39 @@ def open_scorer(
         ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
-    from .pool import ScorerPool
-    from .worker_models import WorkerScorer
-
     place = str(model)
     function = (identity or scorer_digest(place)) if names_function(place) else None
     if function is None:
         check_folder(Path(model))
 
-    def berths(config: RewardConfig) -> tuple[Berth, ...]:
-        return scorer_berths(config, function=function is not None)
+    def placements(config: RewardConfig) -> tuple[Placement, ...]:
+        return scorer_placements(config, function=function is not None)
 
-    count = len(berths(config))
+    only = len(placements(config)) == 1
 
-    def replica(number: int, berth: Berth) -> WorkerScorer:
-        own, elsewhere = _log_of(log, number, count), berth.place != "local"
-        start = _starter(berth, config, log=own)
-        return WorkerScorer(place, config, start=start, function=function, elsewhere=elsewhere)
+    def replica(number: int, placement: Placement, model: str, config: RewardConfig) -> HostedModel:
+        kind = config.runner if function is None else "function"
+        opening = Opening(kind=kind, model=model, config=config, function=function)
+        return _hosted(opening, placement, _log_of(log, number, only=only))
 
-    return ScorerPool(replica, SCORE if function is None else OWN_SCORE, berths, config)
+    return Replicas(replica, place, config, placements)
 
 
 def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
-    """Open a model of natural language inference, in a worker that prints to `log`.
+    """Open a model of natural language inference, in a process that prints to `log`.
 
     Raises:
         ConfigError: for devices that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
-    from .worker_models import WorkerScorer
-
     check_folder(model)
     (group,) = device_groups("facts.nli", config.devices, 1)
-    start = child_workers(log=log, devices=group)
-    return WorkerScorer(str(model), config, start=start, entails=True)
+    opening = Opening(kind="entailment", model=str(model), config=config)
+    return _hosted(opening, Placement(place="local", group=group), log)
 
 
 def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
-    """Open an embedder: an endpoint, or a model in a worker that prints to `log`.
+    """Open an embedder: an endpoint, or a model in a process that prints to `log`.
 
     Raises:
         EngineError: when the folder holds no model, an address is not a URL, or a library is
@@ -160,24 +158,22 @@ def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
             f"{pip_install('sentence-transformers')}, or choose another kind"
         )
     check_folder(Path(model))
-    from .worker_embedder import WorkerEmbedder
+    opening = Opening(kind=config.kind, model=model, config=config)
+    return _hosted(opening, Placement(place="local"), log)
 
-    return WorkerEmbedder(Path(model), config, log=log)
 
-
-def _starter(berth: Berth, config: EngineConfig | RewardConfig, *, log: Path) -> Starter:
-    """Return what starts the workers of a replica where it is."""
-    if berth.place == "local":
-        return child_workers(log=log, devices=berth.group)
-    from .ray_cluster import ray_request
-
+def _hosted(opening: Opening, placement: Placement, log: Path) -> HostedModel:
+    """Open a model in a process where it is placed; `log` is for one on this machine."""
+    config = opening.config
+    if placement.place == "local" or isinstance(config, EmbedderConfig):
+        return HostedModel(opening, child_processes(log=log, devices=placement.group))
     request = ray_request(config)
     # It imports Ray, which is known to be there now.
-    from .ray_channel import ray_workers
+    from .ray_process import ray_processes
 
-    return ray_workers(request)
+    return HostedModel(opened_elsewhere(opening), ray_processes(request))
 
 
-def _log_of(log: Path, number: int, count: int) -> Path:
-    """Return where a replica's worker prints to; the only one has the log to itself."""
-    return log if count == 1 and not number else log.with_stem(f"{log.stem}-{number + 1}")
+def _log_of(log: Path, number: int, *, only: bool) -> Path:
+    """Return where a replica's process prints to; the only one has the log to itself."""
+    return log if only and not number else log.with_stem(f"{log.stem}-{number + 1}")

@@ -9,7 +9,7 @@ import sys
 
 from ..engines.engine import EngineError
 from ..engines.scorers import own_reward
-from .worker import worker_environment
+from .environment import worker_environment
 
 REFUSED = 2
 

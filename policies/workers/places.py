@@ -3,7 +3,7 @@
 On a CPU a replica is a process of its own, which shares the cores with the others.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...configs.engines import EngineConfig
@@ -33,22 +33,22 @@ class DeviceGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Berth:
-    """Where one replica is: on `group` of this machine, or in a Ray cluster."""
+class Placement:
+    """Where one replica is: on GPUs of this machine, or in a Ray cluster."""
 
     place: WorkerPlace
     group: DeviceGroup = DeviceGroup()
 
 
-def engine_berths(config: EngineConfig, section: str = "engine") -> tuple[Berth, ...]:
+def engine_placements(config: EngineConfig, section: str = "engine") -> tuple[Placement, ...]:
     """Return where each replica of an engine's model is, those of this machine first.
 
     Raises:
         ConfigError: naming the setting that this machine, or a cluster, cannot follow.
     """
-    here = (Berth(place="local", group=group) for group in engine_groups(config, section))
+    here = (Placement(place="local", group=group) for group in engine_groups(config, section))
     spans = config.tensor_parallel
-    return (*here, *_elsewhere(section, config.place, config.replicas, spans))
+    return (*here, *_in_ray(section, config.place, config.replicas, spans))
 
 
 def engine_groups(config: EngineConfig, section: str = "engine") -> tuple[DeviceGroup, ...]:
@@ -63,14 +63,16 @@ def engine_groups(config: EngineConfig, section: str = "engine") -> tuple[Device
     return device_groups(section, config.devices, count, config.tensor_parallel)
 
 
-def scorer_berths(config: RewardConfig, *, function: bool = False) -> tuple[Berth, ...]:
+def scorer_placements(config: RewardConfig, *, function: bool = False) -> tuple[Placement, ...]:
     """Return where each replica of a reward model is, or of a function of the user's own.
 
     Raises:
         ConfigError: naming the setting that this machine, or a cluster, cannot follow.
     """
-    here = (Berth(place="local", group=group) for group in scorer_groups(config, function=function))
-    return (*here, *_elsewhere("reward", config.place, config.replicas, 1))
+    here = (
+        Placement(place="local", group=group) for group in scorer_groups(config, function=function)
+    )
+    return (*here, *_in_ray("reward", config.place, config.replicas, 1))
 
 
 def scorer_groups(config: RewardConfig, *, function: bool = False) -> tuple[DeviceGroup, ...]:
@@ -101,18 +103,18 @@ def _count_here(
     return count
 
 
-def _elsewhere(
+def _in_ray(
     section: str, place: WorkerPlaces, replicas: AutoCount, gpus: int
-) -> Iterator[Berth]:
-    """Yield the replicas that are in a Ray cluster, of so many GPUs each."""
-    places: Mapping[WorkerPlace, AutoCount]
-    places = {place: replicas} if isinstance(place, str) else dict(place)
-    for name, said in places.items():
-        if name != "local":
-            from .ray_cluster import ray_replicas
+) -> tuple[Placement, ...]:
+    """Return the replicas that are in a Ray cluster, of so many GPUs each."""
+    wanted: Mapping[WorkerPlace, AutoCount]
+    wanted = {place: replicas} if isinstance(place, str) else dict(place)
+    count = wanted.get("ray", 0)
+    if count == "auto":
+        from .ray_cluster import ray_replicas
 
-            count = ray_replicas(gpus, section) if said == "auto" else said
-            yield from (Berth(place=name),) * count
+        count = ray_replicas(gpus, section)
+    return (Placement(place="ray"),) * count
 
 
 def _scorer_groups(

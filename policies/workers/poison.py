@@ -89,7 +89,7 @@ class PoisonSearch(Generic[In, Out]):
         answers = self._work.answers(result)
         if isinstance(asked, _Suspect):
             # The worker works: so the convicted requests, and not a broken machine, killed it.
-            self.good = good_request(asked.batch, result, self._work) or self.good
+            self.good = self._work.good(asked.batch, result) or self.good
             yield from self._settle(asked, answers)
         if any(self._work.worked(answer) for answer in answers):
             for suspect in [s for s in self._suspects if s.convicted]:
@@ -119,10 +119,3 @@ class PoisonSearch(Generic[In, Out]):
             raise ValueError(f"a request of the task {self._work.task} cannot be given up")
         reason = f"it ends every worker that works on it alone: {suspect.reason}"
         return [refusal(request.request_id, reason) for request in suspect.batch.requests]
-
-
-def good_request(batch: In, result: Out, work: WorkKind[In, Out]) -> In | None:
-    """Return a batch of one request that the model has answered, or None."""
-    pairs = zip(batch.requests, work.answers(result), strict=True)
-    found = next((request for request, answer in pairs if work.worked(answer)), None)
-    return None if found is None else replace(batch, requests=(found,))

@@ -1,12 +1,15 @@
-"""The kinds of work that supervision passes to workers: batches in, one result for each.
+"""What a model's process is sent and what it replies, as pickled dataclasses; the kinds of work.
 
-A result holds one answer a request, in order: a completion, a score or a measurement.
+The process gets an `Opening` first. Then come calls, each with a number of its own: a call is a
+stream of items that ends with a `Cancel`, or a single `Order`. Until the model is loaded the only
+replies are a `WorkerInfo` or a `Failure`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import (
     Batch,
     BatchResult,
@@ -16,10 +19,103 @@ from ..engines.engine import (
     ScoreBatch,
     ScoreResult,
 )
-from . import wire
 
-LOAD_S = 3600.0
-"""Deadline for loading, in seconds: hundreds of gigabytes may come from a slow disk."""
+OrderTask = Literal["reload", "sleep", "wake"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoughtModel:
+    """How another machine finds a model, and knows that it has the right one.
+
+    `identity` is the digest of model and chat template together. `address` is where in a bucket
+    the model can be downloaded, if it was published there.
+    """
+
+    identity: str
+    template: str | None
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The model to load; the type of `config` decides whether as engine, scorer or embedder.
+
+    `model` is a folder, or the place of a reward function, which must then have the identity
+    `function`. `sought` is given to a process on another machine.
+    """
+
+    kind: str
+    model: str
+    config: EngineConfig | RewardConfig | EmbedderConfig
+    function: str | None = None
+    sought: SoughtModel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch of a call."""
+
+    call: int
+    task: str
+    batch: Batch | ScoreBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The end of a call: what is not answered yet is not wanted any more."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A change of the loaded model; `model` and `sought` are those of `reload`."""
+
+    call: int
+    task: OrderTask
+    model: str = ""
+    sought: SoughtModel | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """The loaded model.
+
+    `window` is how many requests to send ahead; `sleeps` says whether it can leave its devices.
+    """
+
+    engine: str
+    device: str
+    versions: dict[str, str]
+    window: int
+    sleeps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one item of a call; None for an order that was carried out."""
+
+    call: int
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an item or an order of a call fails, in this process and in any other."""
+
+    call: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the process ends: its model cannot be loaded, or cannot go on."""
+
+    message: str
+
+
+Frame = Opening | Item | Cancel | Order
+Reply = WorkerInfo | Answer | Refusal | Failure
 
 In = TypeVar("In", Batch, ScoreBatch)
 Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
@@ -27,22 +123,34 @@ Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkKind(Generic[In, Out]):
-    """How batches and results of one kind are encoded, split and reassembled.
+    """How results of one kind are split into answers, one a request, and put together again.
 
-    `worked` tells whether an answer took the model, which an overlong prompt does not. `refusal`
-    makes the answer of a request that cannot be answered, from its id and the reason; it is None
-    where a missing answer means that the engine is at fault. `patience_s`: how long one piece of
-    work may take at least, whatever the worker's limit for a result is.
+    `worked` tells whether the model computed an answer, which it does not for an overlong prompt.
+    `refusal` makes the answer of a request that cannot be answered, from its id and the reason; it
+    is None where a missing answer means that the model is at fault.
     """
 
     task: str
-    encode: Callable[[In], wire.Frame]
-    decode: Callable[[wire.Frame], Out]
     answers: Callable[[Out], tuple[Any, ...]]
     whole: Callable[[str, tuple[Any, ...]], Out]
     worked: Callable[[Any], bool]
     refusal: Callable[[str, str], Any] | None
-    patience_s: float = 0.0
+
+    def good(self, batch: In, result: Out) -> In | None:
+        """Return a batch of one request that the model has answered, or None."""
+        pairs = zip(batch.requests, self.answers(result), strict=True)
+        found = next((request for request, answer in pairs if self.worked(answer)), None)
+        return None if found is None else replace(batch, requests=(found,))
+
+
+def sendable(batch: Batch | ScoreBatch) -> Batch | ScoreBatch:
+    """Return a batch without what only endpoints and stand-ins use, and pickle may not know."""
+    if isinstance(batch, ScoreBatch):
+        return batch
+    if all(r.example is None and r.schema is None for r in batch.requests):
+        return batch
+    requests = (replace(request, example=None, schema=None) for request in batch.requests)
+    return replace(batch, requests=tuple(requests))
 
 
 def _failed(request_id: str, reason: str) -> Completion:
@@ -59,8 +167,6 @@ def _failed(request_id: str, reason: str) -> Completion:
 
 GENERATE: WorkKind[Batch, BatchResult] = WorkKind(
     task="generate",
-    encode=wire.batch_frame,
-    decode=wire.read_result,
     answers=lambda result: result.completions,
     whole=lambda key, answers: BatchResult(key=key, completions=answers),
     worked=lambda completion: completion.completion_tokens > 0,
@@ -69,47 +175,22 @@ GENERATE: WorkKind[Batch, BatchResult] = WorkKind(
 
 SCORE: WorkKind[ScoreBatch, ScoreResult] = WorkKind(
     task="score",
-    encode=wire.score_batch_frame,
-    decode=wire.read_score_result,
     answers=lambda result: result.scores,
     whole=lambda key, answers: ScoreResult(key=key, scores=answers),
     worked=lambda score: score is not None,
     refusal=lambda _request_id, _reason: None,
 )
 
-OWN_SCORE = replace(SCORE, encode=wire.own_score_batch_frame)
-"""Scores by a function of the user's own, which is shown prompts."""
-
 MEASURE: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
     task="measure",
-    encode=wire.score_batch_frame,
-    decode=wire.read_measure_result,
     answers=lambda result: result.logprobs,
     whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
-    worked=lambda said: said is not None,
+    worked=lambda logprob: logprob is not None,
     refusal=None,
 )
 
-SLEEP = replace(MEASURE, task="sleep", decode=wire.read_done, patience_s=LOAD_S)
-"""Moves a loaded model into the machine's memory: a batch without requests."""
-
-WAKE = replace(SLEEP, task="wake")
-"""Moves it back to its devices."""
-
-
-def reload_of(model: wire.Frame) -> WorkKind[ScoreBatch, MeasureResult]:
-    """Return the order to replace a loaded model's weights by those that a frame names."""
-
-    def encode(batch: ScoreBatch) -> wire.Frame:
-        return wire.score_batch_frame(batch) | model
-
-    return replace(SLEEP, task="reload", encode=encode)
-
-
 EMBED: WorkKind[ScoreBatch, EmbedResult] = WorkKind(
     task="embed",
-    encode=wire.score_batch_frame,
-    decode=wire.read_embed_result,
     answers=lambda result: result.vectors,
     whole=lambda key, answers: EmbedResult(key=key, vectors=answers),
     worked=lambda _vector: True,

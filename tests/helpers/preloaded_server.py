@@ -88,7 +88,7 @@ def environment_of(kind: str) -> Mapping[str, str]:
     """Return what libraries read from the environment while they are imported."""
     if kind == "loop":
         return {}
-    from lpfloop.policies.workers.worker import worker_environment
+    from lpfloop.policies.workers.environment import worker_environment
 
     return {**worker_environment(1), "TQDM_DISABLE": "1"}
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 
 from lpfloop.policies.endpoint.endpoint import probe
 from lpfloop.policies.engines.engine import EngineError
-from lpfloop.policies.workers.worker import worker_environment
+from lpfloop.policies.workers.environment import worker_environment
 from lpfloop.stores.journal_reader import Reader
 
 POLL_S = 0.02
@@ -284,7 +284,9 @@ _RAY = {
 
 
 @contextmanager
-def ray_cluster_of(*folders: Path, cpus: int = _CPUS, more: tuple[str, ...] = ()) -> Iterator[str]:
+def ray_cluster_of(
+    *folders: Path, variables: Mapping[str, str] | None = None, more: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Start a cluster whose processes import from `folders`, too; give its address, and end it."""
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as temp:
         address = f"127.0.0.1:{_free_port()}"
@@ -294,14 +296,14 @@ def ray_cluster_of(*folders: Path, cpus: int = _CPUS, more: tuple[str, ...] = ()
                 [
                     *(sys.executable, "-c", "from ray.scripts.scripts import main; main()"),
                     *("start", "--head", "--block", "--disable-usage-stats"),
-                    *("--port", address.rpartition(":")[2], "--num-cpus", str(cpus)),
+                    *("--port", address.rpartition(":")[2], "--num-cpus", str(_CPUS)),
                     *("--node-ip-address", "127.0.0.1", "--include-dashboard", "false"),
                     *("--include-log-monitor", "false", "--object-store-memory", "100000000"),
                     *("--ray-client-server-port", str(_free_port())),
                     *("--temp-dir", temp),
                     *more,
                 ],
-                env=_environment(folders),
+                env=_environment(folders) | (variables or {}),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -18,11 +18,12 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import child_processes
 from lpfloop.policies.workers.open import open_engine
-from lpfloop.policies.workers.places import Berth
-from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers.places import Placement
+from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model
@@ -105,15 +106,16 @@ def drawn(engine: Engine) -> list[Completion]:
     return list(result.completions)
 
 
-def opened_pool(folders: list[Path], template: Path, log: Path, *, replicas: int) -> EnginePool:
+def opened_pool(folders: list[Path], template: Path, log: Path) -> Replicas[EngineConfig]:
     """Open replicas, each of which loads its own folder."""
 
-    def opener(number: int, _berth: Berth, _model: str, config: EngineConfig) -> WorkerEngine:
-        start = child_workers(log=log)
-        return WorkerEngine("transformers", str(folders[number]), config, start=start)
+    def opener(number: int, _at: Placement, _model: str, config: EngineConfig) -> HostedModel:
+        opening = Opening(kind="transformers", model=str(folders[number]), config=config)
+        return HostedModel(opening, child_processes(log=log))
 
     config = EngineConfig(template=str(template))
-    return EnginePool(opener, str(folders[0]), config, [Berth(place="local")] * replicas)
+    placements = [Placement(place="local")] * len(folders)
+    return Replicas(opener, str(folders[0]), config, lambda _config: placements)
 
 
 def test_a_stale_replica_is_found(
@@ -122,7 +124,7 @@ def test_a_stale_replica_is_found(
     template: Path,
     tmp_path: Path,
 ) -> None:
-    pool = opened_pool([moved, tiny_policy, moved], template, tmp_path / "log", replicas=3)
+    pool = opened_pool([moved, tiny_policy, moved], template, tmp_path / "log")
     rows = read_canary(moved)
     with pytest.raises(StaleWeightsError, match="replica 2 of 3"):
         prove(pool, rows)

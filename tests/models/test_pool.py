@@ -14,8 +14,7 @@ from lpfloop.policies.engines.engine import (
     Sampling,
 )
 from lpfloop.policies.workers.open import open_engine
-from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers.replicas import Replicas
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
@@ -41,10 +40,10 @@ def test_a_killed_replica_changes_no_draw(tmp_path: Path, tiny_policy: Path) -> 
     ]
     config = EngineConfig(kind="transformers", cpu_threads=1)
 
-    def opened(replicas: int) -> WorkerEngine | EnginePool:
+    def opened(replicas: int) -> Replicas[EngineConfig]:
         own = config.model_copy(update={"replicas": replicas})
         engine = open_engine(str(tiny_policy), own, log=tmp_path / "engine.log")
-        assert isinstance(engine, WorkerEngine | EnginePool)
+        assert isinstance(engine, Replicas)
         return engine
 
     one, two = opened(1), opened(2)
@@ -52,7 +51,6 @@ def test_a_killed_replica_changes_no_draw(tmp_path: Path, tiny_policy: Path) -> 
     one.close()
     assert {r.key: r for r in two.generate(asked)} == alone
     killed = dict[str, BatchResult]()
-    assert isinstance(two, EnginePool)
     for result in two.generate(asked):
         assert result.key not in killed
         if not killed:

@@ -5,19 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from lpfloop.configs.schema import EngineConfig, RewardConfig
+from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.identity import folder_digest
 from lpfloop.policies.workers.node_model import NodeModel, opened_elsewhere
-from lpfloop.policies.workers.wire import Frame
+from lpfloop.policies.workers.work import Opening, SoughtModel
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.brought_folder import bring_folder
 from lpfloop.stores.durable import make_folder, publish_folder
 from lpfloop.stores.objects import objects_of
 
 
-def opening_of(model: str | Path, kind: str = "transformers", **config: object) -> Frame:
-    """Return the frame that opens a worker on another machine, as the head sends it."""
-    given = {"op": "open", "role": "engine", "kind": kind, "model": str(model), "config": config}
-    return opened_elsewhere(given)
+def opening_of(model: str | Path, template: str | None = None) -> Opening:
+    """Return how an engine is opened on another machine, as the head sends it."""
+    config = EngineConfig(template=template)
+    return opened_elsewhere(Opening(kind="transformers", model=str(model), config=config))
+
+
+def sought(opening: Opening) -> SoughtModel:
+    assert opening.sought is not None
+    return opening.sought
 
 
 def altered(folder: Path) -> None:
@@ -35,35 +42,43 @@ def model(tiny_policy: Path, tmp_path: Path) -> Path:
 
 def test_other_weights_are_refused(model: Path) -> None:
     opening = opening_of(model)
-    assert NodeModel().at_hand(opening)["model"] == str(model)
+    assert NodeModel().at_hand(opening).model == str(model)
     altered(model)
-    refused = NodeModel().at_hand(opening)["refused"]
-    assert str(model) in refused
-    assert opening["sought"]["identity"][:16] in refused
+    with pytest.raises(EngineError, match=sought(opening).identity[:16]) as refused:
+        NodeModel().at_hand(opening)
+    assert str(model) in str(refused.value)
     shutil.rmtree(model)
-    assert f"{model} is not there" in NodeModel().at_hand(opening)["refused"]
+    with pytest.raises(EngineError, match=f"{model} is not there"):
+        NodeModel().at_hand(opening)
 
 
 def test_another_template_is_refused(model: Path, tmp_path: Path) -> None:
     template = tmp_path / "mine.jinja"
     template.write_text("{{ messages[0].content }}")
-    opening = opening_of(model, template=str(template))
-    assert "refused" not in NodeModel().at_hand(opening)
+    opening = opening_of(model, str(template))
+    assert NodeModel().at_hand(opening) == opening
     template.write_text("{{ messages[-1].content }}")
-    assert "template" in NodeModel().at_hand(opening)["refused"]
+    with pytest.raises(EngineError, match="template"):
+        NodeModel().at_hand(opening)
 
 
 def test_paths_are_whole(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The current folder of a worker on another machine is another one."""
     monkeypatch.chdir(tmp_path)
     Path("mine.jinja").write_text("{{ messages[0].content }}")
-    opening = opening_of("model", template="mine.jinja")
-    assert opening["model"] == str(model)
-    assert opening["config"]["template"] == str(tmp_path / "mine.jinja")
-    assert opening_of("model", template="alpaca")["config"]["template"] == "alpaca"
-    function = opening_of("./mine.py:score", "function")
-    assert function["model"] == f"{tmp_path / 'mine.py'}:score"
-    assert opening_of("mine.reward:score", "function")["model"] == "mine.reward:score"
+    opening = opening_of("model", "mine.jinja")
+    assert opening.model == str(model)
+    assert template_of(opening) == str(tmp_path / "mine.jinja")
+    assert template_of(opening_of("model", "alpaca")) == "alpaca"
+    function = Opening(kind="function", model="./mine.py:score", config=RewardConfig())
+    assert opened_elsewhere(function).model == f"{tmp_path / 'mine.py'}:score"
+    function = Opening(kind="function", model="mine.reward:score", config=RewardConfig())
+    assert opened_elsewhere(function).model == "mine.reward:score"
+
+
+def template_of(opening: Opening) -> str | None:
+    assert isinstance(opening.config, EngineConfig)
+    return opening.config.template
 
 
 @pytest.fixture
@@ -89,7 +104,7 @@ def test_checkpoint_is_downloaded(model: Path, lake: Path, tmp_path: Path, harm)
     opening = opening_of(folder)
     harm(folder)
     node = NodeModel()
-    placed = Path(node.at_hand(opening)["model"])
+    placed = Path(node.at_hand(opening).model)
     assert placed.is_relative_to(tmp_path / "state" / "weights")
     assert folder_digest(placed) == identity
     node.close()
@@ -101,7 +116,7 @@ def test_old_copies_are_removed(model: Path, lake: Path, tmp_path: Path) -> None
     for _ in range(3):
         altered(model)
         folder = published(lake, model)
-        addresses.append(opening_of(folder)["sought"]["address"])
+        addresses.append(sought(opening_of(folder)).address)
         (model / "config.json").write_text((model / "config.json").read_text() + " ")
     cache = tmp_path / "cache"
     held = bring_folder(addresses[0], cache)

@@ -18,11 +18,12 @@ from lpfloop.policies.engines.engine import (
     Request,
 )
 from lpfloop.policies.engines.feed import Feed
-from lpfloop.policies.workers import supervised
-from lpfloop.policies.workers.places import Berth
-from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers import hosted_model
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.places import Placement
+from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 CANARY = [
@@ -35,7 +36,8 @@ CANARY = [
     )
 ]
 
-Opener = Callable[..., EnginePool]
+Pool = Replicas[EngineConfig]
+Opener = Callable[..., Pool]
 
 SCRIPTS = """
 import os, time
@@ -54,7 +56,9 @@ def meeting(request, sampling):
     return str(os.getpid())
 
 def broken(request, sampling):
-    os._exit(3)
+    if not (HERE / "mended").exists():
+        os._exit(3)
+    return str(os.getpid())
 """
 
 
@@ -66,21 +70,26 @@ def opened(
     (tmp_path / "scripts.py").write_text(SCRIPTS)
     (tmp_path / "endless.py").write_text("import time\ntime.sleep(3600)\n")
     environ["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(root / "tests" / "helpers")])
-    monkeypatch.setattr(supervised, "LONGEST_BACKOFF_S", 0.01)
-    pools: list[EnginePool] = []
+    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE_S", 0.01)
+    pools: list[Pool] = []
 
-    def open_pool(*scripts: str, successors: Iterable[str] = (), **settings: object) -> EnginePool:
-        """Open a replica for each script; those that take a place later run the successors."""
-        names = [*scripts, *successors]
-        given = {"kind": "scripted", **settings}
+    def open_pool(*scripts: str, more: Iterable[str] = (), **settings: object) -> Pool:
+        """Open a replica for each script; those that come later run the scripts `more`."""
+        names = [*scripts, *more]
+        config = EngineConfig.model_validate(
+            {"kind": "scripted", "replicas": len(scripts)} | settings
+        )
         log = tmp_path / "worker.log"
 
-        def opener(_n: int, _berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
+        def opener(_n: int, _at: Placement, model: str, config: EngineConfig) -> HostedModel:
             own = config.model_copy(update={"script": names.pop(0)})
-            return WorkerEngine("scripted", model, own, start=child_workers(log=log))
+            opening = Opening(kind="scripted", model=model, config=own)
+            return HostedModel(opening, child_processes(log=log))
 
-        config = EngineConfig.model_validate(given)
-        pools.append(EnginePool(opener, "none", config, [Berth(place="local")] * len(scripts)))
+        def placements(config: EngineConfig) -> list[Placement]:
+            return [Placement(place="local")] * int(config.replicas)
+
+        pools.append(Replicas(opener, "none", config, placements))
         return pools[-1]
 
     yield open_pool
@@ -98,7 +107,7 @@ def batches(count: int, n: int = 1) -> list[Batch]:
     return [batch(f"b{number}", n) for number in range(count)]
 
 
-def texts(engine: EnginePool | WorkerEngine, asked: Iterable[Batch]) -> dict[str, str]:
+def texts(engine: Pool, asked: Iterable[Batch]) -> dict[str, str]:
     """Draw all batches; no key may come twice."""
     results = list(engine.generate(asked))
     assert len({r.key for r in results}) == len(results)
@@ -127,14 +136,51 @@ def test_killed_replicas_lose_nothing(opened: Opener) -> None:
     assert found == {f"b{n}/{i}": f"w {i}" for n in range(200) for i in range(4)}
 
 
-def test_one_that_gives_up_is_replaced(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
-    pool = opened("scripts:broken", "scripts:named", successors=["scripts:named"], restarts=1)
-    before = pool.pids[0]
-    while "replaced (1 of 3)" not in caplog.text:  # one may do all before the other has loaded
+def test_one_that_gives_up_is_tried_again(
+    opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = opened("scripts:broken", "scripts:named", restarts=1)
+    while "tried again (1 of 3)" not in caplog.text:  # one may do all before the other has loaded
         assert len(texts(pool, batches(60, 2))) == 120
     assert "replica 1 of 2" in caplog.text
+    (tmp_path / "mended").touch()
+    while len({*texts(pool, batches(60, 2)).values()}) < 2:
+        pass
     assert len(pool.pids) == 2
-    assert before not in pool.pids
+
+
+def test_one_that_gives_up_again_and_again_is_left_out(
+    opened: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = opened("scripts:broken", "scripts:named", restarts=0)
+    while len(pool.pids) == 2:
+        assert len(texts(pool, batches(60, 2))) == 120
+    assert "left out: 1 are left" in caplog.text
+
+
+def test_replicas_join_and_leave_a_stream(opened: Opener) -> None:
+    """A single replica works in the thread of the consumer, until others come."""
+    pool = opened("scripts:named", more=["scripts:named"] * 2)
+    feed = Feed[Batch]()
+    for number in range(3):
+        feed.put(batch(f"first{number}"))
+    results = pool.generate(feed)
+    alone = {next(results).completions[0].text for _ in range(3)}
+    assert len(alone) == 1
+    pool.configure(EngineConfig(kind="scripted", replicas=3))
+    found = set[str]()
+    number = 0
+    while len(found) < 3:
+        feed.put(batch(f"then{number}"))
+        feed.put(batch(f"and{number}"))
+        number += 1
+        found |= {next(results).completions[0].text for _ in range(2)}
+    pool.configure(EngineConfig(kind="scripted", replicas=1))
+    for number in range(20):
+        feed.put(batch(f"last{number}"))
+    feed.finish()
+    assert len([*results]) == 20
+    assert len(pool.pids) == 1
 
 
 def test_one_that_cannot_be_loaded_is_left_out(

@@ -16,13 +16,14 @@ from workers import SAMPLING, ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, Request
-from lpfloop.policies.workers import supervised
-from lpfloop.policies.workers.places import Berth
-from lpfloop.policies.workers.pool import EnginePool
-from lpfloop.policies.workers.ray_channel import ray_workers
+from lpfloop.policies.workers import hosted_model
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.places import Placement
 from lpfloop.policies.workers.ray_cluster import RayRequest
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers.ray_process import ray_processes
+from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 SCRIPTS = """
@@ -30,12 +31,15 @@ import os, time
 
 def named(request, sampling):
     time.sleep(0.01)
-    return f"{os.getpid()} {os.getppid()}"
+    return str(os.getpid())
+
+def environment(request, sampling):
+    return " ".join(os.environ)
 """
 ONE = RayRequest(gpus=0, cpus=1)
-HERE = Berth(place="ray")
+IN_RAY = Placement(place="ray")
 
-Opener = Callable[..., WorkerEngine]
+Opener = Callable[..., HostedModel]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[st
     """A cluster whose workers find the scripts of these tests; gives its address."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "node_scripts.py").write_text(SCRIPTS)
-    with ray_cluster_of(folder, root / "tests" / "helpers") as address:
+    secret = {"HF_TOKEN": "made up"}
+    with ray_cluster_of(folder, root / "tests" / "helpers", variables=secret) as address:
         yield address
         ray.shutdown()
 
@@ -52,28 +57,28 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[st
 def joined(cluster: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process join the tests' cluster; wait little before a restart."""
     environ["RAY_ADDRESS"] = cluster
-    monkeypatch.setattr(supervised, "LONGEST_BACKOFF_S", 0.01)
+    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
 def opened(tmp_path: Path, root: Path, environ: dict[str, str]) -> Iterator[Opener]:
     """Open engines with a scripted model, by Ray or by a pipe."""
     environ["PYTHONPATH"] = str(root / "tests" / "helpers")
-    engines: list[WorkerEngine | EnginePool] = []
+    engines: list[HostedModel | Replicas[EngineConfig]] = []
 
     def open_scripted(place: str = "ray", count: int = 0, **settings: object) -> object:
         given = {"kind": "scripted", "script": "workers:behave", **settings}
         config = EngineConfig.model_validate(given)
         log = tmp_path / "worker.log"
-        start = ray_workers(ONE) if place == "ray" else child_workers(log=log)
+        start = ray_processes(ONE) if place == "ray" else child_processes(log=log)
 
-        def opener(_number: int, _berth: Berth, model: str, config: EngineConfig) -> WorkerEngine:
-            return WorkerEngine("scripted", model, config, start=start)
+        def opener(_number: int, _at: Placement, model: str, config: EngineConfig) -> HostedModel:
+            return HostedModel(Opening(kind="scripted", model=model, config=config), start)
 
         engines.append(
-            EnginePool(opener, "none", config, (HERE,) * count)
+            Replicas(opener, "none", config, lambda _config: (IN_RAY,) * count)
             if count
-            else opener(0, HERE, "none", config)
+            else opener(0, IN_RAY, "none", config)
         )
         return engines[-1]
 
@@ -105,22 +110,41 @@ def test_ray_gives_what_a_pipe_gives(opened: Opener) -> None:
 @pytest.mark.slow
 def test_three_of_four_actors_are_killed(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
     pool = opened(count=4, script="node_scripts:named")
-    killed = dict[int, int]()
+    killed = set[int]()
     drawn = Counter[str]()
     for result in pool.generate(batch(f"b{n}", 2) for n in range(800)):
         drawn.update(completion.request_id for completion in result.completions)
-        worker, actor = map(int, result.completions[0].text.split())
-        if len(killed) < 3 and worker not in killed:
-            killed[worker] = actor
+        actor = int(result.completions[0].text)
+        if len(killed) < 3 and actor not in killed:
+            killed.add(actor)
             os.kill(actor, signal.SIGKILL)
     assert drawn == Counter(f"b{n}/{i}" for n in range(800) for i in range(2))
     told = [r.getMessage() for r in caplog.records if "its actor died" in r.getMessage()]
     assert len(told) == 3
-    for worker in killed:
-        wait_until(lambda worker=worker: ended(worker))
+    for actor in killed:
+        wait_until(lambda actor=actor: ended(actor))
     wait_until(lambda: len(groups_left()) == 4)
     pool.close()
     wait_until(lambda: groups_left() == [])
+
+
+def test_faults_of_actors(opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    faults = {"leave": "the last words", "overflow": "MemoryError", "refuse": "no finite"}
+    asked = [ordered(f, f"{f} once {tmp_path / f}") for f in faults] + [ordered("x", "hang")]
+    engine = opened(stall_s=5.0, restarts=2)
+    found = {r.key: r.completions[0] for r in engine.generate(asked)}
+    assert {found[f].text for f in faults} == {f"{f} {100 * len(f)}" for f in faults}
+    assert "no result for 5 s" in (found["x"].error or "")
+    told = [r.getMessage() for r in caplog.records if "restart" in r.getMessage()]
+    for words in faults.values():
+        assert any(words in line for line in told), (words, told)
+
+
+def test_secrets_of_the_node_stay_there(opened: Opener) -> None:
+    [result] = opened(script="node_scripts:environment").generate([batch("b")])
+    names = result.completions[0].text.split()
+    assert "PATH" in names
+    assert "HF_TOKEN" not in names
 
 
 @pytest.mark.slow

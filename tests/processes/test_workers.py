@@ -14,9 +14,10 @@ from workers import ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
-from lpfloop.policies.workers import supervised
-from lpfloop.policies.workers.worker import child_workers
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers import hosted_model
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=10_000)
@@ -37,7 +38,7 @@ def environment(request, sampling):
     return json.dumps(dict(os.environ))
 """
 
-Opener = Callable[..., WorkerEngine]
+Opener = Callable[..., HostedModel]
 
 
 @pytest.fixture
@@ -47,14 +48,15 @@ def opened(
     """Open workers with a script; they wait little before a restart."""
     (tmp_path / "answers.py").write_text(SCRIPTS)
     environ["PYTHONPATH"] = os.pathsep.join([str(root / "tests" / "helpers"), str(tmp_path)])
-    monkeypatch.setattr(supervised, "LONGEST_BACKOFF_S", 0.01)
-    engines: list[WorkerEngine] = []
+    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE_S", 0.01)
+    engines: list[HostedModel] = []
 
-    def open_engine(script: str | None = "workers:behave", **settings: object) -> WorkerEngine:
+    def open_engine(script: str | None = "workers:behave", **settings: object) -> HostedModel:
         given = {"kind": "scripted", "script": script, **settings}
         config = EngineConfig.model_validate(given)
+        opening = Opening(kind="scripted", model="none", config=config)
         log = tmp_path / "logs" / "worker.log"
-        engines.append(WorkerEngine("scripted", "none", config, start=child_workers(log=log)))
+        engines.append(HostedModel(opening, child_processes(log=log)))
         return engines[-1]
 
     yield open_engine
@@ -68,7 +70,7 @@ def batch(key: str, n: int = 4, text: str = "two words") -> Batch:
     return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
 
 
-def texts(engine: WorkerEngine, *batches: Batch) -> dict[str, str]:
+def texts(engine: HostedModel, *batches: Batch) -> dict[str, str]:
     return {c.request_id: c.text for r in engine.generate(batches) for c in r.completions}
 
 
@@ -129,9 +131,10 @@ def test_what_cannot_be_loaded(opened, caplog, tmp_path) -> None:
         opened("no.such:function").ready()
     assert not restarts(caplog)
     (tmp_path / "file").touch()
-    start = child_workers(log=tmp_path / "file" / "worker.log")
+    start = child_processes(log=tmp_path / "file" / "worker.log")
+    opening = Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted"))
     with pytest.raises(EngineError, match="started"):
-        WorkerEngine("scripted", "none", EngineConfig(kind="scripted"), start=start)
+        HostedModel(opening, start)
 
 
 def test_secrets_stay_with_the_parent(opened, environ) -> None:

@@ -9,8 +9,8 @@ from models import UUID, show_gpus
 from lpfloop.configs.section import ConfigError
 from lpfloop.policies import devices
 from lpfloop.policies.devices import Gpu, visible_gpus
+from lpfloop.policies.workers.environment import worker_environment
 from lpfloop.policies.workers.places import DeviceGroup, device_groups
-from lpfloop.policies.workers.worker import worker_environment
 
 FOUR = tuple(Gpu(handle=str(n)) for n in range(4))
 ONE = FOUR[:1]

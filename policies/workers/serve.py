@@ -1,11 +1,17 @@
-"""vLLM's OpenAI-compatible server of one model, as a child of this process that ends with it."""
+"""vLLM's OpenAI-compatible server of one model, as a child of this process that ends with it.
+
+The child runs `python -m lpfloop.policies.workers.serve`, which becomes that server, under the
+arguments with which a run's engine opens the same model.
+"""
 
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from ipaddress import ip_address
@@ -14,12 +20,15 @@ from typing import IO, cast
 from ...configs.schema import ConfigError, EngineConfig
 from ..endpoint.endpoint import api_key, probe
 from ..engines.engine import EngineError
+from ..engines.vllm_engine import engine_arguments
+from .environment import worker_environment
+from .model_process import CLOSE_S
 from .places import engine_groups
-from .worker import worker_environment
 
 POLL_S = 0.3
-GRACE_S = 10.0
-"""How long the server may take to end by itself."""
+"""Seconds between looks at whether the server answers."""
+
+SERVER = "vllm.entrypoints.openai.api_server"
 
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
 """Its warnings are about how it was built and started, which whoever asks for a model did not."""
@@ -81,7 +90,7 @@ class ModelServer:
         if self._key is not None:
             environment["VLLM_API_KEY"] = self._key
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.server_main", json.dumps(told)],
+            [sys.executable, "-P", "-m", f"{__package__}.serve", json.dumps(told)],
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
@@ -116,7 +125,7 @@ class ModelServer:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            self._process.wait(GRACE_S)
+            self._process.wait(CLOSE_S)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -127,3 +136,43 @@ class ModelServer:
         if code is not None:
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             raise EngineError(f"vLLM's server ended {how}; what it said stands above")
+
+
+def main(model: str, config: EngineConfig, more: list[str]) -> None:
+    """Become the server of a model, until this process is told to end."""
+    from vllm.platforms import current_platform
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    on_cpu = bool(current_platform.is_cpu())  # pyright: ignore[reportUnknownMemberType]
+    arguments = engine_arguments(model, config, on_cpu=on_cpu)
+    sys.argv[1:] = [*_flags(arguments), *more]
+    runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+
+
+def _flags(arguments: dict[str, object]) -> list[str]:
+    """Return an engine's arguments as options of a command line."""
+    found: list[str] = []
+    for name, value in arguments.items():
+        option = name.replace("_", "-")
+        match value:
+            case None:
+                continue
+            case True:
+                found.append(f"--{option}")
+            case False:
+                found.append(f"--no-{option}")
+            case _:
+                found.append(f"--{option}={value}")
+    return found
+
+
+def _end_with_parent() -> None:
+    """Wait until the input closes, then end this process and those that it started."""
+    while os.read(0, 4096):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.argv[1])
+    main(told["model"], EngineConfig.model_validate(told["engine"]), told["options"])

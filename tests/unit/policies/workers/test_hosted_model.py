@@ -13,16 +13,22 @@ from workers import happens, ordered
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, EngineError
 from lpfloop.policies.engines.feed import Feed
-from lpfloop.policies.workers import sent_stream, supervised, wire, worker, worker_line
-from lpfloop.policies.workers.channel import ChannelEndedError
-from lpfloop.policies.workers.supervised import GivenUpError
-from lpfloop.policies.workers.worker import Worker
-from lpfloop.policies.workers.worker_models import WorkerEngine
+from lpfloop.policies.workers import hosted_model, model_process
+from lpfloop.policies.workers.hosted_model import GENERATE, GivenUpError, HostedModel
+from lpfloop.policies.workers.model_process import ModelProcess
+from lpfloop.policies.workers.work import (
+    Answer,
+    Failure,
+    Frame,
+    Item,
+    Opening,
+    Reply,
+    WorkerInfo,
+)
 
 STALL_S = 60.0
 DEATHS = {"die": "killed by SIGKILL", "leave": "exit code 7"}
-WINDOW = 8
-READY = {"op": "ready", "engine": "double", "device": "cpu", "versions": {}}
+READY = WorkerInfo(engine="double", device="cpu", versions={}, window=8, sleeps=False)
 
 
 class Clock:
@@ -38,60 +44,60 @@ class Clock:
         self.now += seconds
 
 
-class Double:
-    """A channel to a worker that carries out the orders of its requests when it is read."""
+class Double(ModelProcess):
+    """A process that carries out the orders of its requests when it is read."""
 
-    pid, name = None, "the double"
+    name = "the double"
 
-    def __init__(self, clock: Clock, opening: wire.Frame, *, waits: bool = False) -> None:
-        self.waits = waits
+    def __init__(self, clock: Clock, opening: Opening, *, waits: bool = False) -> None:
+        super().__init__()
+        if waits:
+            self.started = None
         self._clock = clock
-        self._batches: deque[wire.Frame] = deque()
-        self._task, self._how, self._hangs = "", "", waits
-        self._said: deque[wire.Frame] = deque([READY | {"window": WINDOW, "sleeps": False}])
-        match opening["model"]:
+        self._items: deque[Item] = deque()
+        self._how, self._hangs = "", waits
+        self._said: deque[Reply] = deque([READY])
+        match opening.model:
             case "silent":
                 self._hangs = True
             case "unloadable":
-                self._said = deque([{"op": "failed", "message": "it cannot be loaded"}])
+                self._said = deque([Failure("it cannot be loaded")])
             case "stillborn":
                 self._how = "exit code 1"
             case _:
                 pass
 
-    def send(self, frame: wire.Frame, limit_s: float) -> bool:
+    def _put(self, frame: Frame, limit_s: float) -> None:
         if self._how:
-            raise ChannelEndedError
-        if frame["op"] == "begin":
-            self._task = frame["task"]
-        elif frame["op"] == "item" and self._is_deaf(frame):
-            self._clock.sleep(limit_s)
-            return False
-        elif frame["op"] == "item":
-            self._batches.append(frame)
-        return True
+            raise BrokenPipeError
+        if isinstance(frame, Item):
+            if self._is_deaf(frame):
+                self._clock.sleep(limit_s)
+                raise BlockingIOError
+            self._items.append(frame)
 
-    def _is_deaf(self, frame: wire.Frame) -> bool:
-        orders = (r.messages[-1].content.split() for r in wire.read_batch(frame).requests)
+    def _is_deaf(self, item: Item) -> bool:
+        orders = (r.messages[-1].content.split() for r in item.batch.requests)
         return any(order == "deaf" and happens(condition) for order, *condition in orders)
 
-    def receive(self, timeout_s: float) -> wire.Frame | None:
+    def _next(self, timeout_s: float) -> Reply | str | None:
         if self._how:
-            raise ChannelEndedError
-        if self._hangs or not (self._said or self._batches):
+            return "ended"
+        if self._hangs or not (self._said or self._items):
             self._clock.sleep(timeout_s)
             return None
-        return self._said.popleft() if self._said else self._answer(self._batches.popleft())
+        return self._said.popleft() if self._said else self._answer(self._items.popleft())
 
-    def _answer(self, frame: wire.Frame) -> wire.Frame | None:
-        batch = wire.read_batch(frame)
+    def _answer(self, item: Item) -> Reply | str | None:
+        batch = item.batch
+        assert isinstance(batch, Batch)
         for request in batch.requests:
             order, *condition = request.messages[-1].content.split()
             if order in {*DEATHS, "hang", "refuse"} and happens(condition):
                 if order == "refuse":
-                    return {"op": "failed", "message": "no finite probabilities"}
+                    return Failure("no finite probabilities")
                 self._how, self._hangs = DEATHS.get(order, ""), order == "hang"
-                return self.receive(0.0)
+                return self._next(0.0)
         completions = tuple(
             Completion(
                 request_id=request.request_id,
@@ -103,13 +109,12 @@ class Double:
             )
             for request in batch.requests
         )
-        found = wire.result_frame(BatchResult(key=batch.key, completions=completions))
-        return {"op": "result", "stream": frame["stream"], **found}
+        return Answer(item.call, BatchResult(key=batch.key, completions=completions))
 
-    def end(self) -> str:
+    def _ended(self) -> str:
         return self._how
 
-    def last_words(self) -> str:
+    def _last_words(self) -> str:
         return "its log ends"
 
     def kill(self) -> None:
@@ -118,25 +123,25 @@ class Double:
     close = kill
 
 
-Opener = Callable[..., WorkerEngine]
+Opener = Callable[..., HostedModel]
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     told = Clock()
-    for module in (sent_stream, supervised, worker, worker_line):
+    for module in (hosted_model, model_process):
         monkeypatch.setattr(module, "time", told)
     return told
 
 
 @pytest.fixture
 def opened(clock: Clock) -> Iterator[Opener]:
-    engines: list[WorkerEngine] = []
+    engines: list[HostedModel] = []
 
-    def open_engine(model: str = "none", **settings: object) -> WorkerEngine:
+    def open_engine(model: str = "none", **settings: object) -> HostedModel:
         config = EngineConfig.model_validate({"kind": "scripted", "stall_s": STALL_S, **settings})
-        start = lambda opening: Worker(opening, Double(clock, opening))  # noqa: E731
-        engines.append(WorkerEngine("scripted", model, config, start=start))
+        opening = Opening(kind="scripted", model=model, config=config)
+        engines.append(HostedModel(opening, lambda opening: Double(clock, opening)))
         return engines[-1]
 
     yield open_engine
@@ -144,7 +149,7 @@ def opened(clock: Clock) -> Iterator[Opener]:
         engine.close()
 
 
-def drawn(engine: WorkerEngine, *batches: Batch) -> dict[str, Completion]:
+def drawn(engine: HostedModel, *batches: Batch) -> dict[str, Completion]:
     """Draw all batches; no key may come twice, and each with all its requests in order."""
     results = list(engine.generate(batches))
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
@@ -222,7 +227,7 @@ def test_a_broken_machine_fails_no_request(opened, tmp_path) -> None:
 
 
 def test_workers_that_do_not_load(opened, caplog, monkeypatch, subtests) -> None:
-    monkeypatch.setattr(supervised, "LOAD_S", 5.0)
+    monkeypatch.setattr(hosted_model, "LOAD_S", 5.0)
     for model, how, tries in (
         ("silent", "not loaded after 5 s", 1),
         ("stillborn", "exit code 1", 1),
@@ -236,13 +241,15 @@ def test_workers_that_do_not_load(opened, caplog, monkeypatch, subtests) -> None
 
 
 def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> None:
+    """A change wakes whoever waits for a result."""
     engine = opened(stall_s=1e9)
-    plain, asked = clock.sleep, [0]
+    plain, waits = clock.sleep, [0]
 
     def sleep(seconds: float) -> None:
-        plain(seconds)
-        asked[0] += 1
-        if asked[0] == 10:
+        waits[0] += 1
+        if seconds < 1e8:
+            plain(seconds)
+        else:
             engine.configure(EngineConfig(stall_s=STALL_S))
 
     clock.sleep = sleep
@@ -250,6 +257,7 @@ def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> Non
     assert found["a/0"].text == "hang 100"
     assert len(restarts(caplog)) == 1
     assert clock.now < 2 * STALL_S
+    assert waits[0] < 10
 
 
 def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
@@ -257,26 +265,50 @@ def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
     feed, plain = Feed[Batch](), clock.sleep
 
     def sleep(seconds: float) -> None:
-        plain(seconds)
-        if clock.now > STALL_S:
+        if seconds > STALL_S:
             feed.cancel()
+        else:
+            plain(seconds)
 
     clock.sleep = sleep
     deadly = [f"die once {tmp_path / name}" for name in "ab"]
     feed.put(ordered("a", *deadly, "hang"))
     assert list(opened(stall_s=1e6).generate(feed)) == []
-    assert STALL_S < clock.now < 2 * STALL_S
+    assert clock.now < STALL_S
 
 
-def test_no_node_for_the_successor(clock: Clock) -> None:
-    """What was in flight must not wait for room in a cluster: other replicas can take it."""
-    waits = iter((False, True))
-    engine = WorkerEngine(
-        "scripted",
-        "none",
-        EngineConfig(kind="scripted"),
-        start=lambda opening: Worker(opening, Double(clock, opening, waits=next(waits))),
-    )
-    with pytest.raises(GivenUpError, match="no node"):
-        list(engine.generate([ordered("a", "die")]))
-    assert clock.now < 2 * sent_stream.WITHOUT_S
+def test_no_node_for_the_successor(clock: Clock, subtests) -> None:
+    """What was in flight does not wait for room in a cluster if other replicas can take it."""
+    for shared in (True, False):
+        with subtests.test(shared=shared):
+            begun, waits = clock.now, iter((False, True))
+            engine = HostedModel(
+                Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted")),
+                lambda opening, waits=waits: Double(clock, opening, waits=next(waits)),
+            )
+            results = engine.stream([ordered("a", "die")], GENERATE, shared=shared)
+            if shared:
+                with pytest.raises(GivenUpError, match="no node"):
+                    list(results)
+                assert clock.now - begun < 2 * hosted_model.NODE_WAIT_S
+                continue
+            plain = clock.sleep
+
+            def sleep(seconds: float, plain=plain, engine=engine) -> None:
+                plain(seconds)
+                if seconds > hosted_model.NODE_WAIT_S:
+                    engine.close()
+
+            clock.sleep = sleep
+            with pytest.raises(EngineError, match="was closed"):
+                list(results)
+
+
+def test_a_process_that_waits_for_a_node_has_nothing_to_do(clock: Clock) -> None:
+    opening = Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted"))
+    engine = HostedModel(opening, lambda opening: Double(clock, opening, waits=True))
+    engine.sleep()
+    engine.wake()
+    engine.prove(lambda _measurer: None)
+    assert engine.can_sleep()
+    assert clock.now == 0.0

@@ -1,0 +1,74 @@
+"""The environment variables of a model's process: what libraries need, and no secrets."""
+
+import os
+
+from .places import DeviceGroup
+from .work import Opening
+
+ALLOWED = frozenset(
+    {
+        *("HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "NO_PROXY"),
+        *("PATH", "SHELL", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"),
+    }
+)
+ALLOWED_PREFIXES = (
+    *("CUDA", "DNNL", "GOMP", "HIP", "HSA", "KMP", "LC_", "MALLOC", "MKL", "NCCL", "NVIDIA", "OMP"),
+    *("ONEDNN", "OPENBLAS", "PYTHON", "PYTORCH", "ROCM", "TORCH", "TRITON", "VLLM", "XDG"),
+)
+NO_KEYS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+"""A variable whose name contains one of these never reaches a worker."""
+
+DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+"""Workers share the cores: threads that spin at barriers slow others up to tenfold."""
+
+FIXED = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONSAFEPATH": "1",
+    "PYTHONUNBUFFERED": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""No network, no statistics, and vLLM's engine in the worker itself, not in a child of it.
+
+Children of the worker do not import modules from the current folder, either.
+"""
+
+
+def worker_environment(
+    kv_cache_gib: int,
+    cpu_threads: int | None = None,
+    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+) -> dict[str, str]:
+    """Return a worker's environment: what libraries need, without secrets.
+
+    It sees the GPUs of `devices` alone; by default all that this process sees.
+
+    Several threads split a matrix product in a way that depends on the number of requests in
+    flight, which changes the last bits of log-probabilities; one thread does not.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if (name in ALLOWED or name.startswith(ALLOWED_PREFIXES))
+        and not any(word in name for word in NO_KEYS)
+    }
+    threads = {"OMP_NUM_THREADS": str(cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    cache = {"VLLM_CPU_KVCACHE_SPACE": str(kv_cache_gib)}
+    own = {**cache, **(threads if cpu_threads else {}), **devices.environment}
+    return {**DEFAULTS, **kept, **FIXED, **own}
+
+
+def opened_environment(
+    opening: Opening,
+    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+) -> dict[str, str]:
+    """Return the environment of a worker, with the cache and the threads of what it opens."""
+    cache = getattr(opening.config, "kv_cache_gib", 1)
+    return worker_environment(cache, getattr(opening.config, "cpu_threads", None), devices)

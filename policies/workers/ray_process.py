@@ -1,0 +1,300 @@
+# pyright: basic
+"""A model's process in a Ray cluster: an actor that does what `worker_main` does.
+
+Ray finds the node, gives the GPUs and tells of their end. Whatever ends there, be it the actor or
+the node, ends the process; a new one is a new actor, perhaps on another node. A driver that ends
+takes its actors and placement groups along.
+"""
+
+import itertools
+import logging
+import os
+import queue
+import tempfile
+import threading
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray.exceptions import ActorDiedError, RayError
+from ray.util.placement_group import (
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
+
+from ...configs.section import ConfigError
+from ..devices import installed
+from ..engines.engine import EngineError
+from .environment import opened_environment
+from .model_process import CLOSE_S, ModelProcess, Starter, last_line
+from .node_model import NodeModel
+from .ray_cluster import RayRequest, ray_cluster, said
+from .work import Failure, Frame, Opening, Order, Refusal, Reply
+
+logger = logging.getLogger("lpfloop.worker")
+
+PLACEMENT_S = 1800.0
+"""Seconds that a replica waits for room in a busy cluster."""
+
+LOOK_S = 5.0
+"""Seconds between looks at whether there is room; after the first the log says so."""
+
+THREADS = {"put": 1, "take": 1}
+"""The groups in which the actor is called, so that none of them waits for the other."""
+
+GONE = NO_CLUSTER, NO_NODE = "the Ray cluster is gone", "its node is gone"
+
+
+class RayWorker:
+    """The actor: one thread works, one takes frames, one hands out replies.
+
+    It sees the GPUs that Ray gave it. Secrets of the node are removed from its environment before
+    it loads anything.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._log = Path(tempfile.gettempdir()) / f"lpfloop-{os.getuid()}" / f"{name}.log"
+        self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._model = NodeModel()
+        self._early: dict[int, Frame] = {}
+        self._next = 0
+        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._inbox: Any = None
+
+    def met(self) -> dict[str, str | None]:
+        """Say what runs here."""
+        return {"version": installed("lpfloop"), "log": str(self._log)}
+
+    def put(self, number: int, frame: Frame) -> None:
+        """Take a frame, after those of lower numbers: Ray may call out of order."""
+        self._early[number] = frame
+        while self._next in self._early:
+            self._take_in(self._early.pop(self._next))
+            self._next += 1
+
+    def take(self) -> list[Reply]:
+        """Return the next replies; wait for the first."""
+        replies = [self._replies.get()]
+        with suppress(queue.Empty):
+            while True:
+                replies.append(self._replies.get_nowait())
+        return replies
+
+    def _take_in(self, frame: Frame) -> None:
+        if isinstance(frame, Opening):
+            self._begin(frame)
+        try:
+            if isinstance(frame, Opening | Order):
+                frame = self._model.at_hand(frame)
+        except EngineError as error:
+            told = str(error)
+            opens = isinstance(frame, Opening)
+            self._replies.put(Failure(told) if opens else Refusal(frame.call, told))
+        else:
+            self._inbox.deliver(frame)
+
+    def _begin(self, opening: Opening) -> None:
+        wanted = opened_environment(opening)
+        for name in [n for n in os.environ if n not in wanted and not n.startswith("RAY_")]:
+            del os.environ[name]
+        os.environ.update(wanted)
+        with self._log.open("ab") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        # It imports model libraries, which read the environment.
+        from .worker_main import Inbox
+
+        self._inbox = Inbox()
+        worker = threading.Thread(target=self._work, name="worker", daemon=True)
+        worker.start()
+        threading.Thread(target=self._end_after, args=(worker,), daemon=True).start()
+
+    def _work(self) -> None:
+        """Work until the actor ends (the body of a thread)."""
+        from .worker_main import serve
+
+        try:
+            serve(self._inbox, self._replies.put)
+        except EngineError as error:
+            self._replies.put(Failure(str(error)))
+            # The head ends the actor when it has read that.
+            threading.Event().wait()
+
+    def _end_after(self, worker: threading.Thread) -> None:
+        """End the actor after its worker, whose exception is in the log then."""
+        worker.join()
+        os._exit(1)
+
+
+class RayProcess(ModelProcess):
+    """An actor in a placement group of its own, on a node of the cluster."""
+
+    def __init__(self, opening: Opening, request: RayRequest) -> None:
+        super().__init__()
+        self.started = None
+        self.name = "Ray worker"
+        self._request = request
+        self._numbers = itertools.count()
+        self._node, self._node_id, self._log = "", "", ""
+        self._fate, self._told = "", ""
+        self._ending = threading.Lock()
+        self._gone = threading.Event()
+        name = f"worker-{uuid.uuid4().hex[:12]}"
+        self._group = placement_group([dict(request.bundle)], strategy="STRICT_PACK", name=name)
+        # pyright knows an older form of `remote`.
+        as_actor: Any = cast("Any", ray.remote)(concurrency_groups=THREADS)(RayWorker)
+        self._actor: Any = as_actor.options(
+            num_cpus=request.cpus,
+            num_gpus=request.gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(self._group),
+        ).remote(name)
+        self._reader = threading.Thread(target=self._read, name="ray-reader", daemon=True)
+        self._reader.start()
+        self._put(opening, 0)
+
+    def kill(self) -> None:
+        """End the actor and what Ray set aside for it; any thread may."""
+        with self._ending:
+            if self._gone.is_set():
+                return
+            self._gone.set()
+            # RuntimeError, ValueError: the cluster itself is gone.
+            with suppress(RayError, RuntimeError, ValueError):
+                ray.kill(self._actor, no_restart=True)
+                remove_placement_group(self._group)
+        self._reader.join(CLOSE_S)
+
+    close = kill
+
+    def _put(self, frame: Frame, limit_s: float) -> None:  # noqa: ARG002 -- Ray holds it
+        if self._fate or self._gone.is_set():
+            raise BrokenPipeError
+        put = self._actor.put.options(concurrency_group="put")
+        put.remote(next(self._numbers), frame)
+
+    def _ended(self) -> str:
+        fate = self._fate or "its actor was ended"
+        self.kill()
+        return fate
+
+    def _last_words(self) -> str:
+        told = f"Ray says: {self._told}" if self._told else "it has said nothing"
+        if not self._log or self._fate in GONE:
+            return told
+        return f"its log {self._log} on {self._node} ends: {self._last_line()}"
+
+    def _last_line(self) -> str:
+        """Read the end of the log by a task on its node."""
+        there = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
+        read: Any = ray.remote(last_line)
+        asked = read.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        try:
+            return ray.get(asked.remote(Path(self._log)), timeout=CLOSE_S)
+        except (RayError, RuntimeError, ValueError, OSError) as error:
+            return f"(it cannot be read: {said(error)})"
+
+    def _read(self) -> None:
+        """Read the actor's replies while it lives (the body of a thread)."""
+        try:
+            refused = self._refusal()
+            if refused:
+                self._replies.put(Failure(refused))
+                return
+            take = self._actor.take.options(concurrency_group="take")
+            taken = take.remote()
+            while True:
+                replies = ray.get(taken)
+                # The next call is under way while these are worked on.
+                taken = take.remote()
+                for reply in replies:
+                    self._replies.put(reply)
+        except (RayError, RuntimeError) as error:
+            if not self._gone.is_set():
+                self._fate = self._what_ended(error)
+        finally:
+            self._replies.put("ended")
+
+    def _refusal(self) -> str:
+        """Wait for the actor; return why there will never be a model, if so."""
+        if not self._placed():
+            return "" if self._gone.is_set() else self._no_room()
+        try:
+            met: dict[str, str] = ray.get(
+                self._actor.met.options(concurrency_group="take").remote()
+            )
+        except ActorDiedError as error:
+            if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
+                raise
+            return (
+                "a node of the Ray cluster cannot import lpfloop: install there what is installed "
+                f"here ({said(error)})"
+            )
+        table = placement_group_table(self._group)
+        self._node_id = next(iter(table["bundles_to_node_id"].values()))
+        nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        self._node, self._log = nodes[self._node_id], met["log"]
+        self.name = f"Ray worker on {self._node}"
+        here = installed("lpfloop")
+        if met["version"] != here:
+            return (
+                f"{self._node} in the Ray cluster has lpfloop {met['version']}, and this machine "
+                f"{here}: install the same there"
+            )
+        self.started = time.monotonic()
+        self.nudge()
+        return ""
+
+    def _placed(self) -> bool:
+        """Wait until a node has room; log it if that takes long."""
+        begun, told = time.monotonic(), False
+        while not self._group.wait(LOOK_S):
+            if self._gone.is_set() or time.monotonic() - begun > PLACEMENT_S:
+                return False
+            if not told:
+                told = True
+                logger.warning(
+                    "a replica waits for %s in the Ray cluster, which has %s",
+                    self._request,
+                    ray_cluster(),
+                )
+        return True
+
+    def _no_room(self) -> str:
+        return (
+            f"a replica waited {PLACEMENT_S:.0f} s for {self._request} in the Ray cluster, which "
+            f"has {ray_cluster()}: lower the number of replicas, or wait until others are done"
+        )
+
+    def _what_ended(self, error: BaseException) -> str:
+        """Say briefly what ended: the actor, its node or the cluster."""
+        self._told = said(error)
+        try:
+            alive = {node.host for node in ray_cluster().nodes}
+        except (RayError, RuntimeError, ConfigError):
+            return NO_CLUSTER
+        if not self._node or self._node in alive:
+            return "its actor died"
+        return NO_NODE
+
+
+def ray_processes(request: RayRequest) -> Starter:
+    """Return what starts processes in the Ray cluster, each with what `request` names."""
+
+    def start(opening: Opening) -> ModelProcess:
+        logger.info("a Ray worker loads %s", opening.model)
+        try:
+            return RayProcess(opening, request)
+        except (RayError, RuntimeError) as error:
+            raise OSError(f"the Ray cluster does not answer: {said(error)}") from error
+
+    return start

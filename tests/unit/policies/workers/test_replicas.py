@@ -1,0 +1,66 @@
+"""Replicas come and go, but none starts on devices that were lent to others."""
+
+from pathlib import Path
+
+from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.workers.environment import DeviceGroup
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.places import Placement
+from lpfloop.policies.workers.replicas import Replicas
+
+FIRST, SECOND = (Placement(place="local", group=DeviceGroup(numbers=(n,))) for n in range(2))
+
+
+class Idle(HostedModel):
+    """A replica that does nothing but sleep, wake and end."""
+
+    waits = False
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def sleep(self) -> None:
+        self.told.append("sleep")
+
+    def wake(self) -> None:
+        self.told.append("wake")
+
+    def reload(self, folder: Path) -> None:
+        self.told.append(f"reload {folder}")
+
+    def configure(self, config: object) -> None:
+        del config
+
+    def close(self) -> None:
+        self.told.append("close")
+
+
+def test_sleeping_replicas_grow_when_they_wake() -> None:
+    started = list[tuple[Placement, str, Idle]]()
+
+    def start(_number: int, placement: Placement, model: str, _config: EngineConfig) -> Idle:
+        started.append((placement, model, Idle()))
+        return started[-1][2]
+
+    def placements(config: EngineConfig) -> list[Placement]:
+        return [FIRST, SECOND][: int(config.replicas)]
+
+    one, two = EngineConfig(replicas=1), EngineConfig(replicas=2)
+    pool = Replicas(start, "m0", one, placements)
+    pool.sleep()
+    pool.configure(two)
+    assert [placement for placement, *_ in started] == [FIRST]
+    pool.wake()
+    assert [placement for placement, *_ in started] == [FIRST, SECOND]
+    assert [replica.told for *_, replica in started] == [["sleep", "wake"], []]
+    pool.configure(one)
+    assert len(pool.replicas) == 1
+    pool.sleep()
+    pool.configure(two)
+    pool.configure(one)
+    pool.wake()
+    assert len(started) == 2
+    pool.reload(Path("m1"))
+    pool.configure(two)
+    assert [model for _, model, _ in started] == ["m0", "m0", "m1"]
+    pool.close()

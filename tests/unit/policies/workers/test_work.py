@@ -1,0 +1,37 @@
+"""Batches and results survive the way to a process; a worker's environment is its own."""
+
+import pickle
+
+from lpfloop.policies.engines.engine import Batch, Request, Sampling
+from lpfloop.policies.workers.environment import worker_environment
+from lpfloop.policies.workers.work import Item, sendable
+from lpfloop.stores.records import Message
+
+
+def test_a_users_thread_settings_win(environ) -> None:
+    environ["OMP_WAIT_POLICY"] = "ACTIVE"
+    assert worker_environment(3)["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert worker_environment(3)["VLLM_CPU_KVCACHE_SPACE"] == "3"
+
+
+def test_what_only_endpoints_use_is_not_sent() -> None:
+    """A function cannot be pickled, and a conversation of many requests is pickled once."""
+    messages = (Message(role="user", content="w" * 1000),)
+    plain = [Request(request_id=f"{i}", messages=messages, seed=i) for i in range(100)]
+    asked = [
+        Request(
+            request_id=request.request_id,
+            messages=messages,
+            seed=request.seed,
+            example=lambda seed, _reason: str(seed),
+            schema={"type": "object"},
+        )
+        for request in plain
+    ]
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=9, logit_bias=((3, -1.0),))
+    batch = Batch(key="k", requests=tuple(asked), sampling=sampling)
+    data = pickle.dumps(Item(1, "generate", sendable(batch)))
+    read = pickle.loads(data)  # noqa: S301 -- from the line above
+    assert read.batch == Batch(key="k", requests=tuple(plain), sampling=sampling)
+    assert read.batch.requests[0].example is None
+    assert len(data) < 20_000

@@ -36,11 +36,10 @@ from lpfloop.policies.memory.published_sizes import PUBLISHED
 from lpfloop.policies.memory.shapes import ModelShape, shape_of
 from lpfloop.policies.memory.sharding import sharding_of
 from lpfloop.policies.memory.training_memory import Workload, trl_parts
-from lpfloop.policies.trainers.online_job import OnlineJob
-from lpfloop.policies.trainers.train_model import RESULT, train
-from lpfloop.policies.trainers.trainer_job import SETTINGS, TrainJob, write_job
-from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row, read_steps
+from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import fit_of
+from lpfloop.policies.trainers.work_folder import RESULT, STEPS, new_lines, parse_row, read_steps
 from lpfloop.stores.records import Message
 
 ROOT = Path(__file__).resolve().parents[1]

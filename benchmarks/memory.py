@@ -50,9 +50,8 @@ from lpfloop.policies.memory.training_memory import (
     trl_parts,
 )
 from lpfloop.policies.memory.verdicts import GIB, Holding
-from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
 from lpfloop.policies.workers.hosted_model import HostedModel
 from lpfloop.policies.workers.model_process import child_processes

@@ -35,11 +35,10 @@ from lpfloop.policies.engines.weight_files import weight_files
 from lpfloop.policies.online.networks import SeparateNetworks
 from lpfloop.policies.online.rollout_weights import RolloutWeights
 from lpfloop.policies.online.shared_body import SharedBody
-from lpfloop.policies.trainers.memory_folders import memory_folder
-from lpfloop.policies.trainers.online_job import OnlineJob
-from lpfloop.policies.trainers.preflight import parameters
+from lpfloop.policies.trainers.checks import parameters
+from lpfloop.policies.trainers.job import OnlineJob, TrainJob
+from lpfloop.policies.trainers.shm_weights import memory_folder
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.stores.durable import make_folder
 

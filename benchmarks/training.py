@@ -31,8 +31,8 @@ import pyarrow.parquet as pq
 
 from lpfloop.configs.methods import DPOTraining
 from lpfloop.loop.tiny import world
+from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 TINY = Path(world.__file__).parent / "models" / "policy"

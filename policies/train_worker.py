@@ -42,14 +42,24 @@ from .engines.canary import CANARY, write_canary
 from .engines.chat import fold_system
 from .engines.chat_template import load_tokenizer
 from .online.online_training import train_online
+from .trainers.checkpoints import (
+    PREFIX,
+    checkpoint_step,
+    describe_files,
+    discard_prepared,
+    keep,
+    newest_whole,
+    seal_prepared,
+)
 from .trainers.distillation_trainer import make_distillation_trainer
+from .trainers.faults import halted
+from .trainers.job import ONLINE, TrainingError, TrainJob, job_identity, read_job
 from .trainers.launch import WAIT
-from .trainers.memory_folders import discard_memory
-from .trainers.prepared_rows import CACHE, discard_prepared, seal_prepared
+from .trainers.process import alone
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.sharded_training import fit_sharding, is_sharded
+from .trainers.shm_weights import discard_memory
 from .trainers.step_policies import finished_policy, published_steps, step_job
-from .trainers.train_model import RESULT
 from .trainers.trained_model import (
     Trained,
     assemble_model,
@@ -60,20 +70,19 @@ from .trainers.trained_model import (
     save_trained,
     update_survival,
 )
-from .trainers.trainer_checkpoints import (
-    PREFIX,
-    checkpoint_step,
-    describe_files,
-    keep,
-    newest_whole,
-)
-from .trainers.trainer_faults import FAULT, TrainingError, halted
-from .trainers.trainer_history import told_of_steps, write_history
-from .trainers.trainer_job import ONLINE, TrainJob, job_identity, read_job
-from .trainers.trainer_orders import Pace, Turn
-from .trainers.trainer_process import PULSE, alone
-from .trainers.trainer_steps import TOKENS, append_row
 from .trainers.trl_trainer import Pulse, make_trainer
+from .trainers.work_folder import (
+    CACHE,
+    FAULT,
+    PULSE,
+    RESULT,
+    TOKENS,
+    Pace,
+    Turn,
+    append_row,
+    logged_steps,
+    write_history,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -237,7 +246,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     trainer = MAKES.get(job.method, make_trainer)(job, tokenizer)
     fit_sharding(trainer)
     if is_main():
-        seal_prepared(job, identity)
+        seal_prepared(job.output, identity)
     journal = StepRecorder(job, identity, checkpoint_step(checkpoint) if checkpoint else 0)
     trainer.add_callback(journal)
     trainer.remove_callback(PrinterCallback)
@@ -255,7 +264,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
         metrics=final_means(trainer.state),
-        history=told_of_steps(trainer.state.log_history),
+        history=logged_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
 
@@ -297,7 +306,7 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
         },
     }
     write_file(job.folder(RESULT), json.dumps(result, indent=1).encode())
-    discard_prepared(job)
+    discard_prepared(job.output)
 
 
 def awaited_job() -> str:

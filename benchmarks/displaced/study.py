@@ -19,7 +19,7 @@ from lpfloop.critics.verify import Verifier
 from lpfloop.loop.data.splits import HELD_OUT
 from lpfloop.loop.tiny.human import UnknownExerciseError, exercise_of
 from lpfloop.policies.engines.chat_template import load_tokenizer
-from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
+from lpfloop.policies.trainers.job import TrainJob, write_job
 from lpfloop.policies.trainers.trl_trainer import make_trainer
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.lake import RunReader

@@ -163,7 +163,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     """Return an error's exit code and sentence; it imports much, so only on an error."""
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError, UnloadableError
-    from ...policies.trainers.train_model import TrainingError
+    from ...policies.trainers.job import TrainingError
     from ...stores.adoption import AdoptionError
     from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError

@@ -8,7 +8,7 @@ role is named as the bottleneck only where it leads the others clearly.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.keys import Json
 from .plan import Plan
 from .progress import Progress

@@ -97,7 +97,7 @@ def _nodes(config: RunConfig, folder: Path) -> Iterator[Finding]:
     Raises:
         ConfigError: naming what is wrong with one.
     """
-    from ...policies.trainers.training_requirements import require_nodes
+    from ...policies.trainers.checks import require_nodes
     from ..recipes.roles import trains
 
     training = config.training
@@ -236,8 +236,8 @@ def _devices(config: RunConfig) -> Iterator[Finding]:
 
 def _training_places(config: RunConfig) -> Iterator[Finding]:
     """Say in how many processes, and on how many GPUs, a run would train."""
+    from ...policies.trainers.checks import require_training_places
     from ...policies.trainers.launch import left_idle, processes_of, training_gpus
-    from ...policies.trainers.training_requirements import require_training_places
     from ..recipes.roles import trains
     from ..recipes.smoke_needs import trainings
 

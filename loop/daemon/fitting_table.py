@@ -14,7 +14,7 @@ from ...configs.schema import RunConfig
 from ...policies.memory.published_sizes import PUBLISHED
 from ...policies.memory.shapes import ModelShape, configured
 from ...policies.memory.verdicts import GIB, StageMemory
-from ...policies.trainers.trainer_job import ONLINE, Method
+from ...policies.trainers.job import ONLINE, Method
 from .hardware import Devices
 from .memory_check import stages_of
 

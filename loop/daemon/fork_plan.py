@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...configs.load import stored_config
 from ...configs.schema import ConfigError, RunConfig
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.journal_reader import StageId
 from ...stores.keys import Json
 from ...stores.lake import RunReader

@@ -10,7 +10,7 @@ from typing import cast
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redacted
 from ...policies.engines.engine import EngineError
-from ...policies.trainers.train_model import TrainingError
+from ...policies.trainers.job import TrainingError
 from ...stores.address import run_argument
 from ...stores.bucket import BucketError
 from ...stores.committer import if_there_is_room

@@ -17,7 +17,7 @@ from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
 from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ..recipes.roles import NeededRole, needed_roles
 from ..recipes.smoke_needs import trainings
 from ..run.models import CRITIC, is_rewarded

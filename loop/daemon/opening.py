@@ -13,7 +13,7 @@ from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
 from ...critics.scoring.answer_forms import Forms
 from ...policies.engines.engine import EngineError
-from ...policies.trainers.training_requirements import require_nodes, require_training_places
+from ...policies.trainers.checks import require_nodes, require_training_places
 from ...policies.workers.own_check import require_importable
 from ...stores.journal_reader import JOURNAL
 from ...stores.keys import Json

@@ -9,7 +9,7 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...configs.section import WorkerPlace, WorkerPlaces
 from ...policies.engines.engine import EngineError
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import (
     DeviceGroup,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.schema import RunConfig
-from ...policies.trainers.preflight import model_bytes, training_bytes
+from ...policies.trainers.checks import model_bytes, training_bytes
+from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
-from ...policies.trainers.trainer_job import ONLINE, TrainJob
 from ...policies.trainers.training_fit import placed_fit
 from ...policies.workers.open import engine_kind
 from ...stores.keys import Json

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...configs.schema import BudgetConfig
-from ...policies.trainers.trainer_steps import STEPS, TrainingPace, training_pace
+from ...policies.trainers.work_folder import STEPS, TrainingPace, training_pace
 from ...stores.journal_reader import Cost, Reader, StageState
 from ...stores.keys import Json
 from ...stores.sealed import size_of

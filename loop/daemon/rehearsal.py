@@ -23,7 +23,7 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.engine import Request
 from ...policies.engines.token_count import about, token_count
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.beside import SMOKE, smoked
 from ...stores.journal import Journal
 from ...stores.journal_reader import Unit

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...configs.group_methods import OnlineSettings
 from ...policies.memory.shapes import UnknownShapeError, shape_of
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.beside import smoked
 from ...stores.keys import Json
 from ..run.pump import SLICE

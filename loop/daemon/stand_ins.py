@@ -34,6 +34,7 @@ from ...policies.engines.engine import (
     ScoreResult,
 )
 from ...policies.engines.token_count import TURN_TOKENS, TokenCount
+from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.reward_exchange import write_answers
 from ...policies.trainers.step_files import (
     PromptToSample,
@@ -45,8 +46,8 @@ from ...policies.trainers.step_files import (
     write_step,
 )
 from ...policies.trainers.step_policies import published_steps, seal_policy, step_job
-from ...policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.train_model import TrainResult
+from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder, write_file
 from ...stores.records import Message, Prompt
 from ..run.lines import letters as letters_of

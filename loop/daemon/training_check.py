@@ -7,8 +7,8 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.training import TrainingConfig
 from ...policies.devices import installed
 from ...policies.memory.sharding import sharding_of
-from ...policies.trainers.preflight import refuse_missing_layers
-from ...policies.trainers.trainer_faults import TrainingError
+from ...policies.trainers.checks import refuse_missing_layers
+from ...policies.trainers.job import TrainingError
 from ...policies.trainers.training_fit import fit_of
 from ...stores.installation import pip_install
 from ..recipes.smoke_needs import trainings

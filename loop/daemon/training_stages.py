@@ -21,8 +21,8 @@ from ...policies.memory.training_memory import (
     trl_parts,
 )
 from ...policies.memory.verdicts import Holding, StageMemory, fixed
+from ...policies.trainers.job import ONLINE, Method, Settings
 from ...policies.trainers.launch import processes_of
-from ...policies.trainers.trainer_job import ONLINE, Method, Settings
 from ...policies.trainers.training_fit import placed_fit
 from ..recipes.roles import NeededRole
 from ..run.models import CRITIC, is_endpoint, is_rewarded, located

@@ -13,7 +13,7 @@ import polars as pl
 
 from ...configs.methods import SteppedTraining
 from ...configs.schema import ConfigError, RunConfig
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.records import Checkpoint, Prompt, Score

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.beside import measured_beside
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...configs.recipes import Graded, Scheduled
 from ...configs.schema import RunConfig
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ..run.models import is_rewarded
 from ..run.run import Run
 from ..stages.critique_sft import demonstrate_critiques

@@ -15,8 +15,8 @@ from ...critics.guard import BARE, GuardKey
 from ...critics.scoring.answer_forms import AnswerForm, Forms
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
+from ...policies.trainers.process import WarmTrainer
 from ...policies.trainers.train_model import Trainer
-from ...policies.trainers.warm_trainer import WarmTrainer
 from ...stores.committer import if_there_is_room
 from ...stores.failpoints import reach
 from ...stores.journal_reader import StageId, Unit

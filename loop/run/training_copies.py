@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...policies.trainers.checkpoints import checkpoint_step, is_sealed, newest_first
 from ...policies.trainers.step_files import STEP_FOLDERS
 from ...policies.trainers.step_policies import FOLDER as ON_THE_WAY
-from ...policies.trainers.trainer_checkpoints import checkpoint_step, is_sealed, newest_first
 from ...stores.bucket import Bucket, BucketError, OutOfReachError
 from ...stores.durable import TEMPORARY, make_folder, move, remove, sync_file
 from ...stores.failpoints import reach

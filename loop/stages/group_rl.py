@@ -8,7 +8,7 @@ model, each by its weight, where the first two are asked in the middle of a step
 from dataclasses import replace
 
 from ...configs.grouped_recipes import Grouped, RewardWeights
-from ...policies.trainers.trainer_job import Method
+from ...policies.trainers.job import Method
 from ...stores.records import Checkpoint
 from ..run.handles import Prompts
 from ..run.iteration import Iteration

@@ -9,8 +9,8 @@ reproducible, as on the CPU; elsewhere a step that was committed keeps its first
 from dataclasses import replace
 
 from ...configs.recipes import Quark, Rewarded
+from ...policies.trainers.job import Method
 from ...policies.trainers.train_model import TrainResult
-from ...policies.trainers.trainer_job import Method
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Cost
 from ...stores.records import Checkpoint, RewardModel

@@ -17,7 +17,7 @@ from ...policies.trainers.step_files import (
     ReferenceReward,
     read_step,
 )
-from ...policies.trainers.train_model import TrainerProgress
+from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit

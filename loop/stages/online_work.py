@@ -10,11 +10,9 @@ from ...configs.load import semantic
 from ...configs.methods import QuarkTraining, SteppedTraining
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError
-from ...policies.trainers.online_job import BY_REWARD, OnlineJob, RewardSource
+from ...policies.trainers.job import BY_REWARD, Method, OnlineJob, RewardSource, TrainJob
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
-from ...policies.trainers.train_model import TrainJob
-from ...policies.trainers.trainer_job import Method
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.keys import Json, canonical_json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...policies.engines.canary import CANARY
+from ...policies.trainers.faults import continuation, place
+from ...policies.trainers.job import Settings, TrainingError, TrainJob
 from ...policies.trainers.launch import (
     left_idle,
     processes_of,
@@ -16,17 +18,9 @@ from ...policies.trainers.launch import (
 )
 from ...policies.trainers.step_files import statistics
 from ...policies.trainers.step_policies import publish_step, step_job
-from ...policies.trainers.train_model import (
-    TrainerProgress,
-    TrainingError,
-    TrainJob,
-    TrainResult,
-    train,
-)
-from ...policies.trainers.trainer_faults import continuation, place
-from ...policies.trainers.trainer_job import Settings
-from ...policies.trainers.trainer_steps import training_pace
+from ...policies.trainers.train_model import TrainResult, train
 from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, placed_fit
+from ...policies.trainers.work_folder import TrainerProgress, training_pace
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach

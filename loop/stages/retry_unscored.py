@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from ...configs.schema import ConfigError
 from ...critics.judge import WAS_READ
-from ...policies.trainers.trainer_job import ONLINE
+from ...policies.trainers.job import ONLINE
 from ...stores.address import run_argument
 from ...stores.committer import Finished, if_there_is_room
 from ...stores.frames import rows_frame

@@ -18,10 +18,10 @@ import pyarrow as pa
 from ...configs.group_methods import GroupTraining, OnlineSettings
 from ...configs.grouped_recipes import Grouped
 from ...configs.load import semantic
+from ...policies.trainers.job import TURNS, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
 from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
-from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.trainer_job import TURNS, Settings
+from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import TrainingFit, fit_params, policy_fit
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder

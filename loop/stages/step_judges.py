@@ -13,7 +13,7 @@ from typing import cast
 from ...configs.grouped_recipes import RewardWeights
 from ...critics.judge import Status
 from ...policies.engines.engine import Request
-from ...policies.trainers.online_job import RewardSource
+from ...policies.trainers.job import RewardSource
 from ...policies.trainers.step_files import statistics
 from ...stores.journal_reader import Cost, Unit
 from ...stores.keys import Json

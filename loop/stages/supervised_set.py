@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from ...configs.schema import PromptsConfig, RunConfig
-from ...policies.trainers.trainer_job import SupervisedSet
+from ...policies.trainers.job import SupervisedSet
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame, rows_frame
 from ...stores.keys import Json, digest

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ...policies.trainers.trainer_job import TurnForm
+from ...policies.trainers.job import TurnForm
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame
 from ...stores.keys import Json

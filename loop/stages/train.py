@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...configs.load import semantic
-from ...policies.trainers.train_model import TrainJob, TrainResult
-from ...policies.trainers.trainer_job import Method, Settings
+from ...policies.trainers.job import Method, Settings, TrainJob
+from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.failpoints import reach
 from ...stores.frames import as_frame

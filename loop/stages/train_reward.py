@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ...configs.load import semantic
 from ...policies.engines.chat_template import template_text
-from ...policies.trainers.train_model import TrainJob, TrainResult
+from ...policies.trainers.job import TrainJob
+from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from ..engines.engine import EngineError
 from ..engines.weight_files import weight_files
-from ..trainers.preflight import header
-from ..trainers.trainer_faults import TrainingError
+from ..trainers.checks import header
+from ..trainers.job import TrainingError
 
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from ..devices import cpu_type
-from ..trainers.trainer_job import LARGE, MEASURED_TOGETHER, Method
+from ..trainers.job import LARGE, MEASURED_TOGETHER, Method
 from ..trainers.training_fit import PLAIN, TrainingFit
 from .activations import (
     AUTOCAST,

@@ -12,12 +12,10 @@ from math import fsum
 from ...stores.records import Message
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.scorers import OwnScorer, RewardScorer
-from ..trainers.online_job import OnlineJob, RewardSource
+from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
 from ..trainers.reward_exchange import ask_parent
 from ..trainers.step_files import RolloutDraw, candidate_row
-from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import TrainJob
-from ..trainers.trainer_process import PULSE
+from ..trainers.work_folder import PULSE
 
 SCORED_TOGETHER = 256
 

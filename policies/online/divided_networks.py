@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from transformers.core_model_loading import revert_weight_conversion
 
+from ..trainers.job import TrainJob
 from ..trainers.sharded_training import untied
-from ..trainers.trainer_job import TrainJob
 from .networks import SeparateNetworks, for_sampler
 
 WEIGHTS, OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0"

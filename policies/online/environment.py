@@ -21,8 +21,9 @@ from ...configs.group_methods import OnlineSettings
 from ...stores.records import Candidate, Message, Reward
 from ..engines.chat import conditioned
 from ..engines.engine import Completion
-from ..trainers.online_job import OnlineJob, RewardSource
-from ..trainers.sampler_places import engine_in_trainer, is_shared
+from ..trainers.faults import halted
+from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
+from ..trainers.launch import engine_in_trainer, is_shared
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
     ReferenceReward,
@@ -36,9 +37,7 @@ from ..trainers.step_files import (
     with_prompts,
 )
 from ..trainers.trained_turns import chat_of
-from ..trainers.trainer_faults import TrainingError, halted
-from ..trainers.trainer_job import TrainJob
-from ..trainers.trainer_process import PULSE
+from ..trainers.work_folder import PULSE
 from ..workers.places import DeviceGroup
 from .answer_rewards import AnswerReward, AnswerRewards
 from .networks import Networks

@@ -19,11 +19,10 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from ...stores.keys import derive_seed
 from ..engines.chat_template import load_tokenizer
 from ..trainers.adapters import computing_type, published_type
+from ..trainers.job import TrainingError, TrainJob
 from ..trainers.remainder_adamw import join_weights, split_weights
 from ..trainers.rounding import rounded_at_random
 from ..trainers.sequences import Pass
-from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import TrainJob
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
 

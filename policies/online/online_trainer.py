@@ -14,10 +14,9 @@ from torch import Tensor
 
 from ...stores.keys import derive_seed
 from ...stores.records import Pair
+from ..trainers.job import TrainingError, TrainJob
 from ..trainers.next_token import NextTokenLoss
 from ..trainers.step_files import StepRows, statistics
-from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import TrainJob
 from .environment import Environment, ScoredRollout, describe_drawn
 from .networks import Networks, computes_exactly
 from .sampler import agreement, refuse_stale

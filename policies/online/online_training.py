@@ -23,8 +23,11 @@ from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
 from ...stores.failpoints import reach
 from ..trainers.adapters import computing_type
-from ..trainers.memory_folders import memory_folder
-from ..trainers.preflight import parameters
+from ..trainers.checkpoints import checkpoint_step, keep, newest_whole
+from ..trainers.checks import parameters
+from ..trainers.faults import halted
+from ..trainers.job import TrainingError, TrainJob
+from ..trainers.shm_weights import memory_folder
 from ..trainers.step_files import LEFT_OUT, StepRows, write_step
 from ..trainers.step_files import statistics as statistic_rows
 from ..trainers.step_policies import (
@@ -44,12 +47,8 @@ from ..trainers.trained_model import (
     drop_master,
     require_finite,
 )
-from ..trainers.trainer_checkpoints import checkpoint_step, keep, newest_whole
-from ..trainers.trainer_faults import TrainingError, halted
-from ..trainers.trainer_job import TrainJob
-from ..trainers.trainer_orders import Pace
-from ..trainers.trainer_steps import append_row
 from ..trainers.trl_trainer import refuse_world
+from ..trainers.work_folder import Pace, append_row
 from .divided_networks import DividedNetworks
 from .environment import Clock, Environment
 from .grpo_trainer import GRPOTrainer

@@ -11,8 +11,8 @@ from ...configs.methods import QuarkTraining
 from ...stores.durable import TEMPORARY, make_folder, publish_folder, remove
 from ...stores.keys import derive_seed
 from ..engines.chat_template import load_tokenizer
+from ..trainers.job import TrainJob
 from ..trainers.trained_model import copy_tokenizer
-from ..trainers.trainer_job import TrainJob
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model
 from .quantiles import quantile_token

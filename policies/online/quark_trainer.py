@@ -18,11 +18,10 @@ from torch import Tensor
 from ...configs.methods import QuarkTraining
 from ..engines.chat import conditioned
 from ..trainers.answer_logits import answer_logits, chosen_logprobs
+from ..trainers.job import MEASURED_TOGETHER, TrainingError, TrainJob
 from ..trainers.next_token import METRIC
 from ..trainers.sequences import Pass, Spoken, passes
 from ..trainers.step_files import StepRows, statistics
-from ..trainers.trainer_faults import TrainingError
-from ..trainers.trainer_job import MEASURED_TOGETHER, TrainJob
 from .environment import Clock, Environment, ScoredRollout
 from .missing_end import ruled
 from .networks import Networks

@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ...stores.durable import make_folder
+from ..trainers.job import TrainJob
 from ..trainers.trained_model import copy_tokenizer
-from ..trainers.trainer_job import TrainJob
 
 DRAFT = "draft"
 CONFIG = "config.json"

@@ -21,7 +21,7 @@ from transformers import PreTrainedConfig
 
 from ...stores.keys import derive_seed
 from ..trainers.adapters import frozen_arguments, peft_config, save_config
-from ..trainers.trainer_job import TrainJob
+from ..trainers.job import TrainJob
 from ..trainers.trl_trainer import load_model
 from .networks import ValueModel, in_main_memory, trainable
 

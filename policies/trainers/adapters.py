@@ -18,8 +18,8 @@ from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedModel
 
 from ...stores.keys import derive_seed
 from ..devices import cpu_type
+from .job import TrainJob
 from .rounding import rounded_at_random
-from .trainer_job import TrainJob
 from .training_fit import TrainingFit
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"

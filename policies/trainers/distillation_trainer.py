@@ -36,13 +36,12 @@ from ..engines.thinking import ChatForm
 from .adapters import computing_type, peft_config
 from .answer_logits import answer_logits
 from .divergences import DIVERGENCES, entropy
+from .job import TrainingError, TrainJob
 from .next_token import METRIC
 from .next_token_trainers import WithNextToken
 from .sequences import Pass, Spoken, padded
 from .sharded_training import is_sharded, loaded_in_each_process
 from .trained_turns import chat_of, fit_turns
-from .trainer_faults import TrainingError
-from .trainer_job import TrainJob
 from .trl_trainer import common_arguments, fitted, load_data, load_model, load_trained, refuse_world
 from .warm_up import WarmedTrainer
 

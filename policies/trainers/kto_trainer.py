@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from trl.trainer.kto_config import KTOConfig
 
 from ...configs.methods import KTOTraining
+from .job import TrainingError, TrainJob
 from .reference_logprobs import ReferencedKTOTrainer
-from .trainer_faults import TrainingError
-from .trainer_job import TrainJob
 
 LABEL, ASKED = "label", "prompt_id"
 WEIGHTS = ("weights/desirable", "weights/undesirable")

@@ -1,8 +1,13 @@
-"""How the processes of a training are started: by `accelerate launch`, on one machine or several.
+"""The command and the environment of a training: `argv(job)` and `environment(job)`.
 
-A single process is started directly: the launcher would only import accelerate once more. On
-several machines, or another one, the same `accelerate launch` runs on each, under `srun` in the
-run's Slurm allocation or under `ray_nodes` on a Ray cluster; torch's c10d rendezvous connects them.
+One process is started directly: the launcher would only import accelerate once more. Several are
+started by `accelerate launch`. On several machines, or another one, the same `accelerate launch`
+runs on each, under `srun` in the run's Slurm allocation or under `ray_nodes` on a Ray cluster;
+torch's c10d rendezvous connects them.
+
+A node's processes see only their own GPUs: first those that they train on, one each, then those
+that only the sampler of an online method uses. The trainer's first process opens the sampler, on
+its own node.
 """
 
 import json
@@ -13,14 +18,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from ...configs.engines import EngineConfig
 from ...configs.section import ConfigError
 from ...configs.training import TrainingConfig
 from ...stores.durable import write_file
 from ..devices import VISIBLE, Gpu, showing
-from ..workers.places import device_groups
-from .sampler_places import sampler_gpus
-from .trainer_faults import TrainingError
-from .trainer_job import ONLINE, Settings, TrainJob
+from ..workers.places import DeviceGroup, device_groups
+from .job import ONLINE, Settings, TrainingError, TrainJob
 from .training_fit import TrainingFit
 
 FSDP2: Mapping[str, Any] = {
@@ -33,14 +37,16 @@ FSDP2: Mapping[str, Any] = {
     "fsdp_activation_checkpointing": False,
 }
 """FSDP by transformers' blocks. Only the first process loads the weights; every process writes its
-part of a checkpoint, and the finished model is saved whole (`sharded_training.save_whole`).
-Activations are recomputed by the model itself if `training.recompute` says so."""
+part of a checkpoint, and the finished model is saved whole (`sharded_training.save_whole`). The
+model itself recomputes activations if `training.recompute` says so."""
 
 SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 WORKER = "lpfloop.policies.train_worker"
 WAIT = "-"
-"""Instead of a job's path: the worker reads the path from its standard input."""
+"""In place of a job's path: the worker reads the path from its standard input."""
 THREADS = "OMP_NUM_THREADS"
+SAMPLER = "policy.engine"
+"""The section that a message about the sampler's GPUs names."""
 
 RAY_DRIVER = "lpfloop.policies.trainers.ray_nodes"
 RAY_TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 -- the name of a variable
@@ -60,12 +66,12 @@ def argv(job: TrainJob) -> list[str]:
     All processes end, on every machine, when the command's standard input is closed.
     """
     fit = job.fit
+    # The online methods divide their networks themselves.
     sharded = fit.sharding != "none" and job.method not in ONLINE
     needs_launcher = job.processes > 1 or sharded or job.accelerate_config is not None
     if fit.launcher == "local" and not needs_launcher:
         return single_argv(job)
     if job.accelerate_config is None:
-        # The online methods divide their networks themselves.
         sharding = fit.sharding if sharded else "none"
         settings = accelerate_settings(job.processes, nodes=fit.nodes, sharding=sharding)
         write_file(job.folder("accelerate.json"), json.dumps(settings, indent=1).encode())
@@ -91,18 +97,17 @@ def accelerate_settings(
     processes: int, *, nodes: int = 1, sharding: str = "none"
 ) -> dict[str, Any]:
     """Return the launcher's configuration: plain data parallelism, or FSDP2."""
-    plain = "MULTI_GPU" if processes > 1 else "NO"
-    divided = {"distributed_type": "FSDP", "fsdp_config": FSDP2} if sharding == "fsdp2" else {}
+    fsdp = {"distributed_type": "FSDP", "fsdp_config": FSDP2} if sharding == "fsdp2" else {}
     return {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": plain,
+        "distributed_type": "MULTI_GPU" if processes > 1 else "NO",
         "num_machines": nodes,
         "machine_rank": 0,
         "num_processes": processes,
         "main_process_port": 0,
         "mixed_precision": "no",  # The trainer's own arguments say bf16 on a GPU.
         "use_cpu": False,
-        **divided,
+        **fsdp,
     }
 
 
@@ -128,9 +133,10 @@ def _rendezvous(job: TrainJob) -> list[str]:
 def on_nodes(
     launcher: Literal["srun", "ray"], nodes: int, command: Sequence[str], *, gpus: int = 0
 ) -> list[str]:
-    """Return the command that runs another once on each of so many nodes, and ends with them.
+    """Return the command that runs `command` on each of `nodes` machines until all have ended.
 
-    `gpus` is what it needs on each node; Slurm gives it all that the allocation has there.
+    `gpus` is what it needs on each of a Ray cluster's nodes; Slurm gives it all GPUs of the
+    allocation.
     """
     if launcher == "ray":
         return [sys.executable, "-P", "-m", RAY_DRIVER, str(nodes), str(gpus), *command]
@@ -153,7 +159,7 @@ def free_port() -> int:
 
 
 def threads_here(processes: int = 1) -> int:
-    """Return how many threads each of so many processes on this machine computes with."""
+    """Return how many threads each of `processes` on this machine computes with."""
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
@@ -161,7 +167,7 @@ def environment(job: TrainJob) -> dict[str, str]:
     """Return the environment of a job's command; processes on this machine see only its GPUs.
 
     Raises:
-        TrainingError: of kind `refused`, when those GPUs are not there.
+        TrainingError: of kind `refused`, if those GPUs do not exist.
     """
     if job.fit.launcher != "local":
         return nodes_environment(job.fit.launcher)
@@ -173,14 +179,14 @@ def single_environment(training: TrainingConfig) -> dict[str, str]:
     """Return the environment of a training in one process on this machine, before its job is known.
 
     Raises:
-        ConfigError: naming the setting that this machine cannot follow.
+        ConfigError: naming the setting, if this machine does not have its GPUs.
     """
     gpus = showing(training_gpus(training)[:1])
     return bare_environment() | dict(gpus) | {THREADS: str(threads_here())}
 
 
 def nodes_environment(launcher: Literal["srun", "ray"]) -> dict[str, str]:
-    """Return the environment of srun, which hands it to its tasks, or of the driver for Ray."""
+    """Return the environment of srun, which passes it to its tasks, or of the driver for Ray."""
     if launcher == "srun":
         return bare_environment()
     token = {RAY_TOKEN: os.environ[RAY_TOKEN]} if RAY_TOKEN in os.environ else {}
@@ -207,7 +213,7 @@ def training_gpus(place: TrainingConfig | TrainingFit) -> tuple[Gpu, ...]:
     """Return the GPUs of this machine that a training may use; none on a CPU.
 
     Raises:
-        ConfigError: naming the setting that this machine cannot follow.
+        ConfigError: naming the setting, if this machine does not have its GPUs.
     """
     groups = device_groups("training", place.devices, "auto")
     return tuple(gpu for group in groups for gpu in group.gpus)
@@ -217,14 +223,24 @@ def shown_gpus(job: TrainJob) -> Mapping[str, str]:
     """Return the variables under which the processes of a training see only their own GPUs.
 
     TRL refuses a process that sees more GPUs than there are processes: it would spread one model
-    over all of them. The sampler's GPUs of an online method follow those of the trainer.
+    over all of them.
 
     Raises:
-        TrainingError: of kind `refused`, when there are fewer than processes.
+        TrainingError: of kind `refused`, if a process or the sampler has no GPU.
     """
+    here = job.processes_per_node
     try:
-        gpus, here = training_gpus(job.fit), job.processes_per_node
-        sampler = sampler_gpus(job, gpus[:here])
+        gpus = training_gpus(job.fit)
+        sampler = (
+            []
+            if job.online is None
+            else [
+                gpu
+                for group in device_groups(SAMPLER, job.online.engine.devices, "auto")
+                for gpu in group.gpus
+                if gpu not in gpus[:here]
+            ]
+        )
     except ConfigError as error:
         raise TrainingError("refused", str(error)) from error
     if gpus and here > len(gpus):
@@ -233,19 +249,35 @@ def shown_gpus(job: TrainJob) -> Mapping[str, str]:
     return showing((*gpus[:here], *sampler))
 
 
-def processes_of(training: TrainingConfig, settings: Settings, gpus: int) -> int:
-    """Return the number of processes of a training that may use so many GPUs of each node.
+def engine_in_trainer(job: TrainJob, engine: EngineConfig) -> EngineConfig:
+    """Return the sampler's engine with its GPUs numbered as the trainer's processes see them."""
+    if engine.devices == "auto":
+        return engine
+    trained_on = range(job.processes_per_node) if job.fit.devices == "auto" else job.fit.devices
+    own = tuple(trained_on)[: job.processes_per_node]
+    order = (*own, *(number for number in engine.devices if number not in own))
+    numbers = tuple(order.index(number) for number in engine.devices)
+    return engine.model_copy(update={"devices": numbers})
 
-    `auto` is one for each GPU, or the largest number that shares an optimizer step evenly.
+
+def is_shared(group: DeviceGroup, job: TrainJob) -> bool:
+    """Return whether one of the job's processes trains on a GPU of a sampler's replica."""
+    return any(number < job.processes_per_node for number in group.numbers)
+
+
+def processes_of(training: TrainingConfig, settings: Settings, gpus: int) -> int:
+    """Return the number of processes of a training that may use `gpus` GPUs of each node.
+
+    `auto` is one for each GPU, or the largest number that divides an optimizer step evenly.
     """
     if training.processes != "auto":
         return training.processes
     nodes = training.nodes
     fewer = range(nodes * max(1, gpus), 0, -nodes)
-    return next(n for n in fewer if n == nodes or _shares_evenly(training, settings, n))
+    return next(n for n in fewer if n == nodes or _divides_evenly(training, settings, n))
 
 
-def _shares_evenly(training: TrainingConfig, settings: Settings, processes: int) -> bool:
+def _divides_evenly(training: TrainingConfig, settings: Settings, processes: int) -> bool:
     demonstrations = training.next_token
     even = settings.batch_size % (settings.micro_batch_size * processes) == 0
     return even and (not demonstrations.weight or demonstrations.batch_size % processes == 0)

@@ -19,10 +19,9 @@ from ...stores.keys import derive_seed
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
 from .answer_logits import answer_logits, chosen_logprobs
+from .job import SupervisedSet, TrainingError, TrainJob
 from .sequences import Spoken, passes
 from .step_files import visited
-from .trainer_faults import TrainingError
-from .trainer_job import SupervisedSet, TrainJob
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from trl.trainer.sft_trainer import SFTTrainer
 
 from ..engines.chat import ChatTokenizer
+from .job import SupervisedSet, TrainingError, TrainJob
 from .kto_trainer import UnpairedTrainer
 from .next_token import METRIC, NextTokenLoss
 from .preference_loss import PreferenceTrainer
-from .trainer_faults import TrainingError
-from .trainer_job import SupervisedSet, TrainJob
 from .warm_up import WarmedTrainer
 
 

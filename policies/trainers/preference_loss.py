@@ -15,7 +15,7 @@ from trl.trainer.dpo_config import DPOConfig
 
 from ...configs.methods import DPOTraining
 from .reference_logprobs import SIDES, ReferencedDPOTrainer
-from .trainer_history import BELOW, TOKEN
+from .work_folder import BELOW, TOKEN
 
 
 class Heard:

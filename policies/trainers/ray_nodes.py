@@ -1,8 +1,8 @@
 # pyright: basic
 """The driver that runs a command on each of several nodes of a Ray cluster: NODES GPUS COMMAND.
 
-It behaves as `srun` does: it prints the output of all nodes, and ends all of them when one fails or
-its own standard input is closed. Ray is only in this process, never in the run's. If the driver is
+As `srun` does, it prints the output of all nodes, and ends all of them if one fails or its own
+standard input is closed. Ray is imported in this process only, never in the run's. If the driver is
 killed, Ray ends its actors, which closes the standard input of their commands.
 """
 
@@ -19,9 +19,10 @@ from typing import Any
 
 from ...configs.section import ConfigError
 from ..workers.ray_cluster import ray_cluster
+from .faults import REFUSED
 from .launch import HEAD, HOSTS, PORT, RANK, SECRETS, bare_environment, free_port
-from .memory_folders import discard_abandoned
-from .trainer_faults import REFUSED
+from .process import start
+from .shm_weights import discard_abandoned
 
 PLACED_S = 600.0
 """Seconds to wait for free machines."""
@@ -29,7 +30,7 @@ ENDED_S = 30.0
 """Seconds that a command gets to end before it is killed, and an actor to answer."""
 POLL_S = 0.5
 FORWARDED = ("NCCL_", "TORCH_", "GLOO_", "UCX_", "FI_", "LPFLOOP_")
-"""Prefixes of the variables that a command has from the run, not from its own machine."""
+"""Prefixes of the variables that a command gets from the run, not from its own machine."""
 
 
 class NodeActor:
@@ -39,24 +40,21 @@ class NodeActor:
         import ray
 
         self.host: str = ray.util.get_node_ip_address()
-        # Else torch tells the other nodes this one's host name, which need not resolve there.
+        # Without it torch tells the other nodes a host name that need not resolve there.
         self.environment = bare_environment() | forwarded | {"PET_LOCAL_ADDR": self.host}
         self.command: Any = None
 
-    def meeting(self) -> tuple[str, str]:
+    def rendezvous(self) -> tuple[str, str]:
         """Return the machine's address and a free port."""
         return self.host, str(free_port())
 
     def start(self, argv: Sequence[str]) -> None:
         """Start the command."""
-        pipe, out = subprocess.PIPE, subprocess.STDOUT
-        self.command = subprocess.Popen(
-            argv, stdin=pipe, stdout=pipe, stderr=out, start_new_session=True, env=self.environment
-        )
+        self.command = start(argv, self.environment, subprocess.PIPE)
         os.set_blocking(self.command.stdout.fileno(), False)
 
-    def look(self) -> tuple[bytes, int | None]:
-        """Return the output since the last look, and the exit code once there is one."""
+    def poll(self) -> tuple[bytes, int | None]:
+        """Return the output since the last call, and the exit code once there is one."""
         code = self.command.poll()
         return self.command.stdout.read() or b"", code
 
@@ -75,16 +73,16 @@ def main(arguments: Sequence[str]) -> int:
     nodes, gpus, *command = arguments
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
-    threading.Thread(target=interrupt_at_end_of_input, daemon=True).start()
+    threading.Thread(target=_interrupt_at_end_of_input, daemon=True).start()
     try:
-        return run(placed(int(nodes), int(gpus)), command)
+        return _run(_placed(int(nodes), int(gpus)), command)
     except ConfigError as error:
         print(f"{REFUSED}{str(error).removeprefix('place: ray: ')}", flush=True)  # noqa: T201
         return 2
 
 
-def placed(nodes: int, gpus: int) -> list[Any]:
-    """Return an actor on each of so many machines, with so many GPUs each if the cluster has any.
+def _placed(nodes: int, gpus: int) -> list[Any]:
+    """Return an actor on each of `nodes` machines, with `gpus` GPUs each if the cluster has any.
 
     Raises:
         ConfigError: if there is no cluster, or it has fewer such machines.
@@ -99,31 +97,34 @@ def placed(nodes: int, gpus: int) -> list[Any]:
     if able < nodes:
         having = f" with {gpus} GPUs or more" if gpus else ""
         raise ConfigError(f"training.nodes={nodes}, and the cluster has {able}{having}")
-    room = placement_group([{"CPU": 1, "GPU": gpus}] * nodes, strategy="STRICT_SPREAD")
-    if not room.wait(PLACED_S):
+    group = placement_group([{"CPU": 1, "GPU": gpus}] * nodes, strategy="STRICT_SPREAD")
+    if not group.wait(PLACED_S):
         sys.exit(f"the cluster had no {nodes} free machines in {PLACED_S:.0f} s")
-    known = {name: value for name, value in os.environ.items() if not SECRETS.search(name)}
-    forwarded = {name: value for name, value in known.items() if name.startswith(FORWARDED)}
+    forwarded = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(FORWARDED) and not SECRETS.search(name)
+    }
     actor: Any = ray.remote(num_cpus=1, num_gpus=gpus)(NodeActor)
-    places = [PlacementGroupSchedulingStrategy(room, number) for number in range(nodes)]
+    places = [PlacementGroupSchedulingStrategy(group, number) for number in range(nodes)]
     return [actor.options(scheduling_strategy=place).remote(forwarded) for place in places]
 
 
-def run(actors: Sequence[Any], command: Sequence[str]) -> int:
+def _run(actors: Sequence[Any], command: Sequence[str]) -> int:
     """Run the command on each node, and print its output, until one fails or all have ended."""
     import ray
     from ray.exceptions import RayError
 
     try:
-        host, port = ray.get(actors[0].meeting.remote())
+        host, port = ray.get(actors[0].rendezvous.remote())
         for number, actor in enumerate(actors):
             own = {HEAD: host, PORT: port, RANK: str(number), HOSTS: f"is_host={number == 0}"}
             actor.start.remote([own.get(part, part) for part in command])
         codes: list[int | None] = [None]
         while None in codes and not any(codes):
-            looks = ray.get([actor.look.remote() for actor in actors], timeout=ENDED_S)
-            os.write(1, b"".join(output for output, _ in looks))
-            codes = [code for _, code in looks]
+            polled = ray.get([actor.poll.remote() for actor in actors], timeout=ENDED_S)
+            os.write(1, b"".join(output for output, _ in polled))
+            codes = [code for _, code in polled]
             time.sleep(POLL_S)
         return int(any(codes))
     except RayError as error:
@@ -132,7 +133,7 @@ def run(actors: Sequence[Any], command: Sequence[str]) -> int:
         ray.wait([a.end.remote() for a in actors], num_returns=len(actors), timeout=ENDED_S)
 
 
-def interrupt_at_end_of_input() -> None:
+def _interrupt_at_end_of_input() -> None:
     """Interrupt this process when its standard input is closed, by its parent or its death."""
     while os.read(0, 4096):
         pass
@@ -140,5 +141,5 @@ def interrupt_at_end_of_input() -> None:
 
 
 if __name__ == "__main__":
-    # Ray's workers import the actor's class from the module's real name, which is not `__main__`.
+    # Ray's workers import the actor's class by the module's real name, which is not `__main__`.
     sys.exit(import_module("lpfloop.policies.trainers.ray_nodes").main(sys.argv[1:]))

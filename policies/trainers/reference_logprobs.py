@@ -24,10 +24,11 @@ from trl.trainer.kto_trainer import KTOTrainer
 
 from ...stores.durable import make_folder, write_file
 from ...stores.keys import Json, digest
+from .job import TrainJob
 from .like_lengths import GroupingTrainer, row_lengths, token_batches, token_columns
 from .sharded_training import is_sharded
-from .trainer_job import TrainJob, read_json
 from .training_fit import master_of
+from .work_folder import read_json
 
 pc: Any = pyarrow.compute
 FOLDER = "references"

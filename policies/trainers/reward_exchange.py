@@ -23,10 +23,9 @@ from ...stores.durable import remove
 from ...stores.records import Candidate
 from ...stores.schemas import TABLES, from_table, to_table
 from ...stores.sealed import MANIFEST
-from .online_job import RewardSource
+from .job import RewardSource
 from .step_files import publish_tables
-from .trainer_orders import read_orders
-from .trainer_steps import append_row
+from .work_folder import append_row, read_orders
 
 ANSWER_FOLDERS, JUDGED_FOLDERS = "answers", "judged"
 TABLE = "judged"

@@ -41,14 +41,12 @@ from ..engines.engine import EngineError, ScoreBatch, ScoreRequest
 from ..engines.scorers import RewardScorer, padding, require_visible_end
 from ..engines.thinking import AS_RENDERED
 from .adapters import peft_config
+from .job import TrainingError, TrainJob
 from .length_bias import RankedPair, measured
 from .remainder_adamw import split_weights
-from .trainer_faults import TrainingError
-from .trainer_history import StepNumbers
-from .trainer_job import TrainJob
-from .trainer_process import PULSE
 from .trl_trainer import Pulse, common_arguments, fitted, refuse_world, trained_loading
 from .warm_up import WarmedTrainer
+from .work_folder import PULSE, StepNumbers
 
 logger = logging.getLogger(__name__)
 

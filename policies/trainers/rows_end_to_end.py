@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 
-from .trainer_faults import TrainingError
+from .job import TrainingError
 
 IGNORED = -100
 """The label of a token that is not learned."""

@@ -38,7 +38,7 @@ from ...stores.schemas import TABLES, Row, from_table, to_table
 from ...stores.sealed import MANIFEST
 from ...stores.sealing import sealed
 from ..engines.engine import Completion
-from .online_job import OnlineJob, RewardSource
+from .job import OnlineJob, RewardSource
 
 STEP_FOLDERS = "steps"
 UNSCORED = "overlong"

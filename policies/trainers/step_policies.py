@@ -14,7 +14,7 @@ from ...configs.methods import SteppedTraining
 from ...stores.durable import link, make_folder, publish_folder, remove
 from ...stores.sealed import MANIFEST, DamagedError, check_folder, file_sha256, known_sha256
 from ..engines.canary import CANARY
-from .trainer_job import TrainJob
+from .job import TrainJob
 
 FOLDER = "published"
 SAVED, POLICY, DRAFT = "weights", "policy", "draft"

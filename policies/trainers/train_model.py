@@ -1,11 +1,10 @@
-"""Training in a child process: start, follow, restart if needed, and check the result.
+"""Training in a child process: start it, follow it, restart it if needed, and check the result.
 
-The parent (this module and its `trainer_` siblings, no torch) writes `job.json` into the job's work
-folder, starts `train_worker` by `launch` in a separate session, follows `metrics.jsonl`, and
-accepts the outcome only if `result.json`, which the child writes last, names every file of the
-finished model with its hash.
-No file in a work folder is trusted just for being there: a checkpoint counts if its manifest says
-so and every byte agrees, so an interrupted job either continues bit-exactly or starts again.
+The parent (no torch) writes `job.json` into the job's work folder, starts `train_worker` by
+`launch`, follows `metrics.jsonl`, and accepts the outcome only if `result.json`, which the child
+writes last, names every file of the finished model with its hash. No file in a work folder is
+trusted because it is there: a checkpoint counts if its manifest says so and every byte agrees, so
+an interrupted job either continues bit-exactly or starts again.
 """
 
 import logging
@@ -14,36 +13,41 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ...stores.durable import sweep
 from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
-from .preflight import refuse_full_disk, refuse_unfit
-from .prepared_rows import discard_unsealed
+from .checkpoints import agrees, discard_unfit, discard_unsealed
+from .checks import refuse_full_disk, refuse_unfit
+from .faults import TRANSIENT, halted, read_fault
+from .job import TrainingError, TrainJob, write_job
+from .process import WarmTrainer, Watch, alone, discard_memory_of, run_worker
 from .step_policies import is_finished
-from .trainer_checkpoints import agrees, discard_unfit
-from .trainer_faults import FAULT, TRANSIENT, TrainingError, halted, read_fault
-from .trainer_history import HISTORY, StepNumbers, read_history
-from .trainer_job import TrainJob, read_json, write_job
-from .trainer_orders import MINUTES, Orders, write_orders
-from .trainer_process import Watch, alone, discard_memory_of, run_worker
-from .trainer_steps import TrainerProgress
-from .warm_trainer import WarmTrainer
-
-__all__ = ["TrainJob", "TrainResult", "TrainerProgress", "TrainingError", "train"]
+from .work_folder import (
+    FAULT,
+    HISTORY,
+    MINUTES,
+    RESULT,
+    Orders,
+    StepNumbers,
+    TrainerProgress,
+    read_history,
+    read_json,
+    write_orders,
+)
 
 logger = logging.getLogger("lpfloop.trainer")
 
-RESULT = "result.json"
 STALL_S = 1800.0
+"""The default time without a sign of life after which a trainer is killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """A finished model: its folder, the means of the last steps' metrics, each step's numbers.
+    """A finished model: its folder, the means of the last steps' metrics, each step's metrics.
 
-    An online method leaves the numbers of its steps in their rows, and `history` is empty.
+    An online method leaves the metrics of its steps in their rows, and `history` is empty.
     """
 
     output: Path
@@ -53,27 +57,11 @@ class TrainResult:
     history: Sequence[StepNumbers]
 
 
-class Trainer(Protocol):
-    """What makes a model of a job; see `train`, which is one."""
-
-    def __call__(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
-        self,
-        job: TrainJob,
-        *,
-        log: Path,
-        on_progress: Callable[[TrainerProgress], None] | None = None,
-        on_answers: Callable[[int], None] | None = None,
-        is_to_end: Callable[[], bool] = ...,
-        checkpoint_minutes: float = ...,
-        retries: int = ...,
-        stall_s: float = ...,
-        warm: WarmTrainer | None = ...,
-    ) -> TrainResult:
-        """Return the finished model."""
-        ...
+Trainer = Callable[..., TrainResult]
+"""`train`, or what a dry run has in its place."""
 
 
-def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
+def train(  # noqa: PLR0913 -- all but the job are optional, by name
     job: TrainJob,
     *,
     log: Path,
@@ -88,17 +76,14 @@ def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
     """Run `job` to its end, continuing from its last whole checkpoint if it was interrupted.
 
     A job that has finished in its work folder is not run again. A child that was killed, failed,
-    hung (`stall_s` seconds without a sign of life) or ended without a model is restarted up to
-    `retries` times. `on_progress` is called for every step, `is_to_end` several times a second; an
-    exception from either ends the child. Once `is_to_end`, the child finishes its step, makes a
-    checkpoint and ends. `on_answers` is called with each step of an online method whose answers
-    others than the trainer reward: it judges those that `reward_exchange.read_answers` returns, for
-    as long as that takes, and leaves what it found by `write_judged`. `warm` may hold a process
-    that waits for a job, and then runs this one.
+    hung or ended without a model is restarted up to `retries` times. `process.Watch` describes the
+    other arguments. Once `is_to_end`, the child finishes its step, makes a checkpoint and ends.
+    `on_answers` scores the answers that `reward_exchange.read_answers` returns for a step, and
+    leaves the scores by `write_judged`.
 
     Raises:
         TrainingError: if there is no finished model; the message names the cause and the log. Of
-            kind `halted`: since it was to end.
+            kind `halted`, if it was to end.
     """
     started = time.monotonic()
     watch = Watch(
@@ -113,7 +98,8 @@ def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
     failed = 0
     while True:
         try:
-            result = attempt(job, watch)
+            result = _attempt(job, watch)
+            break
         except TrainingError as error:
             if error.kind in TRANSIENT and is_to_end():
                 raise halted(job) from error
@@ -121,19 +107,16 @@ def train(  # noqa: PLR0913 -- whom it tells, and how it is watched, by name
             if error.kind not in TRANSIENT or failed > retries:
                 raise
             logger.warning("%s; starting it again (%d of %d)", error, failed, retries)
-        else:
-            break
-    metrics: dict[str, float] = result["metrics"]
     return TrainResult(
         output=job.folder("model"),
         steps=int(result["steps"]),
-        metrics=metrics,
+        metrics=result["metrics"],
         seconds=time.monotonic() - started,
         history=read_history(job.output),
     )
 
 
-def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
+def _attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     """Run the child once, unless the job has finished; return the content of `result.json`."""
     identity = prepare(job, patience_s=watch.stall_s)
     finished = read_result(job, identity)
@@ -141,7 +124,7 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
         return finished
     if watch.is_to_end():
         raise halted(job)
-    refuse_unrewarded(job, watch)
+    _refuse_unrewarded(job, watch)
     refuse_full_disk(job)
     write_orders(job.output, Orders(checkpoint_s=watch.checkpoint_s))
     watch.log.parent.mkdir(parents=True, exist_ok=True)
@@ -160,12 +143,7 @@ def attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     return finished
 
 
-def refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
-    """Refuse a training whose answers others reward than the trainer, if nobody asks them.
-
-    Raises:
-        TrainingError: of kind `refused`.
-    """
+def _refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
     asked = job.online.asked_sources if job.online else ()
     if asked and watch.on_answers is None:
         names = " and ".join(asked)
@@ -180,7 +158,7 @@ def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
     with alone(job, patience_s=patience_s):
         sweep(job.output)
         job.folder(FAULT).unlink(missing_ok=True)
-        discard_unsealed(job, identity)
+        discard_unsealed(job.output, identity)
         for checkpoint in discard_unfit(job.folder("checkpoints"), identity):
             logger.warning("removed %s: not a whole checkpoint of this job", checkpoint)
     return identity
@@ -197,8 +175,9 @@ def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:
         return None
     if not agrees(job.folder("model"), result["files"]):
         return None
-    beside = {"canary": job.folder(CANARY), "history": job.folder(HISTORY)}
-    whole = all(p.exists() and file_sha256(p) == result.get(n) for n, p in beside.items())
-    published = cast("dict[str, str]", result.get("published", {})).items()
-    whole = whole and all(is_finished(job, int(step), told) for step, told in published)
+    for name, path in (("canary", job.folder(CANARY)), ("history", job.folder(HISTORY))):
+        if not path.exists() or file_sha256(path) != result.get(name):
+            return None
+    published = cast("dict[str, str]", result.get("published", {}))
+    whole = all(is_finished(job, int(step), canary) for step, canary in published.items())
     return result if whole else None

@@ -34,13 +34,12 @@ from .adapters import (
     trained_config,
     with_adapter,
 )
+from .job import ONLINE, TrainingError, TrainJob
 from .remainder_adamw import join_weights
 from .rounding import rounded_at_random
 from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .trained_turns import chat_of
-from .trainer_faults import TrainingError
-from .trainer_job import ONLINE, TrainJob
 from .training_fit import ADAPTER, MASTER, SURVIVAL, master_of
 from .trl_trainer import load_model
 

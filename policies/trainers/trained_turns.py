@@ -9,8 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..engines.chat import ChatTokenizer, fit_template
 from ..engines.thinking import INSIDE, ChatForm, Thinking, with_thought
-from .trainer_faults import TrainingError
-from .trainer_job import TrainJob
+from .job import TrainingError, TrainJob
 
 ANSWERS = {
     "dpo": {"chosen": "chosen_id", "rejected": "rejected_id"},

@@ -3,7 +3,6 @@
 What of it can change the trained weights enters keys; the rest changes only memory and speed.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -115,8 +114,3 @@ def fit_fields(fit: TrainingFit) -> dict[str, Any]:
 def anywhere(fit: TrainingFit) -> TrainingFit:
     """Return a fit without where it runs."""
     return replace(fit, **{name: getattr(PLAIN, name) for name in PLACES})
-
-
-def read_fit(said: Mapping[str, Any]) -> TrainingFit:
-    """Return what `fit_fields` wrote."""
-    return fit_of(TrainingConfig.model_validate(said))

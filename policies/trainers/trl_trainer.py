@@ -22,20 +22,18 @@ from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
+from .job import LARGE, TrainingError, TrainJob
 from .kto_trainer import ASKED, LABEL, kto_arguments, mismatched
 from .next_token_trainers import DPOWithNextToken, KTOWithNextToken, SFTWithNextToken
 from .preference_loss import preference_arguments
-from .prepared_rows import CACHE
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
 from .rows_end_to_end import cut_rows, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
-from .trainer_faults import TrainingError
-from .trainer_job import LARGE, TrainJob
-from .trainer_process import PULSE
 from .training_fit import master_of
 from .warm_up import WarmedDPOTrainer, WarmedKTOTrainer, WarmedSFTTrainer
+from .work_folder import CACHE, PULSE
 
 COLUMNS = {
     "dpo": ("prompt", "chosen", "rejected"),

@@ -23,7 +23,8 @@ from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores import journal_backups, packing
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair

@@ -22,7 +22,8 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.stages.online_work import whole_settings
 from lpfloop.policies.engines.canary import write_canary
-from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.faults import halted
+from lpfloop.policies.trainers.job import Method, OnlineJob, TrainJob
 from lpfloop.policies.trainers.reward_exchange import read_judged, write_answers
 from lpfloop.policies.trainers.step_files import (
     UNSCORED,
@@ -41,9 +42,8 @@ from lpfloop.policies.trainers.step_policies import (
     seal_policy,
     step_job,
 )
-from lpfloop.policies.trainers.train_model import TrainerProgress, TrainJob, TrainResult
-from lpfloop.policies.trainers.trainer_faults import halted
-from lpfloop.policies.trainers.trainer_job import Method
+from lpfloop.policies.trainers.train_model import TrainResult
+from lpfloop.policies.trainers.work_folder import TrainerProgress
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED
 

@@ -24,12 +24,18 @@ from lpfloop.configs.methods import (
 )
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engines.canary import CANARY
-from lpfloop.policies.trainers import launch, trainer_process
-from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers import launch, process
+from lpfloop.policies.trainers.job import (
+    SETTINGS,
+    Method,
+    OnlineJob,
+    TrainingError,
+    TrainJob,
+    job_identity,
+)
 from lpfloop.policies.trainers.step_files import REFERENCE_ENDED, REFERENCE_REWARD
-from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
-from lpfloop.policies.trainers.trainer_job import SETTINGS, Method, TrainJob, job_identity
-from lpfloop.policies.trainers.trainer_steps import parse_row
+from lpfloop.policies.trainers.train_model import TrainResult, train
+from lpfloop.policies.trainers.work_folder import parse_row
 from lpfloop.policies.workers.identity import scorer_digest
 from lpfloop.stores.records import Message, Prompt
 from lpfloop.stores.schemas import to_table
@@ -330,7 +336,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, job: TrainJob, *attempts: str) -> 
 
     monkeypatch.setattr(launch, "argv", argv)
     monkeypatch.setattr(
-        trainer_process, "monotonic", lambda: float(next(seconds)) if hanging.exists() else 0.0
+        process, "monotonic", lambda: float(next(seconds)) if hanging.exists() else 0.0
     )
     return job.output.parent / "tries"
 

@@ -42,7 +42,8 @@ from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.engines.engine import Request, Sampling
-from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.inspection import damages

@@ -8,8 +8,9 @@ from trainings import killed_at, make_world, sft_job, starts
 
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.engines.canary import CANARY, read_canary
-from lpfloop.policies.trainers.train_model import TrainJob, TrainResult, train
-from lpfloop.policies.trainers.trainer_checkpoints import describe_files
+from lpfloop.policies.trainers.checkpoints import describe_files
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 pytestmark = pytest.mark.model

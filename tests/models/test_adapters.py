@@ -19,6 +19,7 @@ from lpfloop.configs.methods import RewardTraining
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.engines.chat_template import load_tokenizer
 from lpfloop.policies.trainers.adapters import peft_config, save_config
+from lpfloop.policies.trainers.job import TrainJob, write_job
 from lpfloop.policies.trainers.reward_trainer import make_reward_trainer
 from lpfloop.policies.trainers.trained_model import (
     Trained,
@@ -26,7 +27,6 @@ from lpfloop.policies.trainers.trained_model import (
     check_weights,
     save_trained,
 )
-from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.training_fit import ADAPTER, TrainingFit
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 

@@ -12,16 +12,13 @@ import torch
 from trainings import DISTIL, distil_job, killed_at, make_world, starts
 from transformers import AutoTokenizer
 
+from lpfloop.policies.trainers.checkpoints import describe_files
 from lpfloop.policies.trainers.distillation_trainer import (
     collated,
     make_distillation_trainer,
 )
+from lpfloop.policies.trainers.job import TrainJob, write_job
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.trainer_checkpoints import describe_files
-from lpfloop.policies.trainers.trainer_job import (
-    TrainJob,
-    write_job,
-)
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

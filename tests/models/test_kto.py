@@ -12,14 +12,14 @@ from transformers import AutoTokenizer
 
 from lpfloop.configs.methods import KTOTraining
 from lpfloop.policies.engines.canary import read_canary
+from lpfloop.policies.trainers.job import TrainingError, TrainJob, write_job
 from lpfloop.policies.trainers.kto_trainer import (
     WEIGHTS,
     desirable_weight,
     mismatched_order,
 )
 from lpfloop.policies.trainers.reference_logprobs import FOLDER
-from lpfloop.policies.trainers.train_model import TrainingError, train
-from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("one_thread")]

@@ -16,10 +16,10 @@ from trainings import dpo_job, make_model, make_world, sft_job, write_pairs
 from transformers import AutoTokenizer
 
 from lpfloop.configs.methods import DPOTraining, RewardTraining
+from lpfloop.policies.trainers.job import TrainJob, write_job
 from lpfloop.policies.trainers.reward_trainer import make_reward_trainer
-from lpfloop.policies.trainers.trainer_history import BELOW, TOKEN
-from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.trl_trainer import load_model, make_trainer
+from lpfloop.policies.trainers.work_folder import BELOW, TOKEN
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("one_thread")]
 

@@ -17,14 +17,9 @@ from trainings import dpo_job, make_model, make_world, sft_job
 from transformers import AutoTokenizer
 
 from lpfloop.policies.engines.chat import ChatTokenizer
+from lpfloop.policies.trainers.job import SupervisedSet, TrainJob, read_job, write_job
 from lpfloop.policies.trainers.next_token import METRIC, NextTokenLoss
 from lpfloop.policies.trainers.sequences import Spoken
-from lpfloop.policies.trainers.trainer_job import (
-    SupervisedSet,
-    TrainJob,
-    read_job,
-    write_job,
-)
 from lpfloop.policies.trainers.trl_trainer import make_trainer
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("one_thread")]

@@ -17,7 +17,8 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages import publish
-from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores.garbage import garbage
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.lake import RunReader

@@ -7,8 +7,9 @@ import pytest
 from trainings import PPO, ppo_job, sha256, starts, told_steps
 
 from lpfloop.configs.training import LoRAConfig
+from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import read_step
-from lpfloop.policies.trainers.train_model import TrainJob, TrainResult, train
+from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.stores.records import Rollout
 from lpfloop.stores.schemas import from_table

@@ -16,6 +16,7 @@ from trainings import (
     write_online_prompts,
 )
 
+from lpfloop.policies.trainers.job import SupervisedSet, TrainingError, TrainJob
 from lpfloop.policies.trainers.next_token import METRIC
 from lpfloop.policies.trainers.step_files import (
     ReferenceReward,
@@ -23,8 +24,7 @@ from lpfloop.policies.trainers.step_files import (
     read_step,
     step_folder,
 )
-from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
-from lpfloop.policies.trainers.trainer_job import SupervisedSet, TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.stores.records import Reward, Rollout
 from lpfloop.stores.schemas import from_table
 

@@ -12,15 +12,11 @@ from processes import wait_until
 from trainings import PPO, ppo_job, starts, told_steps
 
 from lpfloop.configs.training import LoRAConfig
-from lpfloop.policies.trainers.memory_folders import SHARED_MEMORY, folder_of
-from lpfloop.policies.trainers.train_model import (
-    TrainerProgress,
-    TrainingError,
-    TrainJob,
-    TrainResult,
-    train,
-)
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
+from lpfloop.policies.trainers.shm_weights import SHARED_MEMORY, folder_of
+from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
+from lpfloop.policies.trainers.work_folder import TrainerProgress
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

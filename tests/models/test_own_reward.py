@@ -9,10 +9,9 @@ from trainings import make_online_world, quark_job
 
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.loop.stages.online_steps import prompts_file
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
 from lpfloop.policies.trainers.step_files import read_step
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import TrainJob
 from lpfloop.policies.workers.identity import scorer_digest
 from lpfloop.stores.records import Candidate, Message, Prompt, Reward
 

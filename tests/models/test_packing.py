@@ -9,8 +9,8 @@ import torch
 from trainings import make_world, sft_job
 
 from lpfloop.policies.engines.chat_template import load_tokenizer
+from lpfloop.policies.trainers.job import TrainingError
 from lpfloop.policies.trainers.rows_end_to_end import IGNORED, refuse_mixing
-from lpfloop.policies.trainers.trainer_faults import TrainingError
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.policies.trainers.trl_trainer import make_trainer
 

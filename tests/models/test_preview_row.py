@@ -33,7 +33,7 @@ def rehearsed(folder: Path, policy: Path) -> Rehearsal:
 def row_of_trl(
     notes: StageNotes, folder: Path, policy: Path, tokenizer: Any
 ) -> dict[str, list[int]]:
-    from lpfloop.policies.trainers.trainer_job import write_job
+    from lpfloop.policies.trainers.job import write_job
     from lpfloop.policies.trainers.trl_trainer import make_trainer
 
     assert notes.job is not None

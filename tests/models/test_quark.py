@@ -8,8 +8,9 @@ import pytest
 from trainings import make_online_world, quark_job, sha256, starts
 
 from lpfloop.policies.online.quantiles import quantile_token
+from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import read_step
-from lpfloop.policies.trainers.train_model import TrainJob, train
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.stores.frames import as_frame
 from lpfloop.stores.records import Candidate, Rollout, Statistic
 from lpfloop.stores.schemas import Row

@@ -12,15 +12,10 @@ import pytest
 from trainings import make_world, sha256, starts, write_pairs
 
 from lpfloop.configs.methods import RewardTraining
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
 from lpfloop.policies.trainers.reward_trainer import parted_pairs
-from lpfloop.policies.trainers.train_model import (
-    TrainerProgress,
-    TrainingError,
-    TrainJob,
-    TrainResult,
-    train,
-)
-from lpfloop.policies.trainers.trainer_steps import STEPS, parse_row, read_steps
+from lpfloop.policies.trainers.train_model import TrainResult, train
+from lpfloop.policies.trainers.work_folder import STEPS, TrainerProgress, parse_row, read_steps
 
 pytestmark = pytest.mark.model
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.online.networks import SeparateNetworks
 from lpfloop.policies.trainers.adapters import computing_type
+from lpfloop.policies.trainers.job import TrainingError, TrainJob, write_job
 from lpfloop.policies.trainers.rounding import rounded_at_random
 from lpfloop.policies.trainers.trained_model import (
     Trained,
@@ -25,8 +26,6 @@ from lpfloop.policies.trainers.trained_model import (
     update_survival,
 )
 from lpfloop.policies.trainers.trained_turns import chat_of
-from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import TrainJob, write_job
 from lpfloop.policies.trainers.training_fit import MASTER, SURVIVAL, TrainingFit, master_of
 from lpfloop.policies.trainers.trl_trainer import load_model, load_trained
 

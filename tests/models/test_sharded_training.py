@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from trainings import DPO, dpo_job, killed_at, make_world, same, starts
 
 from lpfloop.policies.trainers import launch
-from lpfloop.policies.trainers.train_model import TrainJob, train
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]

@@ -13,7 +13,8 @@ from lpfloop.policies.engines.canary import prove, read_canary
 from lpfloop.policies.engines.chat import ChatTokenizer, fold_system
 from lpfloop.policies.engines.chat_template import folded
 from lpfloop.policies.engines.transformers_engine import TransformersEngine
-from lpfloop.policies.trainers.train_model import TrainJob, train
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model

@@ -11,14 +11,8 @@ from rows import PAIR
 from trainings import DPO
 
 from lpfloop.policies.engines.thinking import Thinking, with_thought
+from lpfloop.policies.trainers.job import TrainingError, TrainJob, TurnForm, read_job, write_job
 from lpfloop.policies.trainers.trained_turns import chat_of
-from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import (
-    TrainJob,
-    TurnForm,
-    read_job,
-    write_job,
-)
 from lpfloop.stores.records import Pair
 from lpfloop.stores.schemas import to_table
 

@@ -11,16 +11,16 @@ import pytest
 from processes import wait_until
 from trainings import dpo_job, make_world, same, starts
 
-from lpfloop.policies.trainers.prepared_rows import CACHE
-from lpfloop.policies.trainers.train_model import (
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult, train
+from lpfloop.policies.trainers.work_folder import (
+    CACHE,
+    STEPS,
     TrainerProgress,
-    TrainingError,
-    TrainJob,
-    TrainResult,
-    train,
+    new_lines,
+    parse_row,
+    read_orders,
 )
-from lpfloop.policies.trainers.trainer_orders import read_orders
-from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row
 
 pytestmark = pytest.mark.model
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from trainings import dpo_job, killed_at, make_world, same, sft_job, starts
 
-from lpfloop.policies.trainers.train_model import TrainJob, train
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import train
 
 pytestmark = pytest.mark.model
 

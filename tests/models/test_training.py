@@ -13,18 +13,10 @@ from pathlib import Path
 import pytest
 from trainings import DPO, dpo_job, make_model, make_world, sha256, starts
 
-from lpfloop.policies.trainers.train_model import (
-    TrainerProgress,
-    TrainingError,
-    TrainJob,
-    TrainResult,
-    train,
-)
-from lpfloop.policies.trainers.trainer_checkpoints import (
-    newest_whole,
-)
-from lpfloop.policies.trainers.trainer_job import job_identity
-from lpfloop.policies.trainers.trainer_steps import parse_row, read_steps
+from lpfloop.policies.trainers.checkpoints import newest_whole
+from lpfloop.policies.trainers.job import TrainingError, TrainJob, job_identity
+from lpfloop.policies.trainers.train_model import TrainResult, train
+from lpfloop.policies.trainers.work_folder import TrainerProgress, parse_row, read_steps
 
 pytestmark = pytest.mark.model
 

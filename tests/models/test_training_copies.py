@@ -23,9 +23,10 @@ from lpfloop.loop.run.training_copies import (
     copied,
     copies_of,
 )
+from lpfloop.policies.trainers.checkpoints import is_whole, seal_checkpoint
+from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import read_step
-from lpfloop.policies.trainers.train_model import TrainJob, train
-from lpfloop.policies.trainers.trainer_checkpoints import is_whole, seal_checkpoint
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import adopt
 from lpfloop.stores.journal import Journal

@@ -21,15 +21,11 @@ from trainings import DPO, dpo_job, make_world, starts
 
 from lpfloop.configs.section import ConfigError
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers.train_model import (
-    TrainerProgress,
-    TrainingError,
-    TrainJob,
-    TrainResult,
-    train,
-)
+from lpfloop.policies.trainers.checks import require_nodes
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
-from lpfloop.policies.trainers.training_requirements import require_nodes
+from lpfloop.policies.trainers.work_folder import TrainerProgress
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 

@@ -14,8 +14,13 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.run.stop import Stopped, StopSignal
-from lpfloop.policies.trainers.trainer_orders import read_orders
-from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row, read_steps
+from lpfloop.policies.trainers.work_folder import (
+    STEPS,
+    new_lines,
+    parse_row,
+    read_orders,
+    read_steps,
+)
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 

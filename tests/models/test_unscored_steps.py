@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from trainings import PPO, make_online_world, ppo_job, quark_job, rewarded, told_steps
 
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
 from lpfloop.policies.trainers.step_files import read_step
-from lpfloop.policies.trainers.train_model import TrainingError, TrainJob, train
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.stores.records import Reward, Rollout
 
 pytestmark = pytest.mark.model

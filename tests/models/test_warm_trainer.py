@@ -7,8 +7,8 @@ import pytest
 from trainings import make_world, plain_job, same, sft_job
 
 from lpfloop.policies.trainers import launch
+from lpfloop.policies.trainers.process import WarmTrainer
 from lpfloop.policies.trainers.train_model import train
-from lpfloop.policies.trainers.warm_trainer import WarmTrainer
 
 pytestmark = pytest.mark.model
 

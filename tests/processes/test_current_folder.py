@@ -20,8 +20,7 @@ from lpfloop.loop.cli.app import Exit
 from lpfloop.loop.daemon.detach import start
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.trainers.launch import environment
-from lpfloop.policies.trainers.trainer_process import Watch, launched
-from lpfloop.policies.trainers.warm_trainer import WarmTrainer
+from lpfloop.policies.trainers.process import WarmTrainer, Watch, launched
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Message
 

@@ -17,10 +17,8 @@ from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.job import Method, OnlineJob, TrainJob
 from lpfloop.policies.trainers.step_files import LEFT_OUT, PromptToSample, StepRows, statistics
-from lpfloop.policies.trainers.train_model import TrainJob
-from lpfloop.policies.trainers.trainer_job import Method
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 

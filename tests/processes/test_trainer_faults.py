@@ -13,9 +13,10 @@ import pytest
 from processes import ended, wait_until
 from trainings import DIE, plain_job, scripted, stand_in
 
-from lpfloop.policies.trainers.train_model import TrainerProgress, TrainingError, prepare, train
-from lpfloop.policies.trainers.trainer_job import TrainJob
-from lpfloop.policies.trainers.trainer_process import LOCK, alone
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
+from lpfloop.policies.trainers.process import alone
+from lpfloop.policies.trainers.train_model import prepare, train
+from lpfloop.policies.trainers.work_folder import LOCK, TrainerProgress
 
 pytestmark = pytest.mark.crash
 

@@ -8,7 +8,7 @@ from nodes import allocate
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers.training_requirements import require_nodes
+from lpfloop.policies.trainers.checks import require_nodes
 
 OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
 

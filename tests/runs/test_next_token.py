@@ -14,7 +14,8 @@ from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.receipts import KEPT
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.policies.trainers.train_model import TrainJob, TrainResult
+from lpfloop.policies.trainers.job import TrainJob
+from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores.lake import RunReader, run_folder
 
 WEIGHT = "training.next_token.weight=0.25"

@@ -17,8 +17,8 @@ from lpfloop.loop.daemon.progress import progress
 from lpfloop.loop.data.receipts import KEPT
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.reference_reward import FAILED, UNSCORED, fates_of, reference_rewards
+from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import ReferenceReward, read_prompts
-from lpfloop.policies.trainers.train_model import TrainJob
 from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.records import Candidate, FinishReason, Reward
 

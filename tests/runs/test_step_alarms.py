@@ -13,7 +13,7 @@ from lpfloop.loop.lake.query.alarm_list import alarms
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import AlarmStopError
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.policies.trainers.train_model import TrainJob
+from lpfloop.policies.trainers.job import TrainJob
 
 
 @pytest.fixture

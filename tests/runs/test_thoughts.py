@@ -9,7 +9,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.policies.trainers.train_model import TrainJob
+from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.stores.lake import RunReader, run_folder
 
 THINKING = (

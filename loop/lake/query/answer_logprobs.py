@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from ....policies.trainers.trainer_history import BELOW, TOKEN
 from ....policies.trainers.training_fit import SURVIVAL
+from ....policies.trainers.work_folder import BELOW, TOKEN
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from ....configs.load import stored_config
 from ....configs.schema import RunConfig
-from ....policies.trainers.preflight import header
-from ....policies.trainers.trainer_faults import TrainingError
+from ....policies.trainers.checks import header
+from ....policies.trainers.job import TrainingError
 from ....policies.trainers.training_fit import ADAPTER
 from ....policies.workers.identity import TOKENIZER_FILES
 from ....policies.workers.identity import check_folder as check_model

@@ -4,7 +4,7 @@ import pytest
 
 from lpfloop.configs.schema import BudgetConfig
 from lpfloop.loop.daemon.progress import Progress, progress, spend
-from lpfloop.policies.trainers.trainer_steps import TrainingPace, append_row, training_pace
+from lpfloop.policies.trainers.work_folder import TrainingPace, append_row, training_pace
 from lpfloop.stores.journal import Done, Journal
 
 UNIT = {"rows": 2, "tokens": 30, "prompt_tokens": 10, "calls": 3, "retries": 1, "unscored": 1}

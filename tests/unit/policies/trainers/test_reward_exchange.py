@@ -16,8 +16,14 @@ from lpfloop.policies.trainers.reward_exchange import (
     write_answers,
     write_judged,
 )
-from lpfloop.policies.trainers.trainer_orders import Orders, write_orders
-from lpfloop.policies.trainers.trainer_steps import STEPS, new_lines, parse_row, read_steps
+from lpfloop.policies.trainers.work_folder import (
+    STEPS,
+    Orders,
+    new_lines,
+    parse_row,
+    read_steps,
+    write_orders,
+)
 from lpfloop.stores.records import Candidate
 
 SOURCES = ("verifier", "critic")

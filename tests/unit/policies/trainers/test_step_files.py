@@ -9,7 +9,7 @@ from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.group_methods import GRPOTraining
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
-from lpfloop.policies.trainers.online_job import OnlineJob
+from lpfloop.policies.trainers.job import OnlineJob
 from lpfloop.policies.trainers.step_files import (
     PromptToSample,
     StepRows,

@@ -6,17 +6,14 @@ from pathlib import Path
 from trainings import plain_job, sha256, write_pairs
 
 from lpfloop.policies.engines.canary import CANARY
+from lpfloop.policies.trainers.checkpoints import describe_files
+from lpfloop.policies.trainers.job import read_job
 from lpfloop.policies.trainers.launch import environment
 from lpfloop.policies.trainers.train_model import (
     prepare,
     read_result,
 )
-from lpfloop.policies.trainers.trainer_checkpoints import (
-    describe_files,
-)
-from lpfloop.policies.trainers.trainer_history import write_history
-from lpfloop.policies.trainers.trainer_job import read_job
-from lpfloop.policies.trainers.trainer_steps import read_steps
+from lpfloop.policies.trainers.work_folder import read_steps, write_history
 
 
 def test_results_that_do_not_count(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 from trainings import plain_job
 
 from lpfloop.configs.training import LoRAConfig, TrainingConfig
-from lpfloop.policies.trainers.trainer_job import read_job, write_job
+from lpfloop.policies.trainers.job import read_job, write_job
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of, fit_params
 
 CHANGED = TrainingFit(

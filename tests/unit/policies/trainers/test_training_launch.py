@@ -13,6 +13,8 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies import devices
+from lpfloop.policies.trainers.checks import require_training_places
+from lpfloop.policies.trainers.job import TrainingError, TrainJob, job_json
 from lpfloop.policies.trainers.launch import (
     HEAD,
     RANK,
@@ -22,10 +24,7 @@ from lpfloop.policies.trainers.launch import (
     left_idle,
     processes_of,
 )
-from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import TrainJob, job_json
 from lpfloop.policies.trainers.training_fit import TrainingFit
-from lpfloop.policies.trainers.training_requirements import require_training_places
 
 
 def training(*settings: str) -> TrainingConfig:

@@ -5,7 +5,7 @@ from pathlib import Path
 from lakes import write_run
 
 from lpfloop.loop.lake.query.answer_logprobs import answer_logprobs
-from lpfloop.policies.trainers.trainer_history import BELOW, TOKEN
+from lpfloop.policies.trainers.work_folder import BELOW, TOKEN
 from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import Statistic
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainings import FILES, write_checkpoint
 
-from lpfloop.policies.trainers.trainer_checkpoints import (
+from lpfloop.policies.trainers.checkpoints import (
     KEPT,
     MANIFEST,
     UnfitCheckpointError,

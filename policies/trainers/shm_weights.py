@@ -1,9 +1,9 @@
-"""Folders in main memory, for weights that a trainer hands to its sampler at every step.
+"""Folders in /dev/shm for the weights that a trainer passes to its sampler at every step.
 
 Each belongs to one work folder and to the process that holds its lock, which the kernel releases
-however that process dies. A folder that nobody holds is 16 GB of memory that nothing would ever
-give back: so whoever opens one, and each parent whose trainer has ended, removes those. Imports no
-model library.
+however that process dies. The files of a process that was killed stay in memory. So a trainer that
+makes a folder, and a parent whose trainer has ended, remove the folders that nobody holds. Imports
+no model library.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,15 +22,14 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a folder of our own within it,
 MEMORY = Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
 LOCK = "lock"
-TWICE = 2
-"""While new weights are written, the sampler may still hold the old ones."""
 
 
 @contextmanager
 def memory_folder(work: Path, size: int) -> Generator[Path | None]:
-    """Give an empty folder in memory for `size` bytes of weights of the training in `work`.
+    """Yield an empty folder in memory for `size` bytes of weights of the training in `work`.
 
-    None if there is no room for them twice.
+    None if there is no room for twice the size: while new weights are written, the sampler may
+    still hold the old ones.
     """
     root = _root()
     if root is None:
@@ -41,7 +40,7 @@ def memory_folder(work: Path, size: int) -> Generator[Path | None]:
         return
     discard_abandoned()
     free = min(shutil.disk_usage(root).free, _available_bytes())
-    if free < TWICE * size:
+    if free < 2 * size:
         logger.info(
             "the sampler's weights go over the disk: %.1f GB, needed twice, do not fit into the "
             "%.1f GB of memory that are free", size / 1e9, free / 1e9,
@@ -51,7 +50,7 @@ def memory_folder(work: Path, size: int) -> Generator[Path | None]:
     folder = folder_of(root, work)
     with _locked(root):
         folder.mkdir(mode=0o700)
-        own = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        own = _open_lock(folder)
         fcntl.flock(own, fcntl.LOCK_EX)
     try:
         yield folder
@@ -75,44 +74,42 @@ def discard_memory(work: Path) -> None:
 
 
 def discard_abandoned() -> None:
-    """Remove the folders in memory whose processes have ended, however they did."""
+    """Remove the folders in memory whose processes have ended."""
     root = _root()
     if root is None:
         return
     with _locked(root):
-        for folder in _abandoned(root):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in [p for p in root.iterdir() if p.is_dir()]:
+            held = _open_lock(folder)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(held)
 
 
-def _abandoned(root: Path) -> Iterator[Path]:
-    for folder in sorted(p for p in root.iterdir() if p.is_dir()):
-        held = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            yield folder
-        finally:
-            os.close(held)
+def _open_lock(folder: Path) -> int:
+    return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _root() -> Path | None:
-    """Return this user's folder in memory; None if there is none that is theirs alone."""
+    """Return this user's private folder in memory; None if there is none."""
     root = SHARED_MEMORY / f"lpfloop-{os.getuid()}"
     try:
         root.mkdir(mode=0o700, exist_ok=True)
-        told = root.lstat()
+        status = root.lstat()
     except OSError:
         return None
-    private = stat.S_ISDIR(told.st_mode) and stat.S_IMODE(told.st_mode) == stat.S_IRWXU
-    return root if private and told.st_uid == os.getuid() else None
+    private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == stat.S_IRWXU
+    return root if private and status.st_uid == os.getuid() else None
 
 
 @contextmanager
 def _locked(root: Path) -> Generator[None]:
-    """Let no other process make or remove folders meanwhile."""
-    held = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Keep other processes from making or removing folders."""
+    held = _open_lock(root)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -121,18 +118,18 @@ def _locked(root: Path) -> Generator[None]:
 
 
 def _available_bytes() -> int:
-    """Return how much memory could be used without swapping, or being killed by a container."""
-    told = int(_said(MEMORY, "MemAvailable:")) * 1024
+    """Return how much memory can be used without swapping or exceeding a container's limit."""
+    available = int(_field(MEMORY, "MemAvailable:")) * 1024
     limit = CONTAINER / "memory.max"
     if not limit.is_file() or limit.read_text().strip() == "max":
-        return told
-    # A container's files count as its memory, too; those that nobody used lately are given up.
-    spare = int(_said(CONTAINER / "memory.stat", "inactive_file"))
+        return available
+    # A container's cached files count as its memory; the kernel drops those not used lately.
+    spare = int(_field(CONTAINER / "memory.stat", "inactive_file"))
     used = int((CONTAINER / "memory.current").read_text())
-    return min(told, int(limit.read_text()) - used + spare)
+    return min(available, int(limit.read_text()) - used + spare)
 
 
-def _said(path: Path, name: str) -> str:
+def _field(path: Path, name: str) -> str:
     """Return the second word of the line of a file that begins with `name`; 0 without one."""
     lines = path.read_text().splitlines() if path.is_file() else []
     return next((line.split()[1] for line in lines if line.split()[:1] == [name]), "0")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lpfloop.policies.trainers.trainer_orders import Orders, Pace, read_orders, write_orders
+from lpfloop.policies.trainers.work_folder import Orders, Pace, read_orders, write_orders
 
 
 class Clock:

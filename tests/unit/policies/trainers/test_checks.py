@@ -8,9 +8,10 @@ import pytest
 from trainings import SFT, plain_job, safetensors, scripted
 
 from lpfloop.configs.training import LoRAConfig
-from lpfloop.policies.trainers.preflight import needed_bytes, parameters
-from lpfloop.policies.trainers.train_model import TrainingError, train
-from lpfloop.policies.trainers.trainer_process import LONGEST_LOOK_S, Silence
+from lpfloop.policies.trainers.checks import needed_bytes, parameters
+from lpfloop.policies.trainers.job import TrainingError
+from lpfloop.policies.trainers.process import LONGEST_LOOK_S, Silence
+from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 

@@ -1,24 +1,42 @@
 # pyright: basic
-"""What makes a training impossible, found before anything is started or loaded."""
+"""What makes a training impossible, found before anything is started or loaded.
+
+The nodes and GPUs are checked before a run begins (`require_training_places`, `require_nodes`), the
+job's files and the room on the disk before its child starts (`refuse_unfit`, `refuse_full_disk`).
+"""
 
 import json
 import math
+import os
 import re
 import shutil
-from collections.abc import Mapping
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
+from ...configs.section import ConfigError
+from ...configs.training import TrainingConfig
+from ...stores.installation import pip_install
 from ..engines.weight_files import weight_files
+from .checkpoints import KEPT
+from .job import SETTINGS, Settings, TrainingError, TrainJob
+from .launch import nodes_environment, on_nodes, processes_of, training_gpus
+from .process import NODES_ENDING_S, ended, start
 from .step_files import planned_steps
 from .step_policies import published_steps
-from .trainer_checkpoints import KEPT
-from .trainer_faults import TrainingError
-from .trainer_job import SETTINGS, TrainJob
 from .training_fit import TrainingFit
+
+ALLOCATED = "SLURM_JOB_NUM_NODES"
+"""The variable with the number of nodes of the allocation."""
+
+LOOK_S = 300.0
+"""Seconds in which all nodes must have looked for the lake."""
 
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""
@@ -26,13 +44,114 @@ FLOAT32, BFLOAT16 = 4, 2
 CHECKPOINTED = {"adamw": 12, "adamw_8bit": 6}
 """A checkpoint's bytes for each trained weight: itself and its moments, four bytes each or one.
 
-A bfloat16 weight has the rest of a float32 beside it."""
+A bfloat16 weight is saved with the other half of its float32."""
 
 MATRIX = 2
 """Dimensions of a linear layer's weights."""
 
 BLOCK = re.compile(r"\.\d+\.")
-"""What stands in the name of a layer of which each block has one."""
+"""Part of the name of a layer of which each block has one."""
+
+
+def require_training_places(training: TrainingConfig, methods: Iterable[str]) -> None:
+    """Refuse trainings by `methods` that this machine cannot run.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    nodes = training.nodes
+    reason = _launcher_missing(training)
+    if reason is not None:
+        raise ConfigError(f"training.launcher={training.launcher}: {reason}")
+    if training.processes != "auto" and training.processes % nodes:
+        raise ConfigError(
+            f"training.processes={training.processes} are those of all nodes together, and "
+            f"training.nodes={nodes} cannot share them evenly; make it a multiple, or set it to "
+            "auto"
+        )
+    gpus = len(training_gpus(training))
+    if training.launcher == "ray" and training.processes == "auto" and not gpus:
+        raise ConfigError(
+            "training.processes=auto counts the GPUs of this machine, which shows none; set it to "
+            "the number of GPUs on all nodes of the Ray cluster"
+        )
+    if training.sharding != "none" and not gpus and training.launcher != "ray":
+        raise ConfigError(
+            f"training.sharding={training.sharding}: no GPU is visible here, and on a CPU nothing "
+            "is divided; leave it out"
+        )
+    for method in methods:
+        settings: Settings = getattr(training, method)
+        processes = processes_of(training, settings, gpus)
+        if gpus and processes > gpus * nodes:
+            where = f" on each of {nodes} nodes like this one" if nodes > 1 else ""
+            raise ConfigError(
+                f"training.processes={processes}: each needs a GPU, and there are {gpus} to train "
+                f"on{where}; lower it, or set it to auto"
+            )
+        share = settings.micro_batch_size * processes
+        if settings.batch_size % share:
+            raise ConfigError(
+                f"training.{method}.batch_size={settings.batch_size} is not a multiple of "
+                f"processes x micro_batch_size ({processes} x {settings.micro_batch_size} = "
+                f"{share})"
+            )
+
+
+def _launcher_missing(training: TrainingConfig) -> str | None:
+    """Return why the launcher cannot start the nodes from here; None if nothing is known."""
+    if training.launcher == "ray":
+        return None if find_spec("ray") else f"ray is not installed: {pip_install('ray')}"
+    if training.launcher == "local":
+        return None
+    if "SLURM_JOB_ID" not in os.environ:
+        return (
+            "this is no Slurm allocation (SLURM_JOB_ID is not set); start the run in one, as "
+            "`lpfloop launch slurm` does"
+        )
+    if shutil.which("srun") is None:
+        return "there is no `srun` on the PATH; load Slurm's module"
+    allocated = int(os.environ.get(ALLOCATED, "1"))
+    if training.nodes > allocated:
+        return (
+            f"training.nodes={training.nodes}, and this allocation has {allocated} ({ALLOCATED}); "
+            "ask for more (sbatch --nodes), or lower it"
+        )
+    return None
+
+
+def require_nodes(training: TrainingConfig, folder: Path) -> None:
+    """Refuse nodes that cannot be started or do not see the disk of `folder`.
+
+    The launcher that would start the training starts `ls` on each node, which looks for a new
+    folder there.
+
+    Raises:
+        ConfigError: with what the launcher printed.
+    """
+    if training.launcher == "local":
+        return
+    seen = next(path for path in (folder, *folder.parents) if path.is_dir())
+    with (
+        tempfile.TemporaryDirectory(prefix=".nodes-", dir=seen) as made,
+        tempfile.NamedTemporaryFile() as out,
+    ):
+        argv = on_nodes(training.launcher, training.nodes, ["ls", "-d", made])
+        environment = nodes_environment(training.launcher)
+        child = start(argv, environment, out.file)
+        with ended(child, patience_s=NODES_ENDING_S):
+            try:
+                code = child.wait(LOOK_S)
+            except subprocess.TimeoutExpired:
+                code = None
+        lines = Path(out.name).read_text(errors="replace").splitlines()
+    output = "; ".join(line.strip() for line in lines if line.strip() not in ("", made))
+    if code != 0:
+        raise ConfigError(
+            f"training.launcher={training.launcher}: not each of {training.nodes} nodes could be "
+            f"started and sees {seen} (put the lake on a disk that all of them share): "
+            f"{output or f'nothing in {LOOK_S:.0f} s'}"
+        )
 
 
 def refuse_unfit(job: TrainJob) -> None:
@@ -72,10 +191,10 @@ def refuse_unfit(job: TrainJob) -> None:
 
 
 def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:
-    """Refuse adapters on layers that are not among a model's.
+    """Refuse adapters on layers that a model does not have.
 
     Raises:
-        TrainingError: of kind `refused`, naming the layers there are.
+        TrainingError: of kind `refused`, naming the layers that it has.
     """
     targets = fit.lora.targets
     if not fit.adapts or isinstance(targets, str):
@@ -83,11 +202,11 @@ def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:
     layers = linear_layers(model)
     for target in targets:
         if not any(_is_named(layer, (target,)) for layer in layers):
-            there = sorted({layer.rpartition(".")[2] for layer in layers})
+            names = sorted({layer.rpartition(".")[2] for layer in layers})
             raise TrainingError(
                 "refused",
                 f"training.lora.targets names {target!r}, and {model} has no such linear layer in "
-                f"its blocks; there are {', '.join(there)}",
+                f"its blocks; there are {', '.join(names)}",
             )
 
 
@@ -116,7 +235,7 @@ def _is_named(layer: str, targets: tuple[str, ...]) -> bool:
 
 
 def refuse_full_disk(job: TrainJob) -> None:
-    """Refuse a training whose files do not fit beside what its work folder already holds.
+    """Refuse a training whose files do not fit on the disk of its work folder.
 
     Raises:
         TrainingError: of kind `refused`, with the bytes needed and those free.
@@ -168,16 +287,16 @@ def trained_parameters(fit: TrainingFit, model: Path) -> int:
 
 
 def model_bytes(fit: TrainingFit, model: Path) -> int:
-    """Return the bytes of a published model, its adapters beside it."""
+    """Return the bytes of a published model with its adapters."""
     adapters = FLOAT32 * adapter_parameters(fit, model) if fit.adapts else 0
     return parameters(model) * published_bytes(fit) + adapters
 
 
 def published_bytes(fit: TrainingFit) -> int:
-    """Return the bytes of a weight while it is published, the most that there may be.
+    """Return the most bytes that a weight takes while it is published.
 
-    Weights that were all trained are saved in float32; what is rounded lies beside them. Those with
-    adapters merged into them are saved once.
+    Weights that were all trained are saved in float32 and, if they are published in fewer bits,
+    once more rounded. Those with adapters merged into them are saved once.
     """
     rounded = BFLOAT16 if fit.publish in ("bfloat16", "float16") else 0
     return (rounded or FLOAT32) if fit.adapts else FLOAT32 + rounded
@@ -202,7 +321,7 @@ def header(path: Path) -> Mapping[str, Mapping[str, list[int]]]:
     """Return the header of a safetensors file: for each tensor its type, shape and place.
 
     Raises:
-        TrainingError: of kind `refused`, when the file has none.
+        TrainingError: of kind `refused`, if the file has none.
     """
     try:
         with path.open("rb") as file:

@@ -8,8 +8,8 @@ from nodes import allocate
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers import training_requirements
-from lpfloop.policies.trainers.training_requirements import require_training_places
+from lpfloop.policies.trainers import checks
+from lpfloop.policies.trainers.checks import require_training_places
 
 OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
 METHODS = ["dpo"]
@@ -61,13 +61,13 @@ def test_allocation_too_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_ray_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_requirements, "find_spec", lambda _: None)
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="ray is not installed"):
         require_training_places(training("launcher=ray"), METHODS)
 
 
 def test_ray_auto_processes_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_requirements, "training_gpus", lambda _: ())
+    monkeypatch.setattr(checks, "training_gpus", lambda _: ())
     with pytest.raises(ConfigError, match="processes=auto"):
         require_training_places(training("launcher=ray", "processes=auto"), METHODS)
     require_training_places(training("launcher=ray", "processes=2", "dpo.batch_size=64"), METHODS)

@@ -1,24 +1,16 @@
-"""Why a training failed, from the child's own report, its signal, its exit code, its log."""
+"""Why a training failed: by the child's own report, its signal, its exit code, or its log."""
 
 import re
 import signal
 from pathlib import Path
-from typing import Literal
 
 from ..engines.engine import PASSING
-from .trainer_checkpoints import checkpoint_step, is_sealed, newest_first
-from .trainer_job import TrainJob, read_json
-from .trainer_steps import STEPS, new_lines, read_steps
-
-FaultKind = Literal[
-    "refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged", "halted"
-]
-"""`halted` is no failure: the training ended early because it was asked to."""
+from .checkpoints import checkpoint_step, is_sealed, newest_first
+from .job import FaultKind, TrainingError, TrainJob
+from .work_folder import FAULT, STEPS, new_lines, read_json, read_steps
 
 TRANSIENT: frozenset[FaultKind] = frozenset({"killed", "failed", "hung", "incomplete"})
 """Kinds that may succeed on a retry; others would be refused, or diverge, again."""
-
-FAULT = "fault.json"
 
 SIGNALLED = re.compile(r"<Signals\.(SIG\w+): \d+>|Signal \d+ \((SIG\w+)\) received")
 RANK = re.compile(r"^\[rank\d+\]: ?")
@@ -28,7 +20,7 @@ FINAL = re.compile(
     r"[\w.]*(Value|Type|Key|Index|Attribute|Import|ModuleNotFound|OS|FileNotFound|NotADirectory"
     r"|Permission|Runtime|Safetensor|Validation|NotImplemented|Assertion|JSONDecode)Error\b"
 )
-"""What libraries raise about a setting or a file; some also raise it about what may pass."""
+"""What libraries raise about a setting or a file, though some raise it about the machine too."""
 
 EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt)\b")
 LAUNCHER_TALK = re.compile(
@@ -36,37 +28,28 @@ LAUNCHER_TALK = re.compile(
     r"|^srun: |^slurmstepd: |^(\x1b\[\d*m)*(\(raylet| \[repeated)"
 )
 REFUSED = "training refused: "
-"""How a line of the log begins by which the driver for Ray says what the cluster lacks."""
-
-
-class TrainingError(RuntimeError):
-    """A training that failed: `kind` says how, the message why, with the log's path."""
-
-    def __init__(self, kind: FaultKind, message: str) -> None:
-        super().__init__(message)
-        self.kind: FaultKind = kind
+"""How a log line begins by which the driver for Ray says what the cluster lacks."""
 
 
 def read_fault(
     job: TrainJob, code: int, log: Path, offset: int, *, began: bool
 ) -> TrainingError | None:
-    """Return why the child failed: its own report, else its signal, else its exit code.
+    """Return why the child failed; None for the exit code 0.
 
-    `offset` is the length of the log, in bytes, when the child started. What it raised before
-    training `began`, about a setting, a model or the data, is final.
+    `offset` is the length of the log, in bytes, when the child started. An error about a setting, a
+    model or the data is final if the child raised it before training `began`.
     """
     if code == 0:
         return None
-    said = read_json(job.folder(FAULT))
-    if said is not None:
-        told = said["message"] if said["kind"] == "halted" else f"{said['message']}; log: {log}"
-        return TrainingError(said["kind"], told)
+    fault = read_json(job.folder(FAULT))
+    if fault is not None:
+        kind, message = fault["kind"], fault["message"]
+        return TrainingError(kind, message if kind == "halted" else f"{message}; log: {log}")
     lines, _ = new_lines(log, offset)
     refusal = next((line for line in lines if line.startswith(REFUSED)), None)
     if refusal is not None:
         return TrainingError("refused", f"{refusal.removeprefix(REFUSED)}; log: {log}")
-    name = killed_by(code, lines)
-    where = place(job)
+    name, where = killed_by(code, lines), place(job)
     if name:
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         message = f"the trainer was killed by {name}{hint} {where}; log: {log}"
@@ -92,12 +75,6 @@ def continuation(job: TrainJob) -> str:
     return f"it goes on from its checkpoint after step {checkpoint_step(newest)}"
 
 
-def hung(job: TrainJob, silent_s: float, log: Path) -> TrainingError:
-    """Return the error of a child that was killed after `silent_s` without a sign of life."""
-    message = f"the trainer made no step for {silent_s:.0f} s {place(job)}: it hangs; log: {log}"
-    return TrainingError("hung", message)
-
-
 def place(job: TrainJob) -> str:
     """Return a training's progress, for a message."""
     steps = read_steps(job.folder(STEPS))
@@ -116,8 +93,7 @@ def killed_by(code: int, lines: list[str]) -> str | None:
 
 def last_meaningful(lines: list[str]) -> str:
     """Return the log's last line about the child's failure, not the launcher's."""
-    bare = (RANK.sub("", line) for line in lines)
-    said = [line for line in bare if line]
+    said = [line for line in (RANK.sub("", line) for line in lines) if line]
     telling = [line for line in said if not LAUNCHER_TALK.search(line)] or said
     telling = [line for line in telling if EXCEPTION.search(line)] or telling
     return telling[-1].strip()[:300] if telling else "it wrote nothing"

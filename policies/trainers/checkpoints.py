@@ -1,14 +1,15 @@
-"""Checkpoints in the middle of a training: sealed when complete, trusted only while unchanged.
+"""What a restarted training goes on from: its checkpoints, and the rows that it prepared.
 
-A trainer writes its own files in place, in no safe order, and its library resumes from half of them
-silently, with other weights. So a checkpoint counts only if it holds everything that a resume
-reads, and its manifest, which is written last and names the job, the step and the hash of every
-file, agrees with every byte. Its pickles are opened only after that check.
+A trainer writes its files in place, in no safe order, and its library resumes from half of them
+without an error, to other weights. So a checkpoint counts only if it holds everything that a resume
+reads, and every byte agrees with its manifest, which is written last and names the job, the step
+and the hash of every file. Its pickles are opened only after that check.
 """
 
 import json
 import logging
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,15 +18,14 @@ from typing import Any
 from ...stores.durable import remove, sync_file, sync_folder, write_file
 from ...stores.failpoints import reach
 from ...stores.sealed import MANIFEST, known_sha256
-from .trainer_job import read_json
+from .work_folder import CACHE, read_json
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "checkpoint-"
+NAME = re.compile(rf"{PREFIX}(\d+)")
 KEPT = 2
 """Whole checkpoints that are kept: if the newest is damaged, one is left to resume from."""
-
-NAME = re.compile(rf"{PREFIX}(\d+)")
 
 REQUIRED: Mapping[str, Sequence[str]] = {
     "the weights": ("*.safetensors", "global_step*/*model_states.pt", "pytorch_model_fsdp*"),
@@ -41,6 +41,8 @@ REQUIRED: Mapping[str, Sequence[str]] = {
 }
 """What a resume reads, and the files that may hold it: plain, sharded by DeepSpeed or by FSDP."""
 
+SEAL = "prepared.json"
+"""The hashes of the prepared rows."""
 
 Alive = Callable[[], object]
 """Called while files are read: a sign of life."""
@@ -57,7 +59,7 @@ class UnfitCheckpointError(RuntimeError):
 def seal_checkpoint(
     checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = _silently
 ) -> None:
-    """Make a finished checkpoint durable, then write its manifest, the file that makes it whole.
+    """Make a finished checkpoint durable, then write its manifest.
 
     `processes` is the number of training processes: each keeps its own random state.
 
@@ -65,7 +67,7 @@ def seal_checkpoint(
         UnfitCheckpointError: naming what is missing; nothing is sealed.
     """
     full = [name for name, path in files_of(checkpoint) if path.stat().st_size]
-    missing = lacking(full, processes)
+    missing = _lacking(full, processes)
     if missing:
         raise UnfitCheckpointError(f"{checkpoint} cannot be resumed from: it lacks {missing}")
     for _, path in files_of(checkpoint):
@@ -78,15 +80,14 @@ def seal_checkpoint(
         "step": checkpoint_step(checkpoint),
         "files": describe_files(checkpoint, alive),
     }
-    text = json.dumps(manifest, indent=1, sort_keys=True)
-    write_file(checkpoint / MANIFEST, text.encode())
+    write_file(checkpoint / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
     sync_folder(checkpoint.parent)
 
 
 def keep(checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = _silently) -> None:
-    """Seal a checkpoint; one that cannot be resumed from is removed, and training goes on.
+    """Seal a checkpoint, and remove those that are older than the newest `KEPT`.
 
-    Older checkpoints than the newest `KEPT` are removed.
+    A checkpoint that cannot be resumed from is removed, and training goes on.
     """
     reach("trainer.checkpoint.saved")
     try:
@@ -99,17 +100,15 @@ def keep(checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = 
     retain(checkpoint.parent, identity)
 
 
-def lacking(names: Sequence[str], processes: int) -> str:
+def _lacking(names: Sequence[str], processes: int) -> str:
     """Return, for a message, which state the files `names` lack; empty if none."""
     missing = [
         what
         for what, patterns in REQUIRED.items()
         if not any(fnmatch(name, pattern) for name in names for pattern in patterns)
     ]
-    states = (
-        {"rng_state.pth"} if processes == 1 else {f"rng_state_{i}.pth" for i in range(processes)}
-    )
-    missing += sorted(states - set(names))
+    ranks = [""] if processes == 1 else [f"_{rank}" for rank in range(processes)]
+    missing += sorted({f"rng_state{rank}.pth" for rank in ranks} - set(names))
     return ", ".join(missing)
 
 
@@ -143,25 +142,19 @@ def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
 def retain(checkpoints: Path, identity: str) -> list[Path]:
     """Remove what is older than the newest `KEPT` whole checkpoints of this job; return those.
 
-    Before anything is removed, each kept one is proved unaltered since this process read it, byte
-    for byte. Other jobs' checkpoints, and folders that are not checkpoints or not (yet) sealed, are
-    not touched.
+    Before anything is removed, every byte of the kept ones is compared with their manifests. Other
+    jobs' checkpoints and folders that are not sealed are not touched.
     """
     kept = 0
     removed: list[Path] = []
     for checkpoint in newest_first(checkpoints):
-        if kept == KEPT and claims(checkpoint, identity):
+        manifest = read_json(checkpoint / MANIFEST) or {}
+        if kept == KEPT and manifest.get("identity") == identity:
             remove(checkpoint)
             removed.append(checkpoint)
         elif kept < KEPT and is_whole(checkpoint, identity):
             kept += 1
     return removed
-
-
-def claims(checkpoint: Path, identity: str) -> bool:
-    """Return whether a checkpoint's manifest names this job; its bytes are not read."""
-    manifest = read_json(checkpoint / MANIFEST)
-    return manifest is not None and manifest.get("identity") == identity
 
 
 def is_sealed(checkpoint: Path) -> bool:
@@ -199,3 +192,22 @@ def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / MANIFEST:
             yield path.relative_to(folder).as_posix(), path
+
+
+def seal_prepared(work: Path, identity: str) -> None:
+    """Seal the tokenized rows and the reference log-probabilities, which may have taken hours."""
+    sealed = {"identity": identity, "files": describe_files(work / CACHE)}
+    write_file(work / SEAL, json.dumps(sealed, indent=1).encode())
+
+
+def discard_unsealed(work: Path, identity: str) -> None:
+    """Remove what was prepared, unless it is whole and of this job."""
+    seal = read_json(work / SEAL) or {}
+    if seal.get("identity") != identity or not agrees(work / CACHE, seal.get("files")):
+        discard_prepared(work)
+
+
+def discard_prepared(work: Path) -> None:
+    """Remove what was prepared, and its seal."""
+    (work / SEAL).unlink(missing_ok=True)
+    shutil.rmtree(work / CACHE, ignore_errors=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lpfloop.policies.trainers import memory_folders
-from lpfloop.policies.trainers.memory_folders import (
+from lpfloop.policies.trainers import shm_weights
+from lpfloop.policies.trainers.shm_weights import (
     SHARED_MEMORY,
     discard_abandoned,
     folder_of,
@@ -24,9 +24,9 @@ NAME = f"lpfloop-{os.getuid()}"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lpfloop.policies.trainers import memory_folders
-memory_folders.SHARED_MEMORY = Path(sys.argv[2])
-with memory_folders.memory_folder(Path(sys.argv[1]), 1000) as folder:
+from lpfloop.policies.trainers import shm_weights
+shm_weights.SHARED_MEMORY = Path(sys.argv[2])
+with shm_weights.memory_folder(Path(sys.argv[1]), 1000) as folder:
     (folder / "model.safetensors").write_bytes(b"weights")
     print(folder, flush=True)
     time.sleep(600)
@@ -37,14 +37,14 @@ with memory_folders.memory_folder(Path(sys.argv[1]), 1000) as folder:
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Memory of the test's own: in that of all, others remove what a test leaves."""
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
-        monkeypatch.setattr(memory_folders, "SHARED_MEMORY", Path(folder))
+        monkeypatch.setattr(shm_weights, "SHARED_MEMORY", Path(folder))
         yield Path(folder)
 
 
 @contextmanager
 def held(work: Path) -> Generator[tuple[subprocess.Popen[str], Path]]:
     """Start a process that holds the folder of `work`; give it and the folder."""
-    argv = [sys.executable, "-c", HOLDER, str(work), str(memory_folders.SHARED_MEMORY)]
+    argv = [sys.executable, "-c", HOLDER, str(work), str(shm_weights.SHARED_MEMORY)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         yield holder, Path(holder.stdout.readline().strip())
@@ -86,7 +86,7 @@ def test_weights_that_do_not_fit(tmp_path, memory, caplog) -> None:
 
 
 def test_a_folder_of_others_is_not_used(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(memory_folders, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(shm_weights, "SHARED_MEMORY", tmp_path)
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME).chmod(0o777)
     with memory_folder(tmp_path / "work", 1000) as folder:

@@ -9,10 +9,8 @@ from trainings import ppo_job
 
 from lpfloop.configs.section import Devices
 from lpfloop.policies.devices import VISIBLE, visible_gpus
-from lpfloop.policies.trainers.launch import environment
-from lpfloop.policies.trainers.sampler_places import engine_in_trainer, is_shared
-from lpfloop.policies.trainers.trainer_faults import TrainingError
-from lpfloop.policies.trainers.trainer_job import TrainJob
+from lpfloop.policies.trainers.job import TrainingError, TrainJob
+from lpfloop.policies.trainers.launch import engine_in_trainer, environment, is_shared
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.policies.workers.places import engine_groups
 

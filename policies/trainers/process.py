@@ -1,0 +1,262 @@
+"""The child process of a training: start it, watch it, kill it and all processes that it started.
+
+The child runs in a session of its own, which is killed as a whole. Its standard input is a pipe
+that its parent holds open: the workers end when it is closed, so they outlive neither a parent that
+was killed nor a launcher that died before them.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import IO
+
+from . import launch
+from .faults import halted, place
+from .job import TrainingError, TrainJob
+from .shm_weights import discard_abandoned
+from .work_folder import (
+    LOCK,
+    PULSE,
+    STEPS,
+    Orders,
+    TrainerProgress,
+    new_lines,
+    parse_row,
+    progress_of,
+    write_orders,
+)
+
+POLL_S = 0.2
+LONGEST_LOOK_S = 1.0
+"""The most that one look adds to a silence: time that the parent was suspended must not count."""
+KILLED_S = 10.0
+"""Seconds in which a child that was killed must have ended."""
+NODES_ENDING_S = 80.0
+"""Seconds that a command gets to end its processes on other machines before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """How the parent follows a child.
+
+    `on_progress` is called for every step, `is_to_end` several times a second, `on_answers` with
+    each step whose answers the parent is to score, for as long as that takes; an exception from any
+    of them ends the child. After `stall_s` seconds without a sign of life the child is killed. It
+    makes a checkpoint every `checkpoint_s` seconds. `warm` may hold a process that waits for a job.
+    """
+
+    log: Path
+    stall_s: float
+    checkpoint_s: float
+    is_to_end: Callable[[], bool]
+    on_progress: Callable[[TrainerProgress], None] | None = None
+    on_answers: Callable[[int], None] | None = None
+    warm: "WarmTrainer | None" = None
+
+
+@dataclass(slots=True)
+class Silence:
+    """How long, in seconds, a sign of life has stayed the same."""
+
+    looked: float
+    sign: object = None
+    since_s: float = 0.0
+
+    def look(self, sign: object, now: float) -> float:
+        """Note the sign of life seen at `now`; return the silence in seconds."""
+        passed = min(now - self.looked, LONGEST_LOOK_S)
+        self.since_s = self.since_s + passed if sign == self.sign else 0.0
+        self.sign, self.looked = sign, now
+        return self.since_s
+
+
+def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
+    """Run the child to its end; return its exit code, and whether its training began.
+
+    Raises:
+        TrainingError: of kind `hung`, if the child was killed because it gave no sign of life; of
+            kind `halted`, if it was to end before its training began.
+    """
+    steps = job.folder(STEPS)
+    offset = steps.stat().st_size if steps.exists() else 0
+    silence = Silence(monotonic())
+    began = ending = False
+    with launched(job, watch) as child:
+        while True:
+            code = child.poll()
+            lines, offset = new_lines(steps, offset)
+            for row in filter(None, map(parse_row, lines)):
+                began = True
+                if watch.on_progress and row["event"] == "step":
+                    watch.on_progress(progress_of(row))
+                if watch.on_answers and row["event"] == "answers":
+                    watch.on_answers(row["step"])
+            if code is not None:
+                return code, began
+            if not ending and watch.is_to_end():
+                if not began:
+                    raise halted(job)
+                write_orders(job.output, Orders(end=True))
+                ending = True
+            silent_s = silence.look((offset, _modified(job.folder(PULSE))), monotonic())
+            if silent_s >= watch.stall_s:
+                raise TrainingError(
+                    "hung",
+                    f"the trainer made no step for {silent_s:.0f} s {place(job)}: it hangs; log: "
+                    f"{watch.log}",
+                )
+            sleep(POLL_S)
+
+
+def _modified(path: Path) -> int:
+    """Return when a file was last touched, in nanoseconds; 0 if it does not exist."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
+    """Start the child; kill it and all its processes on the way out."""
+    argv, environment = launch.argv(job), launch.environment(job)
+    child = None
+    if watch.warm is not None and argv == launch.single_argv(job):
+        child = watch.warm.take(job.folder("job.json"), environment, watch.log)
+    if child is None:
+        with watch.log.open("ab") as out:
+            child = start(argv, environment, out)
+    with ended(child, patience_s=0.0 if job.fit.launcher == "local" else NODES_ENDING_S):
+        yield child
+
+
+def start(
+    argv: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, with a pipe to its standard input."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        bufsize=0,  # A buffer that cannot be written would raise again when it is closed.
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=environment,
+    )
+
+
+@contextmanager
+def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generator[None]:
+    """Kill a child's whole session on the way out.
+
+    A command with processes on other machines first gets `patience_s` to end them.
+    """
+    assert child.stdin is not None  # noqa: S101 -- `start` asked for it
+    try:
+        yield
+    finally:
+        if patience_s:
+            for ask in (child.stdin.close, child.terminate):
+                ask()
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(patience_s / 2)
+                    break
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.stdin.close()
+        child.wait()
+
+
+@contextmanager
+def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
+    """Lock the work folder, which the child of a killed parent may still hold for a moment.
+
+    The kernel releases the lock however its holder dies.
+
+    Raises:
+        TrainingError: of kind `hung`, if another trainer keeps it for longer than `patience_s`.
+    """
+    deadline = monotonic() + patience_s
+    with job.folder(LOCK).open("ab") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() >= deadline:
+                    message = f"another trainer still works in {job.output}; end it, then resume"
+                    raise TrainingError("hung", message) from None
+            sleep(POLL_S)
+        yield
+
+
+def discard_memory_of(job: TrainJob) -> None:
+    """Free the shared memory of a child that has ended."""
+    with suppress(TrainingError), alone(job, patience_s=KILLED_S):
+        discard_abandoned()
+
+
+class WarmTrainer:
+    """At most one trainer process that waits for its job; it ends when this process does.
+
+    Importing TRL takes longer than a short training, and needs only the environment and the log.
+    The job comes as one line on the standard input. One process runs one job.
+    """
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started_for: tuple[Mapping[str, str], Path] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The waiting process; None if there is none."""
+        return None if self._child is None else self._child.pid
+
+    def start(self, environment: Mapping[str, str], log: Path) -> None:
+        """Start a process that waits for a job, unless one with this environment and log waits."""
+        if self._is_waiting(environment, log):
+            return
+        self.close()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            argv = [sys.executable, "-P", "-m", launch.WORKER, launch.WAIT]
+            self._child = start(argv, environment, out)
+        self._started_for = (environment, log)
+
+    def take(
+        self, job: Path, environment: Mapping[str, str], log: Path
+    ) -> subprocess.Popen[bytes] | None:
+        """Give the job to the waiting process and return it.
+
+        None if no process with this environment and log waits.
+        """
+        if not self._is_waiting(environment, log):
+            return None
+        child, self._child = self._child, None
+        assert child is not None  # noqa: S101 -- it is waiting
+        assert child.stdin is not None  # noqa: S101 -- `start` asked for it
+        try:
+            child.stdin.write(f"{job}\n".encode())
+        except BrokenPipeError:  # It has just ended; the caller starts a new one.
+            child.stdin.close()
+            child.wait()
+            return None
+        return child
+
+    def close(self) -> None:
+        """End the waiting process, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.communicate()
+
+    def _is_waiting(self, environment: Mapping[str, str], log: Path) -> bool:
+        waits = self._child is not None and self._child.poll() is None
+        return waits and self._started_for == (environment, log)

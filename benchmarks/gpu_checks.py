@@ -408,7 +408,7 @@ def check_publish(place: Place) -> None:
     """
     from lpfloop.policies.engines.canary import StaleWeightsError, prove, read_canary
     from lpfloop.policies.engines.transformers_engine import TransformersEngine
-    from lpfloop.policies.trainers.trained_turns import chat_of
+    from lpfloop.policies.trainers.rows import chat_of
     from lpfloop.policies.trainers.training_fit import MASTER, SURVIVAL
 
     model = smol() or model_of(place, "135m")

@@ -221,7 +221,7 @@ def main() -> None:
 
 def count(args: argparse.Namespace, rows: list[dict[str, Any]], tokenizer: Any) -> None:
     """Print the ratio of operations, by the tokens that each side passes, padding and all."""
-    from lpfloop.policies.trainers.like_lengths import LikeLengths, token_batches
+    from lpfloop.policies.trainers.base_trainer import LikeLengths, token_batches
 
     lengths = [
         min(

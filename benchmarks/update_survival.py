@@ -32,9 +32,9 @@ from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.served import located
 from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
 from lpfloop.policies.trainers.rounding import rounded_at_random
+from lpfloop.policies.trainers.rows import chat_of
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trained_model import logprobs_of
-from lpfloop.policies.trainers.trained_turns import chat_of
 from lpfloop.policies.trainers.training_fit import fit_of
 from lpfloop.policies.workers.identity import scorer_digest
 from lpfloop.stores.keys import derive_seed

@@ -24,6 +24,7 @@ from ..engines.engine import Completion
 from ..trainers.faults import halted
 from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
 from ..trainers.launch import engine_in_trainer, is_shared
+from ..trainers.rows import chat_of
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
     ReferenceReward,
@@ -36,7 +37,6 @@ from ..trainers.step_files import (
     reward_row,
     with_prompts,
 )
-from ..trainers.trained_turns import chat_of
 from ..trainers.work_folder import PULSE
 from ..workers.places import DeviceGroup
 from .answer_rewards import AnswerReward, AnswerRewards

@@ -16,10 +16,17 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ...configs.group_methods import GroupTraining
-from ..trainers.answer_logits import answer_logits, chosen_logprobs
 from ..trainers.job import MEASURED_TOGETHER, TrainJob
 from ..trainers.next_token import METRIC
-from ..trainers.sequences import Pass, answer_mask, passes, picked, spread
+from ..trainers.sequences import (
+    Pass,
+    answer_logits,
+    answer_mask,
+    chosen_logprobs,
+    passes,
+    picked,
+    spread,
+)
 from ..trainers.step_files import StepRows, statistics
 from . import numerics
 from .environment import Clock, Environment

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from ...configs.methods import QuarkTraining
 from ..engines.chat import conditioned
-from ..trainers.answer_logits import answer_logits, chosen_logprobs
 from ..trainers.job import MEASURED_TOGETHER, TrainingError, TrainJob
 from ..trainers.next_token import METRIC
-from ..trainers.sequences import Pass, Spoken, passes
+from ..trainers.sequences import Pass, Spoken, answer_logits, chosen_logprobs, passes
 from ..trainers.step_files import StepRows, statistics
 from .environment import Clock, Environment, ScoredRollout
 from .missing_end import ruled

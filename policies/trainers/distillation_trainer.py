@@ -8,12 +8,13 @@ student sees x alone. Over the tokens of refinements z that the teacher drew, th
 
 over the whole vocabulary: context distillation (Askell et al., 2021; Snell et al., 2022) whose
 context is a critique. TRL's DistillationTrainer shows teacher and student the same prompt, and
-draws the answers itself; here they are rows of the lake. Each token of an optimizer step weighs the
-same, however the step is divided into passes.
+draws the answers itself; here they are rows of the lake. Each token of an optimizer step has the
+same weight, however the step is divided into passes.
 """
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -32,38 +33,61 @@ from trl.trainer.utils import disable_dropout_in_model
 from ...configs.distillation import DistillationTraining
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
-from ..engines.thinking import ChatForm
 from .adapters import computing_type, peft_config
-from .answer_logits import answer_logits
-from .divergences import DIVERGENCES, entropy
+from .base_trainer import BaseTrainer
 from .job import TrainingError, TrainJob
 from .next_token import METRIC
-from .next_token_trainers import WithNextToken
-from .sequences import Pass, Spoken, padded
+from .rows import IGNORED, chat_form, fit_turns, load_data
+from .sequences import Pass, Spoken, answer_logits, padded
 from .sharded_training import is_sharded, loaded_in_each_process
-from .trained_turns import chat_of, fit_turns
-from .trl_trainer import common_arguments, fitted, load_data, load_model, load_trained, refuse_world
-from .warm_up import WarmedTrainer
+from .trl_trainer import common_arguments, fitted, load_model, load_trained, refuse_world
 
 logger = logging.getLogger(__name__)
 
-IGNORED = -100
-"""The label of a token that is not learned."""
 AGREEMENT, ENTROPY = "teacher/agreement", "teacher/entropy"
 """How often the student's likeliest token is the teacher's; the teacher's mean entropy, in nats."""
 TEACHER, STUDENT = "teacher_", "student_"
 NAMES = ("ids", "mask", "positions")
 
 
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """Return KL(p || q) = sum_v p_v (log p_v - log q_v) of log-probabilities (..., V), in nats."""
+    return (p.exp() * (p - q)).sum(dim=-1)
+
+
+def reverse_kl(p: Tensor, q: Tensor) -> Tensor:
+    """Return KL(q || p): the student learns to avoid what the teacher does not say."""
+    return kl(q, p)
+
+
+def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
+    """Return (KL(p || m) + KL(q || m)) / 2 with m = (p + q) / 2: at most log 2."""
+    middle = torch.logaddexp(p, q) - math.log(2)
+    return (kl(p, middle) + kl(q, middle)) / 2
+
+
+DIVERGENCES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "forward_kl": kl,
+    "reverse_kl": reverse_kl,
+    "jsd": jensen_shannon,
+}
+"""Of teacher p and student q, by the names that `training.distil.divergence` takes."""
+
+
+def entropy(p: Tensor) -> Tensor:
+    """Return -sum_v p_v log p_v of log-probabilities (..., V)."""
+    return -(p.exp() * p).sum(dim=-1)
+
+
 @dataclass
 class DistillationArguments(TrainingArguments):
-    """The arguments of a training, with the length that its rows have at most."""
+    """The arguments of a training, with the most tokens of a row."""
 
     max_length: int = 2048
 
 
 def make_distillation_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
-    """Build the trainer of a job by which a policy learns its own refined distribution."""
+    """Build the trainer of a job of critique distillation."""
     args = DistillationArguments(
         remove_unused_columns=False,
         gradient_checkpointing_kwargs={"use_reentrant": False},
@@ -74,14 +98,13 @@ def make_distillation_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase)
     with PartialState().main_process_first():
         rows = encoded_rows(job, load_data(job, thinking))
     model: Any = load_trained(job)
-    disable_dropout_in_model(model)  # The teacher is to say the same each time.
+    disable_dropout_in_model(model)  # The teacher may be this model, and must be deterministic.
     adapters = peft_config(job.fit, "CAUSAL_LM")
     if adapters is not None:
         model = get_peft_model(model, adapters)
         if args.gradient_checkpointing:
             model.enable_input_require_grads()
-    kind = DistillationWithNextToken if job.supervised else CritiqueDistillationTrainer
-    trainer: Any = kind(
+    trainer: Any = CritiqueDistillationTrainer(
         settings=_settings(job),
         teacher=None if job.fit.adapts and job.reference is None else load_teacher(job),
         model=model,
@@ -90,8 +113,6 @@ def make_distillation_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase)
         data_collator=collated,
         processing_class=tokenizer,
     )
-    if job.supervised is not None:
-        trainer.add(job, job.supervised, chat_of(job))
     return fitted(job, trainer)
 
 
@@ -105,16 +126,14 @@ def load_teacher(job: TrainJob) -> Any:
 def encoded_rows(job: TrainJob, data: Dataset) -> Dataset:
     """Return the token ids of the rows that fit the length of the training.
 
-    `prompt_ids` is the student's prompt, `input_ids` the teacher's with the answer behind it, which
-    has `answer_tokens`. An answer that is too long loses its end: what comes before it is learned
-    all the same.
+    `prompt_ids` is the student's prompt, `input_ids` the teacher's and the answer, which has
+    `answer_tokens`. An answer that is too long is cut.
 
     Raises:
         TrainingError: of kind `refused`, if no row is left.
     """
-    turns = job.turns
-    form = ChatForm(values=turns.values, tags=turns.tags, as_said=turns.thought != "template")
-    chat, longest = ChatTokenizer.of(job.model, job.template, form), job.settings.max_length
+    chat = ChatTokenizer.of(job.model, job.template, chat_form(job))
+    longest = job.settings.max_length
 
     def encode(row: Mapping[str, Any]) -> dict[str, Any]:
         prompt, answer = chat.parted(_conversation(row, "prompt"))
@@ -168,10 +187,10 @@ def collated(rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
     return {**batch, "labels": labels}
 
 
-class CritiqueDistillationTrainer(WarmedTrainer):
-    """Minimises the divergence of a student from a teacher who sees more, over the same answers.
+class CritiqueDistillationTrainer(BaseTrainer):
+    """Minimises the divergence of a student from a teacher that sees more, over the same answers.
 
-    Without a `teacher` of its own, it is the model without its adapters.
+    Without a `teacher`, it is the model without its adapters.
     """
 
     def __init__(
@@ -184,7 +203,7 @@ class CritiqueDistillationTrainer(WarmedTrainer):
                 "critique-distillation keeps a second model beside the trained one, which "
                 "DeepSpeed does not divide here: train with DDP, training.sharding=fsdp2 or LoRA",
             )
-        # Of each step the loss is the sum over its tokens by their number, over all its passes.
+        # A step's loss is the sum over the tokens of all its passes, divided by their number.
         self.model_accepts_loss_kwargs = True
         self.divergence = DIVERGENCES[settings.divergence]
         self.temperature = settings.temperature
@@ -208,7 +227,7 @@ class CritiqueDistillationTrainer(WarmedTrainer):
     ) -> Any:
         """Return the divergence of a pass, as its part of the mean over the step's tokens."""
         learned = inputs["labels"] != IGNORED
-        with torch.no_grad(), self._taught(model) as teacher:
+        with torch.no_grad(), self._teacher(model) as teacher:
             p = self._logprobs(teacher, _work(inputs, TEACHER), learned)
         q = self._logprobs(model, _work(inputs, STUDENT), learned)
         tokens = q.shape[0]
@@ -217,23 +236,23 @@ class CritiqueDistillationTrainer(WarmedTrainer):
         if num_items_in_batch is None:
             loss = total / tokens
         else:
-            # Gradients are averaged over the processes, and each has its own tokens.
+            # Gradients are averaged over the processes, each of which has its own tokens.
             loss = total / num_items_in_batch * self.accelerator.num_processes
         return (loss, {"logprobs": q}) if return_outputs else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add what the teacher was like on the tokens since the last log."""
+        """Add the teacher's metrics on the tokens since the last log."""
         if self.seen["tokens"]:
             logs |= {name: self.seen[name] / self.seen["tokens"] for name in (AGREEMENT, ENTROPY)}
             self.seen = dict.fromkeys(self.seen, 0.0)
-        if told := self._metrics["train"][METRIC]:
-            logs[METRIC] = fmean(told)
-            told.clear()
+        if losses := self._metrics["train"][METRIC]:
+            logs[METRIC] = fmean(losses)
+            losses.clear()
         super().log(logs, start_time)
 
     @contextmanager
-    def _taught(self, model: Any) -> Generator[Any]:
-        """Give the teacher; of a model with adapters it is what lies below them."""
+    def _teacher(self, model: Any) -> Generator[Any]:
+        """Yield the teacher; of a model with adapters it is the model below them."""
         if self.teacher is not None:
             yield self.teacher
             return
@@ -251,19 +270,15 @@ class CritiqueDistillationTrainer(WarmedTrainer):
     def _note(self, p: Tensor, q: Tensor) -> None:
         agreed = (p.argmax(dim=-1) == q.argmax(dim=-1)).sum()
         numbers = (agreed, entropy(p).sum(), agreed.new_tensor(len(p)))
-        told = torch.stack([number.double() for number in numbers])
+        sums = torch.stack([number.double() for number in numbers])
         # Not `gather_for_metrics`: at an epoch's end it drops numbers, after a resume others.
-        every: Any = self.accelerator.gather(told[None])
+        every: Any = self.accelerator.gather(sums[None])
         for name, value in zip(self.seen, every.sum(dim=0).tolist(), strict=True):
             self.seen[name] += value
 
 
-class DistillationWithNextToken(WithNextToken, CritiqueDistillationTrainer):
-    """Critique distillation with a next-token loss on people's answers."""
-
-
 def _work(inputs: Mapping[str, Tensor], side: str) -> Pass:
-    """Return a side's pass of a batch: teacher and student have answers of the same width."""
+    """Return a side's pass of a batch; teacher and student have answers of the same width."""
     ids, mask, positions = (inputs[f"{side}{name}"] for name in NAMES)
     width = int((inputs["labels"] != IGNORED).sum(dim=1).max())
     return Pass(

@@ -1,11 +1,10 @@
 # pyright: basic
-"""The next-token loss on people's answers beside another loss (ChatGLM-RLHF, Eq. 6).
+"""The next-token loss on people's answers, added to another loss (ChatGLM-RLHF, Eq. 6).
 
 An optimizer step adds beta times the mean negative log-likelihood, over the answers' tokens, of a
-batch of the supervised set D_S, where the paper has the sum over D_S: beta does not depend on the
-sizes of set and answers. The batches follow one another through orders of D_S that the seed
-decides, so which one a step takes is a function of the step's number: a resumed training needs no
-stored position.
+batch of the supervised set D_S. The paper has the sum over D_S; with the mean, beta does not depend
+on the sizes of set and answers. The seed decides the orders in which batches pass through D_S, so a
+step's batch is a function of its number, and a resumed training needs no stored position.
 """
 
 import logging
@@ -18,9 +17,8 @@ from torch import Tensor
 from ...stores.keys import derive_seed
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
-from .answer_logits import answer_logits, chosen_logprobs
 from .job import SupervisedSet, TrainingError, TrainJob
-from .sequences import Spoken, passes
+from .sequences import Spoken, answer_logits, chosen_logprobs, passes
 from .step_files import visited
 
 logger = logging.getLogger(__name__)
@@ -57,15 +55,15 @@ class NextTokenLoss:
         return cls(job, job.supervised, chat, accelerator)
 
     def batch(self, update: int) -> list[Spoken]:
-        """Return the demonstrations that an optimizer step learns; `update` counts from 1."""
+        """Return the demonstrations of an optimizer step; `update` counts from 1."""
         rows = visited(len(self._spoken), self._seed, step=update, rollouts=self._size)
         return [self._spoken[row] for row in rows]
 
     def add_gradients(self, model: torch.nn.Module, update: int) -> Tensor:
         """Add the gradients of an optimizer step's batch; return its mean NLL, a scalar in nats.
 
-        Each of several processes takes its share of the batch; gradients are averaged over them
-        afterwards. The scalar is that share's part of the mean, times the number of processes.
+        Each process takes its share of the batch; gradients are averaged over processes afterwards.
+        The scalar is that share's part of the mean, times the number of processes.
         """
         accelerator = self._accelerator
         batch = self.batch(update)

@@ -1,9 +1,9 @@
 # pyright: basic
-"""What the reference policy of DPO or KTO gives each answer, computed once and kept.
+"""The reference policy's log-probabilities of DPO's and KTO's answers, computed once and kept.
 
 Neither the rows nor the reference change while a policy is trained. So their log-probabilities are
-computed before its first step, and kept in a file whose name hashes everything they depend on: a
-training that is begun again, or another on the same rows, reads them there.
+computed before its first step, and kept in a file whose name hashes everything they depend on. A
+training that begins again reads that file, and so does another training on the same rows.
 """
 
 import hashlib
@@ -18,30 +18,23 @@ import pyarrow.compute
 import torch
 from accelerate.utils import broadcast_object_list, gather_object, send_to_device
 from datasets import Dataset, concatenate_datasets
-from transformers import Trainer
-from trl.trainer.dpo_trainer import DPOTrainer
-from trl.trainer.kto_trainer import KTOTrainer
 
 from ...stores.durable import make_folder, write_file
 from ...stores.keys import Json, digest
+from .base_trainer import BaseTrainer, row_lengths, token_batches, token_columns
 from .job import TrainJob
-from .like_lengths import GroupingTrainer, row_lengths, token_batches, token_columns
 from .sharded_training import is_sharded
 from .training_fit import master_of
 from .work_folder import read_json
 
 pc: Any = pyarrow.compute
 FOLDER = "references"
-"""The folder of these files, beside the trainings' work folders."""
-SIDES = ("ref_chosen_logps", "ref_rejected_logps")
-"""TRL's names of what the reference gives the two answers of a pair."""
-WITH_ANOTHER = ("ref_logps", "ref_KL_logps")
-"""Those of what it gives an answer, and the prompt with another's answer, for the KL."""
+"""The folder of these files; it lies in the same folder as the trainings' work folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptReference:
-    """Where a job keeps the log-probabilities, and what they depend on besides the rows."""
+    """Where a job keeps the log-probabilities, and what they depend on apart from the rows."""
 
     folder: Path
     identity: Json
@@ -63,8 +56,8 @@ class KeptReference:
         }
         return cls(folder=job.output.parent / FOLDER, identity=identity)
 
-    def place(self, dataset: Dataset) -> Path:
-        """Return the file for these rows, which need not be there."""
+    def path(self, dataset: Dataset) -> Path:
+        """Return the file for these rows, which need not exist."""
         tokens = hashlib.sha256()
         for columns in token_columns(dataset):
             for name, ids in columns.items():
@@ -75,10 +68,10 @@ class KeptReference:
 
 
 def read_kept(path: Path, rows: int) -> list[list[float]] | None:
-    """Return what a file keeps of so many rows; None if it is missing or damaged."""
-    told = read_json(path) or {}
-    values: Any = told.get("logprobs")
-    whole = isinstance(values, list) and told.get("sha256") == _seal(values)
+    """Return the kept log-probabilities of `rows` rows; None if they are missing or damaged."""
+    kept = read_json(path) or {}
+    values: Any = kept.get("logprobs")
+    whole = isinstance(values, list) and kept.get("sha256") == _seal(values)
     return values if whole and len(values) == rows else None
 
 
@@ -92,30 +85,30 @@ def _seal(values: list[Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-class ReferencedTrainer(Trainer):
-    """A trainer of TRL's, with the reference's log-probabilities as they are kept here.
+class ReferencedTrainer(BaseTrainer):
+    """A trainer of TRL's whose reference log-probabilities are those kept here.
 
     `sides` are the columns that it reads them from. `by_length`: they are computed in batches of
     like length, of as many tokens as a training pass has at most; else in the order of the rows.
     """
 
     sides: Sequence[str]
-    by_length: bool
     ref_model: Any
     compute_ref_log_probs: Any
 
     def __init__(self, *, kept: KeptReference, by_length: bool, **arguments: Any) -> None:
         self.kept, self.by_length = kept, by_length
         super().__init__(**arguments)
+        self.ref_model = None  # Everything that it says of the rows has been computed.
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """Return the rows with the log-probabilities of their answers."""
         if self.is_deepspeed_enabled:  # It computes by an engine of its own.
             return super()._precompute_ref_logps(dataset, name, batch_size)  # pyright: ignore[reportAttributeAccessIssue]
-        path = self.kept.place(dataset)
-        told = [read_kept(path, len(dataset)) if self.accelerator.is_main_process else None]
-        broadcast_object_list(told, from_process=0)
-        values = told[0]
+        path = self.kept.path(dataset)
+        kept = [read_kept(path, len(dataset)) if self.accelerator.is_main_process else None]
+        broadcast_object_list(kept, from_process=0)
+        values = kept[0]
         if values is None:
             values = self._measured(dataset, batch_size)
             if self.accelerator.is_main_process:
@@ -134,9 +127,9 @@ class ReferencedTrainer(Trainer):
         for batch in mine:
             rows = [dataset[row] for row in batch]
             inputs = send_to_device(self.data_collator(rows), self.accelerator.device)
-            sides = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
-            told = torch.stack(list(sides)[: len(self.sides)], dim=1).float().tolist()
-            found += zip(batch, told, strict=True)
+            logps = self.compute_ref_log_probs(self.ref_model or self.model, inputs)
+            values = torch.stack(list(logps)[: len(self.sides)], dim=1).float().tolist()
+            found += zip(batch, values, strict=True)
         every: dict[int, list[float]] = dict(gather_object(found))
         return [every[row] for row in range(len(dataset))]
 
@@ -147,18 +140,3 @@ class ReferencedTrainer(Trainer):
         args: Any = self.args
         lengths = row_lengths(dataset, args.max_length)
         return list(token_batches(lengths, batch_size * max(lengths)))
-
-
-class ReferencedDPOTrainer(ReferencedTrainer, GroupingTrainer, DPOTrainer):
-    """Direct preference optimisation against what is kept of both answers."""
-
-    sides = SIDES
-
-
-class ReferencedKTOTrainer(ReferencedTrainer, KTOTrainer):
-    """Kahneman-Tversky optimisation against what is kept of each answer."""
-
-    @property
-    def sides(self) -> Sequence[str]:
-        """TRL's names: a loss without a KL asks nothing of another's answer."""
-        return WITH_ANOTHER if self.calculate_KL else WITH_ANOTHER[:1]

@@ -41,11 +41,11 @@ from ..engines.engine import EngineError, ScoreBatch, ScoreRequest
 from ..engines.scorers import RewardScorer, padding, require_visible_end
 from ..engines.thinking import AS_RENDERED
 from .adapters import peft_config
+from .base_trainer import BaseTrainer
 from .job import TrainingError, TrainJob
 from .length_bias import RankedPair, measured
 from .remainder_adamw import split_weights
 from .trl_trainer import Pulse, common_arguments, fitted, refuse_world, trained_loading
-from .warm_up import WarmedTrainer
 from .work_folder import PULSE, StepNumbers
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
     return fitted(job, trainer)
 
 
-class ScoreTrainer(WarmedTrainer, RewardTrainer):
+class ScoreTrainer(BaseTrainer, RewardTrainer):
     """TRL's trainer with the L2 term of ChatGLM-RLHF's Eq. 2, which also logs how scores drift.
 
     Every log has mean and standard deviation of both sides' scores since the last log, as

@@ -1,13 +1,15 @@
 # pyright: basic
-"""Rollouts as tensors: prompts padded on the left, answers on the right, similar lengths together.
+"""Prompts and answers as tensors, and a language model's logits for the answers' tokens.
 
-A pass over rollouts returns results in the rollouts' own order, so that neither grouping nor
-padding shows. Positions of an answer count from 0 at its first token; b is a pass's rollouts, W its
-answers' width, V the vocabulary.
+Prompts are padded on the left, answers on the right, and similar lengths share a pass. A pass
+returns results in the rollouts' own order, so that neither grouping nor padding shows. Positions of
+an answer count from 0 at its first token; b is a pass's rollouts, W its answers' width, V the
+vocabulary.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ PADDING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
-    """The tokens of a prompt, and those of the answer to it, its end token among them."""
+    """The tokens of a prompt, and those of the answer to it with its end token."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
@@ -101,3 +103,23 @@ def picked(values: Tensor, work: Pass) -> Tensor:
 
 Measure = Callable[[Pass], tuple[Tensor, ...]]
 """Computed on each pass: any number of values by position, (b, W) each."""
+
+
+def answer_logits(model: Any, work: Pass) -> Tensor:
+    """Return the logits of each of the answers' tokens, (b, W, V), in float32 or better."""
+    kept = work.answers.shape[1] + 1
+    output = model(
+        input_ids=work.ids,
+        attention_mask=work.mask,
+        position_ids=work.positions,
+        logits_to_keep=kept,
+        use_cache=False,
+    )
+    logits = output.logits[:, -kept:-1]
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def chosen_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """Return the log-probability of each token under the logits at a temperature, in nats."""
+    scaled = logits / temperature if temperature != 1 else logits
+    return scaled.gather(-1, tokens[..., None])[..., 0] - scaled.logsumexp(dim=-1)

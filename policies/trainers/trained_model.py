@@ -37,9 +37,9 @@ from .adapters import (
 from .job import ONLINE, TrainingError, TrainJob
 from .remainder_adamw import join_weights
 from .rounding import rounded_at_random
+from .rows import chat_of
 from .sharded_training import save_whole
 from .step_files import last_rollouts
-from .trained_turns import chat_of
 from .training_fit import ADAPTER, MASTER, SURVIVAL, master_of
 from .trl_trainer import load_model
 

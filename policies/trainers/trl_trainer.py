@@ -1,5 +1,5 @@
 # pyright: basic
-"""TRL's trainer of a job: its arguments, its models, its data. All of it decides the weights."""
+"""TRL's trainer of a job, with its arguments and models. All of it decides the weights."""
 
 import time
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from transformers import (
     AutoModelForCausalLM,
     PreTrainedModel,
@@ -15,32 +14,30 @@ from transformers import (
     Trainer,
 )
 from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.methods import DPOTraining, KTOTraining, SFTTraining
-from ..engines.thinking import Thinking
 from ..engines.weight_files import weight_files
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
+from .base_trainer import BaseTrainer
 from .job import LARGE, TrainingError, TrainJob
-from .kto_trainer import ASKED, LABEL, kto_arguments, mismatched
-from .next_token_trainers import DPOWithNextToken, KTOWithNextToken, SFTWithNextToken
-from .preference_loss import preference_arguments
+from .next_token import NextTokenLoss
+from .preference_trainers import (
+    PreferenceTrainer,
+    UnpairedTrainer,
+    kto_arguments,
+    mismatched,
+    preference_arguments,
+)
 from .reference_logprobs import KeptReference
 from .remainder_adamw import RemainderAdamW, split_weights
-from .rows_end_to_end import cut_rows, refuse_mixing
+from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
-from .trained_turns import chat_of, fit_turns, ids_of, with_thoughts
 from .training_fit import master_of
-from .warm_up import WarmedDPOTrainer, WarmedKTOTrainer, WarmedSFTTrainer
-from .work_folder import CACHE, PULSE
+from .work_folder import PULSE
 
-COLUMNS = {
-    "dpo": ("prompt", "chosen", "rejected"),
-    "sft": ("prompt", "completion"),
-    "distil": ("prompt", "teacher_prompt", "completion"),
-    "kto": ("prompt", "completion", LABEL, ASKED),
-}
 PULSE_S = 1.0
 """Seconds between touches of the file that shows that the trainer still computes."""
 
@@ -48,61 +45,52 @@ PULSE_S = 1.0
 def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     """Build TRL's trainer of the job's method."""
     use_answer_head()
-    # The arguments come first: with ZeRO-3 creating them changes how models are loaded.
     s = job.settings
     thinking = fit_turns(job, tokenizer)
+    given = {"processing_class": tokenizer, "peft_config": peft_config(job.fit, "CAUSAL_LM")}
+    # The arguments come before models: with ZeRO-3 creating them changes how models are loaded.
     trainer: Any
     if isinstance(s, DPOTraining):
         args = preference_arguments(s, common_arguments(job))
-        refuse_world(job, args.world_size)
-        trainer = (DPOWithNextToken if job.supervised else WarmedDPOTrainer)(
-            kept=KeptReference.of(job),
-            by_length=job.fit.group_by_length,
-            model=load_trained(job),
-            ref_model=reference_model(job),
-            args=args,
-            train_dataset=load_data(job, thinking),
-            processing_class=tokenizer,
-            peft_config=peft_config(job.fit, "CAUSAL_LM"),
+        trainer = PreferenceTrainer(
+            **_preferences(job, args), train_dataset=load_data(job, thinking), **given
         )
         trainer.chosen_penalty = s.chosen_penalty
-        trainer.ref_model = None  # What it says of the rows has been computed.
     elif isinstance(s, KTOTraining):
         data = mismatched(job, load_data(job, thinking))
         args = kto_arguments(s, common_arguments(job), data[LABEL])
-        refuse_world(job, args.world_size)
-        trainer = (KTOWithNextToken if job.supervised else WarmedKTOTrainer)(
-            kept=KeptReference.of(job),
-            by_length=False,
-            model=load_trained(job),
-            ref_model=reference_model(job),
-            args=args,
-            train_dataset=data,
-            processing_class=tokenizer,
-            peft_config=peft_config(job.fit, "CAUSAL_LM"),
-        )
-        trainer.ref_model = None
+        trainer = UnpairedTrainer(**_preferences(job, args), train_dataset=data, **given)
     else:
         args = sft_arguments(job)
         refuse_world(job, args.world_size)
-        trainer = (SFTWithNextToken if job.supervised else WarmedSFTTrainer)(
-            model=load_trained(job),
-            args=args,
-            train_dataset=load_data(job, thinking),
-            processing_class=tokenizer,
-            peft_config=peft_config(job.fit, "CAUSAL_LM"),
+        trainer = SupervisedTrainer(
+            model=load_trained(job), args=args, train_dataset=load_data(job, thinking), **given
         )
-        if packs(job):
+        if _packs(job):
             trainer.train_dataset = cut_rows(trainer.train_dataset, s.max_length)
             refuse_mixing(trainer)
-    if job.supervised is not None:
-        trainer.add(job, job.supervised, chat_of(job))
     return fitted(job, trainer)
 
 
+def _preferences(job: TrainJob, args: Any) -> dict[str, Any]:
+    """Return what a trainer with a reference needs apart from its rows."""
+    refuse_world(job, args.world_size)
+    return {
+        "kept": KeptReference.of(job),
+        # KTO's passes hold the rows whose answers were exchanged for its KL.
+        "by_length": job.fit.group_by_length and job.method != "kto",
+        "model": load_trained(job),
+        "ref_model": reference_model(job),
+        "args": args,
+    }
+
+
+class SupervisedTrainer(BaseTrainer, SFTTrainer):
+    """Supervised fine-tuning."""
+
+
 def fitted(job: TrainJob, trainer: Any) -> Trainer:
-    """Return a trainer whose passes, weights and optimizer are as the job has them."""
-    # KTO's passes hold the rows whose answers were exchanged for its KL.
+    """Return a trainer with the job's order of rows, optimizer and next-token loss."""
     trainer.by_length = job.fit.group_by_length and job.method != "kto"
     if job.fit.adapts:
         widen_adapters(trainer.model)
@@ -111,22 +99,19 @@ def fitted(job: TrainJob, trainer: Any) -> Trainer:
         betas = (args.adam_beta1, args.adam_beta2)
         own = {"lr": args.learning_rate, "betas": betas, "eps": args.adam_epsilon}
         trainer.optimizer_cls_and_kwargs = (RemainderAdamW, own)
+    if job.supervised is not None:
+        chat = chat_of(job)
+        trainer.add(NextTokenLoss(job, job.supervised, chat, trainer.accelerator))
     return trainer
 
 
 def reference_model(job: TrainJob) -> PreTrainedModel | None:
-    """Return the reference policy; None where the trained model, not trained yet, can be asked."""
-    path = other_reference(job)
-    if path is None and not is_sharded():
+    """Return the reference policy; None if it is the trained model, which is not trained yet."""
+    path = job.reference or job.model
+    if path.resolve() == job.model.resolve() and not is_sharded():
         return None
     with loaded_in_each_process():
-        return load_reference(job, path or job.model)
-
-
-def other_reference(job: TrainJob) -> Path | None:
-    """Return the reference policy if it is not the trained model itself."""
-    same = job.reference is None or job.reference.resolve() == job.model.resolve()
-    return None if same else job.reference
+        return load_reference(job, path)
 
 
 def common_arguments(job: TrainJob) -> dict[str, Any]:
@@ -155,11 +140,11 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "optim": "adamw_bnb_8bit" if job.fit.optimizer == "adamw_8bit" else "adamw_torch_fused",
         "use_liger_kernel": job.fit.liger,
         "dataloader_pin_memory": cuda,
-        # Gradients of all passes of a step would else be kept whole until its last one.
+        # Without it all gradients of a step would be kept whole until its last pass.
         "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": is_sharded()}},
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
-        "save_strategy": "no",  # `Journal` requests checkpoints and removes them
+        "save_strategy": "no",  # `StepRecorder` requests checkpoints and removes them
         "report_to": "none",
         "disable_tqdm": True,
     }
@@ -168,13 +153,12 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
 def sft_arguments(job: TrainJob) -> SFTConfig:
     """Return SFT's arguments; the loss is on the completion only."""
     common = common_arguments(job)
-    if packs(job):
+    if _packs(job):
         common |= {"padding_free": True, "max_length": None}
     return SFTConfig(completion_only_loss=True, packing=False, **common)
 
 
-def packs(job: TrainJob) -> bool:
-    """Return whether rows are laid end to end, without padding."""
+def _packs(job: TrainJob) -> bool:
     return isinstance(job.settings, SFTTraining) and job.settings.packing
 
 
@@ -191,7 +175,7 @@ def weight_bytes(model: Path) -> int:
 
 
 def recomputes(job: TrainJob) -> bool:
-    """Return whether activations are computed again in the backward pass."""
+    """Return whether the backward pass recomputes activations."""
     if job.fit.recompute == "auto":
         return not recomputes_itself() and weight_bytes(job.model) > 2 * LARGE
     return job.fit.recompute == "always"
@@ -211,9 +195,9 @@ def loading(job: TrainJob) -> dict[str, Any]:
 
 
 def trained_loading(job: TrainJob) -> dict[str, Any]:
-    """Return how the model to be trained is loaded: frozen, below adapters, or all of its bits."""
+    """Return how the model to be trained is loaded: frozen below adapters, or with all its bits."""
     if job.fit.adapts:
-        # A seed for the adapters, which the trainer makes before it sets its own.
+        # The trainer makes the adapters before it sets its own seed.
         torch.manual_seed(job.seed % 2**32)
         return loading(job) | frozen_arguments(job)
     return loading(job) | ({"dtype": "auto"} if job.fit.weights == "bfloat16" else {})
@@ -256,15 +240,3 @@ class Pulse:
         if now - self.touched >= PULSE_S:
             self.path.touch()
             self.touched = now
-
-
-def load_data(job: TrainJob, thinking: Thinking | None) -> Dataset:
-    """Return the parts' rows in the job's order, with only the columns that are trained on."""
-    data = Dataset.from_parquet(
-        [str(p) for p in job.data],
-        columns=[*COLUMNS[job.method], *ids_of(job)],
-        cache_dir=str(job.folder(CACHE)),
-    )
-    if not len(data):
-        raise TrainingError("refused", "there is no row to train on")
-    return with_thoughts(job, data, thinking)

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from lpfloop.configs.methods import KTOTraining
 from lpfloop.policies.engines.canary import read_canary
 from lpfloop.policies.trainers.job import TrainingError, TrainJob, write_job
-from lpfloop.policies.trainers.kto_trainer import (
+from lpfloop.policies.trainers.preference_trainers import (
     WEIGHTS,
     desirable_weight,
     mismatched_order,

@@ -12,7 +12,7 @@ LENGTHS = [5, 9, 2, 7, 7, 1, 8, 3, 6, 4, 2]
 def test_rows_of_a_step() -> None:
     from accelerate.data_loader import SeedableRandomSampler
 
-    from lpfloop.policies.trainers.like_lengths import LikeLengths
+    from lpfloop.policies.trainers.base_trainer import LikeLengths
 
     grouped = LikeLengths(LENGTHS, step=4, seed=7)
     plain = SeedableRandomSampler(LENGTHS, data_seed=7)
@@ -30,7 +30,7 @@ def test_rows_of_a_step() -> None:
 
 @pytest.mark.model
 def test_token_batches() -> None:
-    from lpfloop.policies.trainers.like_lengths import token_batches
+    from lpfloop.policies.trainers.base_trainer import token_batches
 
     batches = list(token_batches(LENGTHS, 18))
     assert sorted(row for batch in batches for row in batch) == list(range(len(LENGTHS)))

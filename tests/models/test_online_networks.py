@@ -9,9 +9,8 @@ from trainings import PPO, make_online_world, ppo_job
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.online.networks import Networks, SeparateNetworks
 from lpfloop.policies.online.shared_body import SharedBody
-from lpfloop.policies.trainers.answer_logits import answer_logits
 from lpfloop.policies.trainers.job import TrainJob
-from lpfloop.policies.trainers.sequences import Pass, Spoken, passes
+from lpfloop.policies.trainers.sequences import Pass, Spoken, answer_logits, passes
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
 pytestmark = [pytest.mark.model, pytest.mark.cuda]

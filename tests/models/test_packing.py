@@ -10,7 +10,7 @@ from trainings import make_world, sft_job
 
 from lpfloop.policies.engines.chat_template import load_tokenizer
 from lpfloop.policies.trainers.job import TrainingError
-from lpfloop.policies.trainers.rows_end_to_end import IGNORED, refuse_mixing
+from lpfloop.policies.trainers.rows import IGNORED, refuse_mixing
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.policies.trainers.trl_trainer import make_trainer
 
@@ -70,6 +70,6 @@ def test_mixing_attention(world: Path, tmp_path: Path) -> None:
         return forward(**kept, attention_mask=torch.ones_like(kept["input_ids"]))
 
     trainer.model.forward = as_one_text
-    with pytest.raises(TrainingError, match=r"see one another .* leave it out") as error:
+    with pytest.raises(TrainingError, match=r"attend to one another .* leave it out") as error:
         refuse_mixing(trainer)
     assert error.value.kind == "refused"

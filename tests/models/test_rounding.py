@@ -16,6 +16,7 @@ from lpfloop.policies.online.networks import SeparateNetworks
 from lpfloop.policies.trainers.adapters import computing_type
 from lpfloop.policies.trainers.job import TrainingError, TrainJob, write_job
 from lpfloop.policies.trainers.rounding import rounded_at_random
+from lpfloop.policies.trainers.rows import chat_of
 from lpfloop.policies.trainers.trained_model import (
     Trained,
     assemble_model,
@@ -25,7 +26,6 @@ from lpfloop.policies.trainers.trained_model import (
     published_type,
     update_survival,
 )
-from lpfloop.policies.trainers.trained_turns import chat_of
 from lpfloop.policies.trainers.training_fit import MASTER, SURVIVAL, TrainingFit, master_of
 from lpfloop.policies.trainers.trl_trainer import load_model, load_trained
 

@@ -12,7 +12,7 @@ from trainings import DPO
 
 from lpfloop.policies.engines.thinking import Thinking, with_thought
 from lpfloop.policies.trainers.job import TrainingError, TrainJob, TurnForm, read_job, write_job
-from lpfloop.policies.trainers.trained_turns import chat_of
+from lpfloop.policies.trainers.rows import chat_of
 from lpfloop.stores.records import Pair
 from lpfloop.stores.schemas import to_table
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The child of `training.train`, or one of several under `accelerate launch`: one job, to a model.
+"""The child of `train_model.train`, or one of its processes: one job, to a finished model.
 
 It reads `job.json`, resumes from the newest whole checkpoint, appends every step to
 `metrics.jsonl`, and writes `result.json` last, after it has read the saved weights again and found
@@ -27,6 +27,7 @@ import torch
 import transformers
 from datasets import disable_progress_bars
 from transformers import (
+    PreTrainedTokenizerBase,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -53,9 +54,9 @@ from .trainers.checkpoints import (
 )
 from .trainers.distillation_trainer import make_distillation_trainer
 from .trainers.faults import halted
-from .trainers.job import ONLINE, TrainingError, TrainJob, job_identity, read_job
+from .trainers.job import ONLINE, Method, TrainingError, TrainJob, job_identity, read_job
 from .trainers.launch import WAIT
-from .trainers.process import alone
+from .trainers.process import ENDING_S, alone
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
 from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.shm_weights import discard_memory
@@ -91,20 +92,20 @@ TAIL = 10
 
 TURNS = get_args(Turn)
 
-MAKES: Mapping[str, Callable[..., Trainer]] = {
-    "reward": make_reward_trainer,
+METHODS: Mapping[Method, Callable[[TrainJob, PreTrainedTokenizerBase], Trainer]] = {
+    "dpo": make_trainer,
+    "sft": make_trainer,
+    "kto": make_trainer,
     "distil": make_distillation_trainer,
+    "reward": make_reward_trainer,
 }
-"""What builds the trainer of a method that is not one of TRL's for policies."""
-
-PREDECESSOR_S = 60.0
-"""Seconds in which the child of a parent that was killed must have ended."""
+"""What builds the trainer of each method that is not `ONLINE`."""
 
 
 class StepRecorder(TrainerCallback):
-    """Records every step, requests and seals checkpoints, stops when a number is not finite.
+    """Records every step, requests and seals checkpoints, stops if a number is not finite.
 
-    `diverged` says which number was not finite at which step; None while all were. `ending` says
+    `diverged` says which number was not finite at which step; None if all were. `ending` says
     that the training was asked to end before its last step.
     """
 
@@ -167,7 +168,7 @@ class StepRecorder(TrainerCallback):
         self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Seal the checkpoint that all processes have finished writing, then remove old ones."""
-        # Not before: the checkpoint keeps what control says, and whoever resumes is to go on.
+        # Not in `on_step_end`: the checkpoint keeps `control`, and a resumed training must go on.
         control.should_training_stop = control.should_training_stop or self.ending
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
@@ -186,9 +187,9 @@ def agreed(pace: Pace, device: torch.device) -> Turn:
     if not torch.distributed.is_initialized():
         return pace.turn()
     turn = TURNS.index(pace.turn()) if is_main() else 0
-    told = torch.tensor(turn, device=device)
-    torch.distributed.broadcast(told, src=0)
-    return TURNS[int(told)]
+    shared = torch.tensor(turn, device=device)
+    torch.distributed.broadcast(shared, src=0)
+    return TURNS[int(shared)]
 
 
 def is_main() -> bool:
@@ -205,7 +206,7 @@ def end_with_parent(work: Path) -> None:
 
 
 def run(job: TrainJob, identity: str) -> None:
-    """Train and save; then, in one process alone, verify, measure, and write the result."""
+    """Train and save; then, in one process only, verify, measure, and write the result."""
     online = job.method in ONLINE
     trained = train_online(job, identity) if online else train_and_save(job, identity)
     if not is_main():
@@ -214,22 +215,22 @@ def run(job: TrainJob, identity: str) -> None:
     check_weights(job, trained)
     leave_canaries(job, trained)
     reward = job.method == "reward"
-    told = measured_scores(job, trained.history) if reward else update_survival(job)
+    measured = measured_scores(job, trained.history) if reward else update_survival(job)
     drop_master(job)
     reach("trainer.result")
-    write_result(job, identity, replace(trained, metrics=trained.metrics | told))
+    write_result(job, identity, replace(trained, metrics=trained.metrics | measured))
 
 
 def leave_canaries(job: TrainJob, trained: Trained) -> None:
-    """Write the numbers by which an engine proves to run a model, beside each that was trained."""
+    """Write the canary of each policy, by which an engine proves that it runs these weights."""
     if job.method == "reward":
         write_canary(job.output, [])
         return
     parts = [step_job(job, step) for step in published_steps(job.settings, trained.steps)]
     policies = [policy for part in parts if (policy := finished_policy(part)) is not None]
     rows = measure_canary(job, [job.folder("model"), *policies])
-    for place, told in zip((job, *parts), rows, strict=True):
-        write_canary(place.output, told)
+    for part, canary in zip((job, *parts), rows, strict=True):
+        write_canary(part.output, canary)
 
 
 def train_and_save(job: TrainJob, identity: str) -> Trained:
@@ -243,7 +244,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     # `train` below opens the checkpoint's pickles, so its hashes are compared first.
     checkpoint = newest_whole(job.folder("checkpoints"), identity)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
-    trainer = MAKES.get(job.method, make_trainer)(job, tokenizer)
+    trainer = METHODS[job.method](job, tokenizer)
     fit_sharding(trainer)
     if is_main():
         seal_prepared(job.output, identity)
@@ -334,7 +335,7 @@ def main(path: str) -> int:
     datasets.config.HF_DATASETS_CACHE = job.folder(CACHE)
     identity = job_identity(Path(path).read_bytes())
     try:
-        with alone(job, patience_s=PREDECESSOR_S) if is_main() else nullcontext():
+        with alone(job, patience_s=ENDING_S) if is_main() else nullcontext():
             run(job, identity)
     except TrainingError as fault:
         logger.critical("%s", fault)

@@ -19,9 +19,8 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from ...stores.keys import derive_seed
 from ..engines.chat_template import load_tokenizer
 from ..trainers.adapters import computing_type, published_type
+from ..trainers.bfloat16 import join_weights, rounded_at_random, split_weights
 from ..trainers.job import TrainingError, TrainJob
-from ..trainers.remainder_adamw import join_weights, split_weights
-from ..trainers.rounding import rounded_at_random
 from ..trainers.sequences import Pass
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading

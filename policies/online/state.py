@@ -22,9 +22,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from ...configs.group_methods import OnlineSettings
 from ...stores.durable import make_folder, remove
 from ..trainers.base_trainer import warmed
+from ..trainers.bfloat16 import RemainderAdamW
 from ..trainers.checkpoints import PREFIX, checkpoint_step
 from ..trainers.job import TrainJob
-from ..trainers.remainder_adamw import RemainderAdamW
 from ..trainers.step_files import StepRows
 from .divided_networks import load_parts, save_parts
 from .environment import Clock

@@ -3,8 +3,7 @@
 
 A low-rank layer computes W x + (alpha / r) B A x: W is frozen, A and B are trained in float32, and
 B begins at 0, so that the training begins with the model as it is. Merging adds (alpha / r) B A to
-W in float32, whatever W was trained over: four bits of it may have been seen (QLoRA), but all of
-them are published.
+W in float32, also if W was quantised while it was trained (QLoRA): all its bits are published.
 """
 
 import json
@@ -14,12 +13,17 @@ from typing import Any, Literal
 import torch
 from peft import LoraConfig, PeftModel
 from peft.tuners.lora import LoraLayer
-from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    BitsAndBytesConfig,
+)
 
 from ...stores.keys import derive_seed
 from ..devices import cpu_type
+from .bfloat16 import rounded_at_random
 from .job import TrainJob
-from .rounding import rounded_at_random
 from .training_fit import TrainingFit
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -41,14 +45,12 @@ def computing_type(job: TrainJob) -> torch.dtype:
 
     On a CPU it is bfloat16 if the CPU multiplies it and the model is published in it.
     """
-    if torch.cuda.is_available():
-        return torch.bfloat16
     narrow = cpu_type() == "bfloat16" and published_type(job) == torch.bfloat16
-    return torch.bfloat16 if narrow else torch.float32
+    return torch.bfloat16 if torch.cuda.is_available() or narrow else torch.float32
 
 
 def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> LoraConfig | None:
-    """Return how adapters are put onto a model; None where all weights are trained.
+    """Return how adapters are put onto a model; None if all weights are trained.
 
     A reward model's head has nothing to adapt: peft trains the whole of it.
     """
@@ -67,12 +69,12 @@ def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> Lora
 
 def frozen_arguments(job: TrainJob) -> dict[str, Any]:
     """Return how the frozen weights below adapters are loaded, for `from_pretrained`."""
-    fit, dtype = job.fit, computing_type(job)
-    if fit.lora.quantise == "none":
+    dtype = computing_type(job)
+    if job.fit.lora.quantise == "none":
         return {"dtype": dtype}
     quantisation = BitsAndBytesConfig(
         load_in_4bit=True,
-        bnb_4bit_quant_type=fit.lora.quantise,
+        bnb_4bit_quant_type=job.fit.lora.quantise,
         bnb_4bit_compute_dtype=dtype,
         bnb_4bit_use_double_quant=True,
     )
@@ -84,43 +86,42 @@ def frozen_arguments(job: TrainJob) -> dict[str, Any]:
 
 
 def widen_adapters(model: Any) -> None:
-    """Let the adapters be float32: TRL makes those of a quantised model bfloat16."""
+    """Make the adapters float32: TRL makes those of a quantised model bfloat16."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
 
 
 def save_config(model: Any, saved: Path) -> None:
-    """Write the configuration of the model below the adapters beside them."""
-    config = model.get_base_model().config
-    config.save_pretrained(saved)
+    """Save the configuration of the model below the adapters with them."""
+    model.get_base_model().config.save_pretrained(saved)
 
 
-def trained_config(saved: Path) -> Any:
-    """Return the configuration that `save_config` wrote, of weights that are not quantised."""
+def with_adapter(base: Any, adapter: Path) -> Any:
+    """Return `base` with the adapters in a folder, not merged, in float32."""
+    return PeftModel.from_pretrained(base, adapter)
+
+
+def merge_adapter(job: TrainJob, saved: Path) -> Path:
+    """Merge the saved adapters into the model they were trained on; return its folder.
+
+    The sum of weights and adapters is rounded at random to the published type.
+    """
+    kind = AutoModelForSequenceClassification if job.method == "reward" else AutoModelForCausalLM
     config: Any = AutoConfig.from_pretrained(saved)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    return config
-
-
-def merged(
-    base: PreTrainedModel, adapter: Path, published: torch.dtype, seed: int
-) -> PreTrainedModel:
-    """Return `base` with the adapters in a folder merged into it, in the type to be published."""
-    adapted = PeftModel.from_pretrained(base, adapter)
+    arguments = {"dtype": "auto", "config": config, "trust_remote_code": False}
+    base = kind.from_pretrained(job.model, local_files_only=True, use_safetensors=True, **arguments)
+    published, whole = published_type(job), saved / "merged"
+    adapted = with_adapter(base, saved)
     with torch.inference_mode():
         for path, layer in adapted.named_modules():
             if isinstance(layer, LoraLayer):
-                _merge_into(layer, published, derive_seed(seed, "publish", path))
+                _merge_into(layer, published, derive_seed(job.seed, "publish", path))
         # Without `merge`: peft would add in the type of the base.
-        whole: Any = adapted.unload()
-        return whole.to(published)
-
-
-def with_adapter(base: PreTrainedModel, adapter: Path) -> Any:
-    """Return `base` with the adapters in a folder beside its weights, in float32."""
-    return PeftModel.from_pretrained(base, adapter)
+        adapted.unload().to(published).save_pretrained(whole)
+    return whole
 
 
 def _merge_into(layer: Any, published: torch.dtype, seed: int) -> None:
@@ -132,13 +133,13 @@ def _merge_into(layer: Any, published: torch.dtype, seed: int) -> None:
 
 
 def keep_adapter(saved: Path, base: str, folder: Path) -> None:
-    """Move the adapters into a folder of their own, the same bytes after the same training.
+    """Move the adapters into their own folder, the same bytes after the same training.
 
     `base` names the model that they belong to.
     """
     folder.mkdir()
     (saved / WEIGHTS).rename(folder / WEIGHTS)
-    told = json.loads((saved / CONFIG).read_text())
-    told |= {name: sorted(told[name]) for name in SETS if isinstance(told[name], list)}
-    told["base_model_name_or_path"] = base
-    (folder / CONFIG).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+    config = json.loads((saved / CONFIG).read_text())
+    config |= {name: sorted(config[name]) for name in SETS if isinstance(config[name], list)}
+    config["base_model_name_or_path"] = base
+    (folder / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")

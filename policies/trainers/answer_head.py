@@ -1,5 +1,5 @@
 # pyright: basic
-"""TRL's fused head on a CPU: it scores the answers' tokens alone.
+"""TRL's fused head on a CPU, for the answers' tokens only.
 
 Without Triton, TRL scores every position, those of prompts and padding included, and makes a dozen
 passes over each tile of logits. On two cores that took more than half of a DPO step of SmolLM2-135M
@@ -67,7 +67,7 @@ class AnswerHead:
 
 
 def measured(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return entropy, log of the sum of squared probabilities, mean logit, whether it is first."""
+    """Return entropy, log of the sum of squared probabilities, mean logit, and the top-1 flag."""
     logprobs = logits.log_softmax(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
     squares = (2 * logprobs).logsumexp(-1)

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,65 +59,68 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
     Raises:
         ConfigError: naming the setting.
     """
-    nodes = training.nodes
-    reason = _launcher_missing(training)
-    if reason is not None:
-        raise ConfigError(f"training.launcher={training.launcher}: {reason}")
+    for message in _impossible_places(training, methods):
+        raise ConfigError(f"training.{message}")
+
+
+def _launcher_faults(training: TrainingConfig) -> Iterator[str]:
+    if training.launcher == "ray" and not find_spec("ray"):
+        yield f"launcher=ray: ray is not installed: {pip_install('ray')}"
+    if training.launcher != "srun":
+        return
+    if "SLURM_JOB_ID" not in os.environ:
+        yield (
+            "launcher=srun: this is no Slurm allocation (SLURM_JOB_ID is not set); start the run "
+            "in one, as `lpfloop launch slurm` does"
+        )
+    if shutil.which("srun") is None:
+        yield "launcher=srun: there is no `srun` on the PATH; load Slurm's module"
+    allocated = int(os.environ.get(ALLOCATED, "1"))
+    if training.nodes > allocated:
+        yield (
+            f"launcher=srun: training.nodes={training.nodes}, and this allocation has {allocated} "
+            f"({ALLOCATED}); ask for more (sbatch --nodes), or lower it"
+        )
+
+
+def _impossible_places(training: TrainingConfig, methods: Iterable[str]) -> Iterator[str]:
+    yield from _launcher_faults(training)
+    nodes, launcher = training.nodes, training.launcher
     if training.processes != "auto" and training.processes % nodes:
-        raise ConfigError(
-            f"training.processes={training.processes} are those of all nodes together, and "
-            f"training.nodes={nodes} cannot share them evenly; make it a multiple, or set it to "
-            "auto"
+        yield (
+            f"processes={training.processes} are those of all nodes together, and training.nodes="
+            f"{nodes} cannot share them evenly; make it a multiple, or set it to auto"
         )
     gpus = len(training_gpus(training))
-    if training.launcher == "ray" and training.processes == "auto" and not gpus:
-        raise ConfigError(
-            "training.processes=auto counts the GPUs of this machine, which shows none; set it to "
-            "the number of GPUs on all nodes of the Ray cluster"
+    if launcher == "ray" and training.processes == "auto" and not gpus:
+        yield (
+            "processes=auto counts the GPUs of this machine, which shows none; set it to the "
+            "number of GPUs on all nodes of the Ray cluster"
         )
-    if training.sharding != "none" and not gpus and training.launcher != "ray":
-        raise ConfigError(
-            f"training.sharding={training.sharding}: no GPU is visible here, and on a CPU nothing "
-            "is divided; leave it out"
+    if training.sharding != "none" and not gpus and launcher != "ray":
+        yield (
+            f"sharding={training.sharding}: no GPU is visible here, and on a CPU nothing is "
+            "divided; leave it out"
         )
     for method in methods:
         settings: Settings = getattr(training, method)
         processes = processes_of(training, settings, gpus)
         if gpus and processes > gpus * nodes:
             where = f" on each of {nodes} nodes like this one" if nodes > 1 else ""
-            raise ConfigError(
-                f"training.processes={processes}: each needs a GPU, and there are {gpus} to train "
-                f"on{where}; lower it, or set it to auto"
+            yield (
+                f"processes={processes}: each needs a GPU, and there are {gpus} to train on"
+                f"{where}; lower it, or set it to auto"
             )
-        share = settings.micro_batch_size * processes
-        if settings.batch_size % share:
-            raise ConfigError(
-                f"training.{method}.batch_size={settings.batch_size} is not a multiple of "
-                f"processes x micro_batch_size ({processes} x {settings.micro_batch_size} = "
-                f"{share})"
-            )
+        yield from (f"{method}.{message}" for message in _uneven_batches(settings, processes))
 
 
-def _launcher_missing(training: TrainingConfig) -> str | None:
-    """Return why the launcher cannot start the nodes from here; None if nothing is known."""
-    if training.launcher == "ray":
-        return None if find_spec("ray") else f"ray is not installed: {pip_install('ray')}"
-    if training.launcher == "local":
-        return None
-    if "SLURM_JOB_ID" not in os.environ:
-        return (
-            "this is no Slurm allocation (SLURM_JOB_ID is not set); start the run in one, as "
-            "`lpfloop launch slurm` does"
+def _uneven_batches(settings: Settings, processes: int) -> Iterator[str]:
+    share = settings.micro_batch_size * processes
+    if settings.batch_size % share:
+        yield (
+            f"batch_size={settings.batch_size} is not a multiple of processes x micro_batch_size "
+            f"({processes} x {settings.micro_batch_size} = {share})"
         )
-    if shutil.which("srun") is None:
-        return "there is no `srun` on the PATH; load Slurm's module"
-    allocated = int(os.environ.get(ALLOCATED, "1"))
-    if training.nodes > allocated:
-        return (
-            f"training.nodes={training.nodes}, and this allocation has {allocated} ({ALLOCATED}); "
-            "ask for more (sbatch --nodes), or lower it"
-        )
-    return None
 
 
 def require_nodes(training: TrainingConfig, folder: Path) -> None:
@@ -160,34 +163,25 @@ def refuse_unfit(job: TrainJob) -> None:
     Raises:
         TrainingError: of kind `refused`.
     """
-    s = job.settings
-    share = s.micro_batch_size * job.processes
-    if s.batch_size % share:
-        raise TrainingError(
-            "refused",
-            f"batch_size {s.batch_size} is not a multiple of processes x micro_batch_size "
-            f"({job.processes} x {s.micro_batch_size} = {share})",
-        )
-    if job.processes % job.fit.nodes:
-        raise TrainingError(
-            "refused",
-            f"{job.processes} processes cannot be shared evenly by {job.fit.nodes} nodes",
-        )
-    if job.supervised is not None and job.supervised.batch_size % job.processes:
-        raise TrainingError(
-            "refused",
-            f"next_token.batch_size {job.supervised.batch_size} is not a multiple of the "
-            f"{job.processes} processes",
-        )
-    if not isinstance(s, SETTINGS[job.method]):
-        raise TrainingError("refused", f"{job.method} cannot be trained with {type(s).__name__}")
-    if not job.data:
-        raise TrainingError("refused", "there is no data to train on")
-    missing = [p for p in job.files if not p.is_file()]
-    missing += [p for p in job.folders if not p.is_dir()]
-    if missing:
-        raise TrainingError("refused", f"{missing[0]} does not exist")
+    for message in _misfits(job):
+        raise TrainingError("refused", message)
     refuse_missing_layers(job.fit, job.model)
+
+
+def _misfits(job: TrainJob) -> Iterator[str]:
+    s, processes = job.settings, job.processes
+    yield from _uneven_batches(s, processes)
+    if processes % job.fit.nodes:
+        yield f"{processes} processes cannot be shared evenly by {job.fit.nodes} nodes"
+    if job.supervised is not None and job.supervised.batch_size % processes:
+        size = job.supervised.batch_size
+        yield f"next_token.batch_size={size} is not a multiple of the {processes} processes"
+    if not isinstance(s, SETTINGS[job.method]):
+        yield f"{job.method} cannot be trained with {type(s).__name__}"
+    if not job.data:
+        yield "there is no data to train on"
+    yield from (f"{p} does not exist" for p in job.files if not p.is_file())
+    yield from (f"{p} does not exist" for p in job.folders if not p.is_dir())
 
 
 def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:

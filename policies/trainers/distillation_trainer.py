@@ -30,7 +30,6 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import disable_dropout_in_model
 
-from ...configs.distillation import DistillationTraining
 from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
 from .adapters import computing_type, peft_config
@@ -105,7 +104,7 @@ def make_distillation_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase)
         if args.gradient_checkpointing:
             model.enable_input_require_grads()
     trainer: Any = CritiqueDistillationTrainer(
-        settings=_settings(job),
+        settings=job.settings,
         teacher=None if job.fit.adapts and job.reference is None else load_teacher(job),
         model=model,
         args=args,
@@ -193,15 +192,13 @@ class CritiqueDistillationTrainer(BaseTrainer):
     Without a `teacher`, it is the model without its adapters.
     """
 
-    def __init__(
-        self, *, settings: DistillationTraining, teacher: Any | None, **arguments: Any
-    ) -> None:
+    def __init__(self, *, settings: Any, teacher: Any | None, **arguments: Any) -> None:
         super().__init__(**arguments)
         if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
             raise TrainingError(
                 "refused",
-                "critique-distillation keeps a second model beside the trained one, which "
-                "DeepSpeed does not divide here: train with DDP, training.sharding=fsdp2 or LoRA",
+                "critique-distillation needs a second model, which DeepSpeed does not divide here: "
+                "train with DDP, training.sharding=fsdp2 or LoRA",
             )
         # A step's loss is the sum over the tokens of all its passes, divided by their number.
         self.model_accepts_loss_kwargs = True
@@ -288,14 +285,3 @@ def _work(inputs: Mapping[str, Tensor], side: str) -> Pass:
         positions=positions,
         queries=ids.shape[1] - width,
     )
-
-
-def _settings(job: TrainJob) -> DistillationTraining:
-    """Return the job's settings.
-
-    Raises:
-        TrainingError: of kind `refused`, for another method's.
-    """
-    if not isinstance(job.settings, DistillationTraining):
-        raise TrainingError("refused", f"{job.method} is no distillation")
-    return job.settings

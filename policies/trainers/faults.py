@@ -93,7 +93,7 @@ def killed_by(code: int, lines: list[str]) -> str | None:
 
 def last_meaningful(lines: list[str]) -> str:
     """Return the log's last line about the child's failure, not the launcher's."""
-    said = [line for line in (RANK.sub("", line) for line in lines) if line]
-    telling = [line for line in said if not LAUNCHER_TALK.search(line)] or said
-    telling = [line for line in telling if EXCEPTION.search(line)] or telling
-    return telling[-1].strip()[:300] if telling else "it wrote nothing"
+    bare = [line for line in (RANK.sub("", line) for line in lines) if line]
+    own = [line for line in bare if not LAUNCHER_TALK.search(line)] or bare
+    raised = [line for line in own if EXCEPTION.search(line)] or own
+    return raised[-1].strip()[:300] if raised else "it wrote nothing"

@@ -1,8 +1,8 @@
 """A reward model's bias for length, measured on pairs by their difference in length.
 
 Pairs are put into buckets by the absolute difference in length of their two answers (ChatGLM-RLHF,
-Section 3.3: d = | |y_w| - |y_l| |). Within a bucket, where
-these are about equal, the correlation of score with length is that with being the longer answer.
+Section 3.3: d = | |y_w| - |y_l| |). These are about equal within a bucket, so the correlation of
+score with length is that with being the longer answer.
 """
 
 import math
@@ -48,12 +48,12 @@ class RankedPair:
 def length_correlations(
     pairs: Iterable[RankedPair], width: int
 ) -> dict[LengthBucket, float | None]:
-    """Return the `length_correlation` of each bucket but the one of equal lengths."""
-    return {
-        bucket: length_correlation(own)
-        for bucket, own in sorted(_by_bucket(pairs, width).items())
-        if bucket.most
-    }
+    """Return the `length_correlation` of each bucket except the one of equal lengths."""
+    buckets: dict[LengthBucket, list[RankedPair]] = {}
+    for pair in pairs:
+        if pair.longer:
+            buckets.setdefault(bucket_of(pair.longer, width), []).append(pair)
+    return {bucket: length_correlation(own) for bucket, own in sorted(buckets.items())}
 
 
 def length_correlation(pairs: Sequence[RankedPair]) -> float | None:
@@ -78,11 +78,6 @@ def length_correlation(pairs: Sequence[RankedPair]) -> float | None:
     return mean / math.sqrt(square) if square else None
 
 
-def neutral(pairs: Iterable[RankedPair], width: int) -> list[RankedPair]:
-    """Return the pairs whose answers are about equally long: length says little about them."""
-    return [pair for pair in pairs if abs(pair.longer) <= width // NEUTRAL_SHARE]
-
-
 def accuracy(pairs: Sequence[RankedPair]) -> float | None:
     """Return how often the preferred answer has the higher score, equal scores by half."""
     if not pairs:
@@ -93,10 +88,10 @@ def accuracy(pairs: Sequence[RankedPair]) -> float | None:
 def measured(pairs: Sequence[RankedPair], width: int) -> Mapping[str, float]:
     """Return metrics of pairs: the accuracy, also on neutral ones, and the correlations.
 
-    `length_correlation` is that of all pairs together, `length_correlation/1-32` that of a bucket.
-    A metric with too few pairs is left out.
+    Neutral pairs have answers of about equal length. `length_correlation` is that of all pairs
+    together, `length_correlation/1-32` that of a bucket. A metric with too few pairs is left out.
     """
-    similar = neutral(pairs, width)
+    similar = [pair for pair in pairs if abs(pair.longer) <= width // NEUTRAL_SHARE]
     buckets = length_correlations(pairs, width)
     numbers = {
         "accuracy": accuracy(pairs),
@@ -107,10 +102,3 @@ def measured(pairs: Sequence[RankedPair], width: int) -> Mapping[str, float]:
         **{f"length_correlation/{bucket}": value for bucket, value in buckets.items()},
     }
     return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _by_bucket(pairs: Iterable[RankedPair], width: int) -> dict[LengthBucket, list[RankedPair]]:
-    found = dict[LengthBucket, list[RankedPair]]()
-    for pair in pairs:
-        found.setdefault(bucket_of(pair.longer, width), []).append(pair)
-    return found

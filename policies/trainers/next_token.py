@@ -73,8 +73,8 @@ class NextTokenLoss:
         for work in passes(own, range(len(own)), self._together, accelerator.device):
             with accelerator.autocast():
                 logits = answer_logits(model, work)
-            said = work.mask[:, work.queries :]
-            logprobs = chosen_logprobs(logits, work.answers, 1.0) * said
+            mask = work.mask[:, work.queries :]
+            logprobs = chosen_logprobs(logits, work.answers, 1.0) * mask
             share = -logprobs.sum() * (accelerator.num_processes / tokens)
             accelerator.backward(self.weight * share)
             total += share.detach()

@@ -1,6 +1,6 @@
 """The child process of a training: start it, watch it, kill it and all processes that it started.
 
-The child runs in a session of its own, which is killed as a whole. Its standard input is a pipe
+The child runs in its own session, which is killed as a whole. Its standard input is a pipe
 that its parent holds open: the workers end when it is closed, so they outlive neither a parent that
 was killed nor a launcher that died before them.
 """
@@ -23,6 +23,7 @@ from .job import TrainingError, TrainJob
 from .shm_weights import discard_abandoned
 from .work_folder import (
     LOCK,
+    POLL_S,
     PULSE,
     STEPS,
     Orders,
@@ -33,11 +34,10 @@ from .work_folder import (
     write_orders,
 )
 
-POLL_S = 0.2
 LONGEST_LOOK_S = 1.0
 """The most that one look adds to a silence: time that the parent was suspended must not count."""
-KILLED_S = 10.0
-"""Seconds in which a child that was killed must have ended."""
+ENDING_S = 60.0
+"""Seconds in which a child that was killed, or whose parent was, must have ended."""
 NODES_ENDING_S = 80.0
 """Seconds that a command gets to end its processes on other machines before it is killed."""
 
@@ -140,7 +140,7 @@ def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
 def start(
     argv: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, with a pipe to its standard input."""
+    """Start a command in a new session, with a pipe to its standard input."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.PIPE,
@@ -199,7 +199,7 @@ def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
 
 def discard_memory_of(job: TrainJob) -> None:
     """Free the shared memory of a child that has ended."""
-    with suppress(TrainingError), alone(job, patience_s=KILLED_S):
+    with suppress(TrainingError), alone(job, patience_s=ENDING_S):
         discard_abandoned()
 
 

@@ -23,12 +23,12 @@ from .faults import REFUSED
 from .launch import HEAD, HOSTS, PORT, RANK, SECRETS, bare_environment, free_port
 from .process import start
 from .shm_weights import discard_abandoned
+from .work_folder import POLL_S
 
 PLACED_S = 600.0
 """Seconds to wait for free machines."""
 ENDED_S = 30.0
 """Seconds that a command gets to end before it is killed, and an actor to answer."""
-POLL_S = 0.5
 FORWARDED = ("NCCL_", "TORCH_", "GLOO_", "UCX_", "FI_", "LPFLOOP_")
 """Prefixes of the variables that a command gets from the run, not from its own machine."""
 

@@ -103,7 +103,7 @@ class ReferencedTrainer(BaseTrainer):
 
     def _precompute_ref_logps(self, dataset: Dataset, name: str, batch_size: int) -> Dataset:
         """Return the rows with the log-probabilities of their answers."""
-        if self.is_deepspeed_enabled:  # It computes by an engine of its own.
+        if self.is_deepspeed_enabled:  # DeepSpeed computes them by its own engine.
             return super()._precompute_ref_logps(dataset, name, batch_size)  # pyright: ignore[reportAttributeAccessIssue]
         path = self.kept.path(dataset)
         kept = [read_kept(path, len(dataset)) if self.accelerator.is_main_process else None]

@@ -1,11 +1,11 @@
 # pyright: basic
-"""Rewards for a trainer's answers that its parent finds: by the verifier, or a critic it asks.
+"""Scores of a trainer's answers that its parent finds, by the verifier or a critic.
 
-The child writes a step's answers as `answers/000k` of the work folder, appends the event `answers`
-to `metrics.jsonl`, and waits. Its parent reads them, judges them, and writes `judged/000k`: for
-each answer a score of each source that was asked, null where that has none. Both are there whole or
-not at all. What is judged counts for exactly the answers it was found for, texts included: a child
-that is started again and draws the same ones goes on with it, and nobody is asked twice.
+The child writes a step's answers into `answers/000k` of the work folder, appends the event
+`answers` to `metrics.jsonl`, and waits. Its parent reads them, scores them, and writes
+`judged/000k`: for each answer a score of each source that was asked, null if there is none. Both
+are complete or absent. Scores count only for exactly the answers that were scored, texts included:
+a child that is started again and draws the same answers uses them, and no answer is scored twice.
 Imports no model library.
 """
 
@@ -25,33 +25,31 @@ from ...stores.schemas import TABLES, from_table, to_table
 from ...stores.sealed import MANIFEST
 from .job import RewardSource
 from .step_files import publish_tables
-from .work_folder import append_row, read_orders
+from .work_folder import POLL_S, append_row, read_orders
 
 ANSWER_FOLDERS, JUDGED_FOLDERS = "answers", "judged"
 TABLE = "judged"
 JUDGED_FOR = b"answers"
 """The hash of the answers that were judged, in the table's metadata."""
 
-POLL_S = 0.1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedAnswer:
-    """What the asked sources think of an answer: a score each, None where they have none."""
+    """An answer's score of each source that was asked; None if the source has none."""
 
     candidate_id: str
     scores: Mapping[RewardSource, float | None]
 
 
 def write_answers(work: Path, step: int, answers: Sequence[Candidate]) -> None:
-    """Write a step's answers for the parent, in place of those of an interrupted attempt."""
+    """Write a step's answers for the parent; replace those of an interrupted attempt."""
     publish_tables(
         _folder(work, ANSWER_FOLDERS, step), {TABLES[Candidate]: to_table(Candidate, answers)}
     )
 
 
 def read_answers(work: Path, step: int) -> list[Candidate]:
-    """Return the answers of a step that are to be judged, a prompt's side by side.
+    """Return the answers of a step that the parent scores, those of a prompt together.
 
     Raises:
         FileNotFoundError: if the step has none, or not all of them.
@@ -63,10 +61,10 @@ def read_answers(work: Path, step: int) -> list[Candidate]:
 
 
 def write_judged(work: Path, step: int, judged: Sequence[JudgedAnswer]) -> None:
-    """Write what the asked sources think of a step's answers: all of them, in any order.
+    """Write the scores of all of a step's answers, in any order.
 
     Raises:
-        ValueError: if not each of the answers is there once, or a score is not finite.
+        ValueError: if an answer is missing or there twice, or a score is not finite.
     """
     wanted = [answer.candidate_id for answer in read_answers(work, step)]
     found = {each.candidate_id: each.scores for each in judged}
@@ -79,24 +77,24 @@ def write_judged(work: Path, step: int, judged: Sequence[JudgedAnswer]) -> None:
         if not all(score is None or math.isfinite(score) for score in scores):
             raise ValueError(f"step {step}: a score of the {source} is not finite")
         columns[source] = pa.array(scores, pa.float64())
-    told = {JUDGED_FOR: _answers_hash(work, step)}
-    table = pa.table(columns).replace_schema_metadata(told)
+    metadata = {JUDGED_FOR: _answers_hash(work, step)}
+    table = pa.table(columns).replace_schema_metadata(metadata)
     publish_tables(_folder(work, JUDGED_FOLDERS, step), {TABLE: table})
 
 
 def read_judged(
     work: Path, step: int, sources: Sequence[RewardSource]
 ) -> list[JudgedAnswer] | None:
-    """Return what was thought of a step's present answers, in their order; None if nothing was.
+    """Return the scores of a step's present answers by these sources, in the answers' order.
 
-    What was thought of others, or by others, is nothing.
+    None if there are none, or only those of other answers or sources.
     """
     folder = _folder(work, JUDGED_FOLDERS, step)
     if not _is_whole(folder):
         return None
     table = pq.read_table(folder / f"{TABLE}.parquet")
-    told = (table.schema.metadata or {}).get(JUDGED_FOR)
-    if told != _answers_hash(work, step) or not {*sources} <= {*table.column_names}:
+    scored = (table.schema.metadata or {}).get(JUDGED_FOR)
+    if scored != _answers_hash(work, step) or not {*sources} <= {*table.column_names}:
         return None
     return [
         JudgedAnswer(candidate_id=row["candidate_id"], scores={s: row[s] for s in sources})
@@ -112,9 +110,9 @@ def ask_parent(
     *,
     alive: Callable[[], None],
 ) -> list[JudgedAnswer] | None:
-    """Have the parent judge a step's answers; return what was found, in their order.
+    """Ask the parent for the scores of a step's answers; return them in the answers' order.
 
-    None if the training was asked to end meanwhile.
+    None if the training was asked to end before the parent answered.
     """
     write_answers(work, step, answers)
     found = read_judged(work, step, sources)
@@ -133,7 +131,6 @@ def ask_parent(
 
 
 def _answers_hash(work: Path, step: int) -> bytes:
-    """Return the hash of a step's answers: that of the manifest which names their file's."""
     manifest = _folder(work, ANSWER_FOLDERS, step) / MANIFEST
     return hashlib.sha256(manifest.read_bytes()).hexdigest().encode()
 

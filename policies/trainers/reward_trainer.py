@@ -1,5 +1,5 @@
 # pyright: basic
-"""A reward model from pairs: TRL's trainer, on exactly the tokens that are scored later.
+"""A reward model from pairs, by TRL's trainer, on exactly the tokens that are scored later.
 
 The classifier begins with the body of a language model and a fresh head, one number read at the
 last token, and minimises the Bradley-Terry loss -log sigma(r(x, y+) - r(x, y-) - m) (AlpacaFarm,
@@ -7,8 +7,8 @@ Section 2.2; ChatGLM-RLHF, Eq. 1). The margin m is 0, or grows with the differen
 scores (Touvron et al., 2023, Section 3.2.2; UltraFeedback, Section 2.6).
 
 The loss depends only on differences of scores, so their mean may drift: `l2_weight` adds
-r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are held out: on these the saved model, reloaded from
-disk, is measured.
+r(x, y+)^2 + r(x, y-)^2 (Eq. 2). Some pairs are held out, to measure the saved model, reloaded from
+disk.
 """
 
 import logging
@@ -42,9 +42,9 @@ from ..engines.scorers import RewardScorer, padding, require_visible_end
 from ..engines.thinking import AS_RENDERED
 from .adapters import peft_config
 from .base_trainer import BaseTrainer
+from .bfloat16 import split_weights
 from .job import TrainingError, TrainJob
 from .length_bias import RankedPair, measured
-from .remainder_adamw import split_weights
 from .trl_trainer import Pulse, common_arguments, fitted, refuse_world, trained_loading
 from .work_folder import PULSE, StepNumbers
 
@@ -111,8 +111,8 @@ class ScoreTrainer(BaseTrainer, RewardTrainer):
             loss = loss + self.l2_weight * sum(scores.square().mean() for scores in halves)
         for side, scores in zip(SIDES, halves, strict=True):
             # Not `gather_for_metrics`: at an epoch's end it drops scores, after a resume others.
-            told: Any = self.accelerator.gather(scores.detach())
-            self.seen[side] += told.float().flatten().tolist()
+            gathered: Any = self.accelerator.gather(scores.detach())
+            self.seen[side] += gathered.float().flatten().tolist()
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -141,9 +141,9 @@ def load_trained_classifier(job: TrainJob) -> Any:
 def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
     """Return the pairs to train on, in the data's order, and those held out.
 
-    All pairs of a prompt are on the same side: a model is not measured on answers that it has seen
-    in another pair. Prompts are drawn until no other has few enough pairs; the draw depends on the
-    seed and the prompts alone.
+    All pairs of a prompt are on the same side, so that no model is measured on answers that it has
+    seen in another pair. Prompts are drawn until no other has few enough pairs; the draw depends on
+    the seed and the prompts alone.
     """
     rows = [row for path in job.data for row in _read(path)]
     sizes = Counter(map(_asked, rows))
@@ -160,9 +160,9 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
 
 
 def _read(path: Path) -> list[_Row]:
-    """Return the pairs of a file; an answer is a whole one where the file says nothing of that."""
-    there = set(pq.read_schema(path).names)
-    columns = [*COLUMNS, *(name for name in CUT.values() if name in there)]
+    """Return the pairs of a file; without the columns `CUT` no answer was cut off."""
+    names = set(pq.read_schema(path).names)
+    columns = [*COLUMNS, *(name for name in CUT.values() if name in names)]
     return pq.read_table(path, columns=columns).to_pylist()
 
 
@@ -172,13 +172,11 @@ def _asked(pair: _Row) -> str:
 
 
 def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> list[dict[str, Any]]:
-    """Return the token ids of both sides of each pair that fits the length of the training.
-
-    Where margins are wanted, each has its own.
+    """Return the token ids of both sides, and the margin, of each pair that fits the training.
 
     Raises:
-        TrainingError: if ends are to be read and none is written, or no pair is left, or none has
-        the scores that margins are made of.
+        TrainingError: of kind `refused`, if the template writes no end that the model could read,
+            no pair is left, or no pair has the scores that margins need.
     """
     if job.sees_end:
         try:
@@ -203,11 +201,7 @@ def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> l
 
 
 def _margins(job: TrainJob, pairs: Sequence[_Row]) -> list[float]:
-    """Return by how much each chosen answer is to score higher; [] if all only have to.
-
-    Raises:
-        TrainingError: if there are no scores to tell.
-    """
+    """Return by how much each chosen answer must score higher; [] without margins."""
     scale = _settings(job).margin
     if not scale:
         return []
@@ -223,7 +217,7 @@ def _margins(job: TrainJob, pairs: Sequence[_Row]) -> list[float]:
 
 
 def _floor(job: TrainJob) -> dict[str, Any]:
-    """Return the arguments of a cosine that does not end at 0, if the job has one."""
+    """Return the arguments of a cosine schedule that does not end at 0, if the job has one."""
     share = _settings(job).min_rate
     if not share:
         return {}
@@ -248,15 +242,12 @@ def measured_scores(job: TrainJob, history: Sequence[StepNumbers]) -> dict[str, 
 
     `spread` is the standard deviation, over the steps, of the mean score of a step's answers.
     """
-    return {"spread": _spread(history), **_held_out(job)}
-
-
-def _spread(history: Sequence[StepNumbers]) -> float:
-    return pstdev(fmean(step[f"{side}/mean"] for side in SIDES) for step in history)
+    means = [fmean(step[f"{side}/mean"] for side in SIDES) for step in history]
+    return {"spread": pstdev(means), **_held_out(job)}
 
 
 def _held_out(job: TrainJob) -> dict[str, float]:
-    """Measure the held-out pairs, scored as the loop scores; {} if there are none."""
+    """Measure the held-out pairs, scored as a run scores; {} if there are none."""
     pairs = parted_pairs(job)[1]
     folder = job.folder("model")
     tokenizer = ChatTokenizer(load_tokenizer(folder), folder, AS_RENDERED)
@@ -279,7 +270,7 @@ def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[
     scorer = RewardScorer(job.folder("model"), config)
     pulse = Pulse(job.folder(PULSE))
     asked = {pair["pair_id"]: pair for pair in pairs}
-    for result in scorer.score(_compared(pair) for pair in pairs):
+    for result in scorer.score(map(_batch, pairs)):
         pulse()
         chosen, rejected = result.scores
         if chosen is not None and rejected is not None:
@@ -287,7 +278,7 @@ def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[
     scorer.close()
 
 
-def _compared(pair: _Row) -> ScoreBatch:
+def _batch(pair: _Row) -> ScoreBatch:
     """Return both sides of a pair as one batch to be scored."""
     requests = (
         ScoreRequest(request_id=side, messages=conversation(pair, side), ended=ended(pair, side))

@@ -1,8 +1,8 @@
 # pyright: basic
-"""A model that is divided over processes while it is trained: how it is loaded and saved whole.
+"""FSDP: how a model that is divided over processes is loaded, and saved whole.
 
-FSDP is accelerate's and TRL's, by the file of the launcher, ours or the user's. What follows they
-leave to whoever calls them, and without it the model is lost, or learns from a wrong reference.
+accelerate and TRL divide it, as the launcher's file says. What follows they leave to their caller:
+without it the model is lost, or learns from a wrong reference.
 """
 
 import os
@@ -26,16 +26,16 @@ def is_sharded() -> bool:
 
 
 def recomputes_itself() -> bool:
-    """Whether FSDP computes activations again, by the launcher's file: then nobody else may."""
+    """Whether FSDP recomputes activations, by the launcher's file: then the model may not."""
     return is_sharded() and os.environ.get("FSDP_ACTIVATION_CHECKPOINTING", "").lower() == "true"
 
 
 @contextmanager
 def loaded_in_each_process() -> Generator[None]:
-    """Let every process load the weights of a model that nobody will send to it.
+    """Make every process load the weights of a reference.
 
-    The trained model's weights are sent by the first process; a reference's are not, and zeros
-    would be taken for them.
+    The first process sends the trained model's weights to the others, but not a reference's, which
+    would then be zeros.
     """
     if not is_fsdp_enabled():
         yield
@@ -48,7 +48,7 @@ def loaded_in_each_process() -> Generator[None]:
 
 
 def fit_sharding(trainer: Trainer) -> None:
-    """Let gradients be summed over processes in float32, whatever the passes compute in."""
+    """Sum gradients over processes in float32, whatever type the passes compute in."""
     plugin: Any = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     policy: Any = getattr(plugin, "mixed_precision_policy", None)
     if isinstance(policy, MixedPrecisionPolicy):
@@ -74,6 +74,6 @@ def save_whole(trainer: Trainer, folder: Path) -> None:
 
 
 def untied(model: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights without those that are others' copies: gathered, they no longer show it."""
+    """Return weights without those that are tied to others: gathered, they are copies."""
     tied: Any = model.all_tied_weights_keys
     return {name: tensor for name, tensor in weights.items() if name not in tied}

@@ -1,9 +1,9 @@
-"""Policies that an online training publishes on its way: saved at their steps, finished at its end.
+"""Policies that an online training publishes between its steps.
 
 Each has a folder in the work folder. The weights of a step are sealed there before its rows are
-reported, and before a checkpoint of the step: a training that was killed either goes on behind a
-whole one, or makes the step again. Finishing them needs the memory that the training has, so it
-comes after the last step. Imports no model library.
+reported, and before a checkpoint of the step: a training that was killed either goes on after a
+whole one, or makes the step again. Finishing a policy (rounding, canary) needs the memory that the
+training uses, so it follows the last step. Imports no model library.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ SAVED, POLICY, DRAFT = "weights", "policy", "draft"
 
 
 def published_steps(settings: object, steps: int) -> range:
-    """Return the steps of a training after which a policy is published, but for the last one's."""
+    """Return the steps of a training after which a policy is published, without the last step."""
     every = settings.publish_every if isinstance(settings, SteppedTraining) else 0
     return range(every, steps, every) if every else range(0)
 
@@ -38,7 +38,7 @@ def step_draft(job: TrainJob, step: int) -> Path:
 
 
 def new_draft(job: TrainJob, step: int) -> Path:
-    """Return an empty folder to save the weights of a step in, in place of what was there."""
+    """Return an empty folder to save the weights of a step in; remove an earlier one."""
     part = step_job(job, step)
     if part.output.exists():
         remove(part.output)
@@ -53,12 +53,11 @@ def seal_draft(job: TrainJob, step: int) -> None:
 
 def lacking(job: TrainJob, steps: range) -> list[int]:
     """Return which of these steps left no whole weights and no finished policy."""
-    parts = ((step, step_job(job, step)) for step in steps)
-    return [
-        step
-        for step, part in parts
-        if finished_policy(part) is None and not _is_whole(part.folder(SAVED))
-    ]
+
+    def left(part: TrainJob) -> bool:
+        return finished_policy(part) is not None or _is_whole(part.folder(SAVED))
+
+    return [step for step in steps if not left(step_job(job, step))]
 
 
 def seal_policy(part: TrainJob) -> None:
@@ -73,16 +72,16 @@ def finished_policy(part: TrainJob) -> Path | None:
 
 
 def is_finished(job: TrainJob, step: int, canary: object) -> bool:
-    """Return whether a step's policy is whole, and the numbers beside it have this hash."""
+    """Return whether a step's policy is whole, and its canary has this hash."""
     part = step_job(job, step)
-    told = part.folder(CANARY)
-    return finished_policy(part) is not None and told.exists() and file_sha256(told) == canary
+    path = part.folder(CANARY)
+    return finished_policy(part) is not None and path.exists() and file_sha256(path) == canary
 
 
 def publish_step(job: TrainJob, step: int, parent: Path) -> str:
-    """Give a step's finished policy its place among the published ones; return its name.
+    """Link a step's finished policy into `parent`; return its name.
 
-    It stays here, too: a training counts as finished for as long as its work folder is whole.
+    It stays in the work folder, too: without it the training would not count as finished.
 
     Raises:
         DamagedError: if there is no whole one.

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The trained model: saved, read back, checked, and measured on its canary."""
+"""The trained model: saved, rounded to be published, read back, checked, and measured."""
 
 import gc
 import json
@@ -15,40 +15,39 @@ import pyarrow.parquet as pq
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ...stores.keys import derive_seed
 from ...stores.records import Message
 from ..engines.canary import CANARY_ROWS, CanaryRow
-from ..engines.chat import ChatTokenizer
 from ..engines.chat_template import load_tokenizer
 from ..engines.weight_files import weight_files
 from .adapters import (
     CONFIG,
     computing_type,
     keep_adapter,
-    merged,
+    merge_adapter,
     published_type,
     save_config,
-    trained_config,
     with_adapter,
 )
+from .bfloat16 import join_weights, rounded_at_random
 from .job import ONLINE, TrainingError, TrainJob
-from .remainder_adamw import join_weights
-from .rounding import rounded_at_random
-from .rows import chat_of
+from .rows import ANSWERS, chat_of
 from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .training_fit import ADAPTER, MASTER, SURVIVAL, master_of
 from .trl_trainer import load_model
 
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*")
-TOKENIZER_FILES += ("vocab.*", "merges.txt", "*.model", "generation_config.json")
+TOKENIZER_FILES = (
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template*"),
+    *("vocab.*", "merges.txt", "*.model", "generation_config.json"),
+)
 MEASURED_ROWS = 64
 """Training answers by which the survival of an update is measured."""
 
-ANSWER = {"dpo": "chosen", "sft": "completion", "distil": "completion", "kto": "completion"}
+Parts = Sequence[tuple[list[int], list[int]]]
+"""The tokens of prompts, and of the answers to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,29 +62,36 @@ class Trained:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
+def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
+    """Save what was trained: the adapters, or all weights, in float32."""
+    if job.fit.weights == "bfloat16":
+        join_weights(trainer.model)
+    save_whole(trainer, saved)
+    if job.fit.adapts and trainer.is_world_process_zero():
+        save_config(trainer.model, saved)
+
+
 def assemble_model(job: TrainJob, saved: Path) -> None:
     """Build the model's folder from the weights and config that the trainer saved.
 
-    Weights that are rounded to be published are kept beside the published ones in float32, in the
-    folder `MASTER`. Adapters are merged into the weights, and kept beside them. Tokenizer, template
-    and generation files are those of the starting model; a template that the job names replaces
-    the model's own.
+    If weights are rounded to be published, the folder `MASTER` in it keeps them in float32.
+    Adapters are merged into the weights, and kept in the folder `ADAPTER`. Tokenizer, template and
+    generation files are those of the starting model; the job's template replaces the model's.
     """
     model = job.folder("model")
     shutil.rmtree(model, ignore_errors=True)
     model.mkdir()
+    published = published_type(job)
     if (saved / CONFIG).is_file():
-        move_weights(merge_adapter(job, saved), model)
+        _move_weights(merge_adapter(job, saved), model)
         keep_adapter(saved, job.model.name, model / ADAPTER)
+    elif published == torch.float32:
+        _move_weights(saved, model)
     else:
-        published = published_type(job)
-        if published == torch.float32:
-            move_weights(saved, model)
-        else:
-            master = model / MASTER
-            master.mkdir()
-            move_weights(saved, master)
-            publish_rounded(master, model, published, job.seed)
+        master = model / MASTER
+        master.mkdir()
+        _move_weights(saved, master)
+        _publish_rounded(master, model, published, job.seed)
     copy_tokenizer(job.model, model)
     if job.template is not None:
         template = load_tokenizer(job.model, job.template).chat_template
@@ -99,33 +105,14 @@ def drop_master(job: TrainJob) -> None:
         shutil.rmtree(job.folder("model") / MASTER, ignore_errors=True)
 
 
-def move_weights(source: Path, target: Path) -> None:
+def _move_weights(source: Path, target: Path) -> None:
     """Move weights and config from one folder to another."""
     for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
         for path in source.glob(pattern):
             path.rename(target / path.name)
 
 
-def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
-    """Save what was trained: the adapters, or all weights with the bits that they were kept in."""
-    if job.fit.weights == "bfloat16":
-        join_weights(trainer.model)
-    save_whole(trainer, saved)
-    if job.fit.adapts and trainer.is_world_process_zero():
-        save_config(trainer.model, saved)
-
-
-def merge_adapter(job: TrainJob, saved: Path) -> Path:
-    """Merge the adapters that were saved into the model they were trained on; return its folder."""
-    kind = AutoModelForSequenceClassification if job.method == "reward" else AutoModelForCausalLM
-    arguments = {"dtype": "auto", "config": trained_config(saved), "trust_remote_code": False}
-    base = kind.from_pretrained(job.model, local_files_only=True, use_safetensors=True, **arguments)
-    whole = saved / "merged"
-    merged(base, saved, published_type(job), job.seed).save_pretrained(whole)
-    return whole
-
-
-def publish_rounded(master: Path, model: Path, published: torch.dtype, seed: int) -> None:
+def _publish_rounded(master: Path, model: Path, published: torch.dtype, seed: int) -> None:
     """Write the weights of a folder into another in the type in which they are published."""
     for file in weight_files(master):
         rounded = {
@@ -138,8 +125,8 @@ def publish_rounded(master: Path, model: Path, published: torch.dtype, seed: int
     for index in master.glob("*.safetensors.index.json"):
         shutil.copyfile(index, model / index.name)
     config = json.loads((master / "config.json").read_text())
-    named = config | {"dtype": str(published).removeprefix("torch.")}
-    (model / "config.json").write_text(json.dumps(named, indent=2) + "\n")
+    config["dtype"] = str(published).removeprefix("torch.")
+    (model / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -153,47 +140,41 @@ def check_weights(job: TrainJob, trained: Trained) -> None:
     """Read the saved weights back: they must be finite, and changed by training, not by rounding.
 
     Raises:
-        TrainingError: when they are not.
+        TrainingError: of kind `incomplete`, `diverged` or `unchanged`.
     """
     model = job.folder("model")
-    before, changed = tensors_of(job.start), False
-    for name, tensor in finite_tensors(master_of(model)):
+    before, changed = _tensors_of(job.start), False
+    for name, tensor in _finite_tensors(master_of(model)):
         if not changed and name in before:
-            changed = not torch.equal(tensor, read_tensor(before[name], name).to(tensor.dtype))
+            changed = not torch.equal(tensor, _read_tensor(before[name], name).to(tensor.dtype))
     if not changed:
-        raise TrainingError("unchanged", why_unchanged(job, trained))
+        raise TrainingError("unchanged", _why_unchanged(job, trained))
     if master_of(model) != model:
         require_finite(model)
 
 
 def require_finite(model: Path) -> None:
-    """Read the saved weights of a policy on the way back: they must be finite.
+    """Read the saved weights of a policy: they must be finite.
 
     Raises:
-        TrainingError: naming the first that are not, or when there are none.
+        TrainingError: of kind `incomplete`, if there are none, or `diverged`, naming one.
     """
-    for _ in finite_tensors(model):
+    for _ in _finite_tensors(model):
         pass
 
 
-def finite_tensors(model: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield a saved model's weights, all of them finite.
-
-    Raises:
-        TrainingError: naming the first that are not, or when there are none.
-    """
-    files = tensors_of(model)
+def _finite_tensors(model: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    files = _tensors_of(model)
     if not files:
         raise TrainingError("incomplete", "no weights were saved")
     for name, file in files.items():
-        tensor = read_tensor(file, name)
+        tensor = _read_tensor(file, name)
         if not bool(torch.isfinite(tensor).all()):
             raise TrainingError("diverged", f"the trained weights {name} are not finite")
         yield name, tensor
 
 
-def why_unchanged(job: TrainJob, trained: Trained) -> str:
-    """Say why a training changed no weight, by the last steps' numbers."""
+def _why_unchanged(job: TrainJob, trained: Trained) -> str:
     same = "the trained weights are the same as before training: "
     if trained.metrics.get("grad_norm") == 0:
         return f"{same}every gradient was 0, so the rows teach this model nothing"
@@ -204,7 +185,7 @@ def why_unchanged(job: TrainJob, trained: Trained) -> str:
     )
 
 
-def tensors_of(model: Path) -> dict[str, Path]:
+def _tensors_of(model: Path) -> dict[str, Path]:
     """Return the file of each tensor of a model."""
     found: dict[str, Path] = {}
     for file in weight_files(model):
@@ -213,8 +194,7 @@ def tensors_of(model: Path) -> dict[str, Path]:
     return found
 
 
-def read_tensor(file: Path, name: str) -> torch.Tensor:
-    """Return one tensor of a safetensors file."""
+def _read_tensor(file: Path, name: str) -> torch.Tensor:
     with safe_open(file, framework="pt") as f:
         return f.get_tensor(name)
 
@@ -222,40 +202,35 @@ def read_tensor(file: Path, name: str) -> torch.Tensor:
 def measure_canary(job: TrainJob, models: Sequence[Path]) -> list[list[CanaryRow]]:
     """Measure answers of the first training examples before and after, all read from the disk.
 
-    `models` are what training made of the job's model; each has rows of its own.
+    `models` are the policies that the training made; each gets its own rows.
 
     Raises:
-        TrainingError: when the trained weights' numbers are not finite.
+        TrainingError: of kind `diverged`, if the trained weights' numbers are not finite.
     """
-    tokenizer = chat_of(job)
-    longest = job.settings.max_length
-    found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
-    examples = list(islice(found, CANARY_ROWS))
-    parts = [tokenizer.parted(c) for c in examples]
+    examples, parts = _measurable(job, CANARY_ROWS)
     # With ZeRO-3 models are loaded in shards, over processes that have ended by now.
     unset_hf_deepspeed_config()
-    before = answer_logprobs(job, job.model, parts)
-    return [_canary_rows(examples, parts, before, answer_logprobs(job, m, parts)) for m in models]
-
-
-def _canary_rows(
-    examples: Sequence[tuple[Message, ...]],
-    parts: Sequence[tuple[list[int], list[int]]],
-    before: Sequence[float],
-    after: Sequence[float],
-) -> list[CanaryRow]:
-    if not all(math.isfinite(x) for x in after):
-        raise TrainingError("diverged", "the trained model's log-probabilities are not finite")
-    return [
-        CanaryRow(
-            messages=example[:-1],
-            answer=example[-1].content,
-            logprob_before=old,
-            logprob_after=new,
-            tokens=len(answer),
+    dtype = computing_type(job)  # in which engines compute
+    before = logprobs_of(_load_spread(job, job.model, dtype), parts)
+    measured: list[list[CanaryRow]] = []
+    for model in models:
+        after = logprobs_of(_load_spread(job, model, dtype), parts)
+        if not all(math.isfinite(x) for x in after):
+            raise TrainingError("diverged", "the trained model's log-probabilities are not finite")
+        rows = zip(examples, parts, before, after, strict=True)
+        measured.append(
+            [
+                CanaryRow(
+                    messages=example[:-1],
+                    answer=example[-1].content,
+                    logprob_before=old,
+                    logprob_after=new,
+                    tokens=len(answer),
+                )
+                for example, (_, answer), old, new in rows
+            ]
         )
-        for example, (_, answer), old, new in zip(examples, parts, before, after, strict=True)
-    ]
+    return measured
 
 
 def conversations(job: TrainJob) -> Iterator[tuple[Message, ...]]:
@@ -267,42 +242,36 @@ def conversations(job: TrainJob) -> Iterator[tuple[Message, ...]]:
         yield from last_rollouts(job.output, job.data)
         return
     seen: set[tuple[Message, ...]] = set()
+    answer = next(iter(ANSWERS[job.method]))
     for path in job.data:
-        columns = ["prompt", ANSWER[job.method]]
-        for batch in pq.ParquetFile(path).iter_batches(CANARY_ROWS, columns=columns):
+        for batch in pq.ParquetFile(path).iter_batches(CANARY_ROWS, columns=["prompt", answer]):
             for row in batch.to_pylist():
                 prompt = tuple(Message(**turn) for turn in row["prompt"])
                 if prompt not in seen:
                     seen.add(prompt)
-                    yield (*prompt, *(Message(**turn) for turn in row[columns[1]]))
+                    yield (*prompt, *(Message(**turn) for turn in row[answer]))
 
 
-def measurable(
-    tokenizer: ChatTokenizer, conversation: tuple[Message, ...], max_length: int
-) -> bool:
-    """Return whether a conversation fits the training's length and its answer has tokens."""
-    prompt, answer = tokenizer.parted(conversation)
-    return bool(prompt and answer) and len(prompt) + len(answer) <= max_length
+def _measurable(job: TrainJob, most: int) -> tuple[list[tuple[Message, ...]], Parts]:
+    """Return the first conversations that fit the training's length, and their tokens."""
+    chat, longest = chat_of(job), job.settings.max_length
+
+    def fits(conversation: tuple[Message, ...]) -> bool:
+        prompt, answer = chat.parted(conversation)
+        return bool(prompt and answer) and len(prompt) + len(answer) <= longest
+
+    found = list(islice(filter(fits, conversations(job)), most))
+    return found, [chat.parted(conversation) for conversation in found]
 
 
-def answer_logprobs(
-    job: TrainJob, folder: Path, parts: list[tuple[list[int], list[int]]]
-) -> list[float]:
-    """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens.
-
-    The model is in the type in which engines compute.
-    """
-    return logprobs_of(load_spread(job, folder, computing_type(job)), parts)
-
-
-def load_spread(job: TrainJob, folder: Path, dtype: torch.dtype) -> Any:
+def _load_spread(job: TrainJob, folder: Path, dtype: torch.dtype) -> Any:
     """Load a model in a type: whole on one GPU, or on the next ones too."""
-    # Not "auto": transformers refuses that where a launcher has started the process.
+    # Not "auto": transformers refuses that if a launcher has started the process.
     spread = {"device_map": "sequential"} if torch.cuda.is_available() else {}
     return load_model(job, folder, {"dtype": dtype, **spread})
 
 
-def logprobs_of(model: Any, parts: list[tuple[list[int], list[int]]]) -> list[float]:
+def logprobs_of(model: Any, parts: Parts) -> list[float]:
     """Return the sum of the log-probabilities, in nats, that a model gives each answer's tokens."""
     model.eval()
     sums: list[float] = []
@@ -322,18 +291,16 @@ def update_survival(job: TrainJob) -> dict[str, float]:
 
     The change in log-probability of training answers is a vector. The share is the projection of
     the published weights' change on the trained weights' change, all by float32 arithmetic:
-    (published - before) . (trained - before) / |trained - before|^2. Without rounding it is 1. None
-    is returned if no answer can be measured, or none has changed.
+    (published - before) . (trained - before) / |trained - before|^2. Without rounding it is 1. It
+    is left out if no answer can be measured, or none has changed.
     """
     model = job.folder("model")
     if published_type(job) == torch.float32:
         return {SURVIVAL: 1.0}
-    tokenizer, longest = chat_of(job), job.settings.max_length
-    found = (c for c in conversations(job) if measurable(tokenizer, c, longest))
-    parts = [tokenizer.parted(c) for c in islice(found, MEASURED_ROWS)]
+    _, parts = _measurable(job, MEASURED_ROWS)
 
     def measured(folder: Path, adapter: Path | None = None) -> list[float]:
-        whole = load_spread(job, folder, torch.float32)
+        whole = _load_spread(job, folder, torch.float32)
         return logprobs_of(whole if adapter is None else with_adapter(whole, adapter), parts)
 
     before, published = measured(job.start), measured(model)

@@ -1,6 +1,6 @@
 """How a training fits on its devices: adapters, types, kernels and how the model is divided.
 
-What of it can change the trained weights enters keys; the rest changes only memory and speed.
+Fields that can change the trained weights enter keys; the others change only memory and speed.
 """
 
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,10 +14,10 @@ from ...stores.keys import Json
 from ..devices import cpu_type
 
 ADAPTER = "adapter"
-"""The folder, within that of a published model, of the adapters that were merged into it."""
+"""The folder, in a published model's, of the adapters that were merged into it."""
 
 MASTER = "master"
-"""The folder, within that of a published policy, of its weights before they were rounded."""
+"""The folder, in a published policy's, of its weights before they were rounded."""
 
 SURVIVAL = "update/survival"
 """The metric that is the share of an update that is left once the policy is published."""
@@ -25,19 +25,18 @@ SURVIVAL = "update/survival"
 NO_LORA = LoRAConfig()
 
 PLACES = frozenset({"devices", "nodes", "launcher"})
-"""Where it runs."""
+"""The fields that say where a training runs."""
 
 COSMETIC = frozenset({"recompute", "attention", "liger", "sharding"}) | PLACES
-"""What changes only memory and speed."""
-
+"""The fields that change only memory and speed."""
 
 PIECE = 1 << 24
-"""Numbers that `RemainderAdamW` updates at a time: it takes about 20 bytes for each meanwhile."""
+"""Numbers that `RemainderAdamW` updates at a time; each takes about 20 bytes during the update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFit:
-    """The settings of this name in `training`, for one job; the defaults are those of there.
+    """The settings of the same names in `training`, with their defaults, for one job.
 
     `weights` is the type in which the weights are updated: float32 keeps the small steps of
     preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
@@ -99,18 +98,20 @@ def master_of(model: Path) -> Path:
 
 
 def fit_params(fit: TrainingFit) -> dict[str, Json]:
-    """Return what of it changes the trained weights, as part of a key; {} for the defaults."""
-    changed = {name: said for name, said in fit_fields(fit).items() if name not in COSMETIC}
+    """Return the fields that change the trained weights, as part of a key; {} for the defaults."""
+
+    def written(fit: TrainingFit) -> dict[str, Any]:
+        return asdict(fit) | {"lora": fit.lora.model_dump(mode="json")}
+
+    defaults = written(PLAIN)
+    changed = {
+        name: value
+        for name, value in written(fit).items()
+        if value != defaults[name] and name not in COSMETIC
+    }
     return {"fit": changed} if changed else {}
 
 
-def fit_fields(fit: TrainingFit) -> dict[str, Any]:
-    """Return what differs from the defaults, as it is written to a file."""
-    values = asdict(fit) | {"lora": fit.lora.model_dump(mode="json")}
-    defaults = asdict(PLAIN) | {"lora": NO_LORA.model_dump(mode="json")}
-    return {name: value for name, value in values.items() if value != defaults[name]}
-
-
 def anywhere(fit: TrainingFit) -> TrainingFit:
-    """Return a fit without where it runs."""
+    """Return a fit with the defaults of the fields that say where a training runs."""
     return replace(fit, **{name: getattr(PLAIN, name) for name in PLACES})

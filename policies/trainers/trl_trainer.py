@@ -22,6 +22,7 @@ from ..engines.weight_files import weight_files
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
 from .base_trainer import BaseTrainer
+from .bfloat16 import RemainderAdamW, split_weights
 from .job import LARGE, TrainingError, TrainJob
 from .next_token import NextTokenLoss
 from .preference_trainers import (
@@ -32,7 +33,6 @@ from .preference_trainers import (
     preference_arguments,
 )
 from .reference_logprobs import KeptReference
-from .remainder_adamw import RemainderAdamW, split_weights
 from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .training_fit import master_of

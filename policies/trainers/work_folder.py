@@ -30,6 +30,8 @@ HISTORY = "history.jsonl"
 CACHE = "cache"
 """The folder of the rows and the reference log-probabilities that `datasets` keeps."""
 
+POLL_S = 0.2
+"""How often parent and child look for each other's files."""
 MINUTES = 10.0
 """The default time between checkpoints: what a crash may cost."""
 TOKENS = "num_tokens"

@@ -10,7 +10,6 @@ from lpfloop.policies.trainers.length_bias import (
     length_correlation,
     length_correlations,
     measured,
-    neutral,
 )
 
 
@@ -47,10 +46,9 @@ def test_each_bucket_has_its_own():
 
 def test_metrics_count_neutral_pairs():
     pairs = [pair(1, 0), pair(-1, 1), pair(0, -1), pair(5, 4)]
-    assert neutral(pairs, 4) == pairs[:3]
-    told = measured(pairs, 4)
-    assert told["accuracy"] == pytest.approx(2.5 / 4)
-    assert told["neutral/accuracy"] == pytest.approx(1.5 / 3)
-    assert (told["pairs"], told["neutral/pairs"]) == (4, 3)
-    assert "length_correlation/1-4" in told
+    metrics = measured(pairs, 4)
+    assert metrics["accuracy"] == pytest.approx(2.5 / 4)
+    assert metrics["neutral/accuracy"] == pytest.approx(1.5 / 3)
+    assert (metrics["pairs"], metrics["neutral/pairs"]) == (4, 3)
+    assert "length_correlation/1-4" in metrics
     assert measured([], 4) == {}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lpfloop.policies.trainers.remainder_adamw import (
+from lpfloop.policies.trainers.bfloat16 import (
     RemainderAdamW,
     join,
     join_weights,

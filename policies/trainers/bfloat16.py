@@ -1,11 +1,17 @@
 # pyright: basic
-"""AdamW for weights in bfloat16 whose small steps are not lost.
+"""Small steps of training in bfloat16: AdamW with remainders, and stochastic rounding.
 
-A step of 2e-6 vanishes beside a weight of 0.1 in bfloat16, whose neighbours are 5e-4 apart. So each
-weight is a float32 in two halves: its bfloat16, which computes, and the 16 bits that rounding took
-from it, which the optimizer keeps beside its moments. The update is made in float32 on both halves.
-A parameter takes 14 bytes: 2 the weight, 2 its gradient, 2 the remainder, 8 the two moments, which
-are float32. A parameter in float32 takes 16, and on a GPU 2 more for a copy that computes.
+A step of 2e-6 vanishes next to a weight of 0.1 in bfloat16, whose neighbours are 5e-4 apart.
+
+While a model is trained in bfloat16, each weight is a float32 in two halves: its bfloat16, which
+computes, and the 16 bits that rounding took from it, which the optimizer keeps with its moments.
+The update is made in float32 on both halves. A parameter takes 14 bytes: 2 the weight, 2 its
+gradient, 2 the remainder, 8 the two float32 moments. A parameter in float32 takes 16, and on a GPU
+2 more for a copy that computes.
+
+When weights are published in fewer bits, rounding to nearest would undo most of the training.
+Stochastic rounding takes one of a number's two neighbours, the nearer one more often, so a sum over
+many weights keeps the update (arXiv 2010.06192).
 """
 
 import math
@@ -20,24 +26,46 @@ from .training_fit import PIECE
 
 HALF = 16
 """Bits of each half."""
+BITS = torch.int16
+"""Types of 16 bits are read as integers: the next larger number is the next integer."""
+
+
+def rounded_at_random(weights: Tensor, kind: torch.dtype, seed: int) -> Tensor:
+    """Return float32 weights in a type of 16 bits, each rounded to a neighbour drawn by `seed`.
+
+    The expectation of each is the weight itself. Weights that the type has, and those outside its
+    range, are as `Tensor.to` gives them. Types of other sizes are rounded to nearest.
+    """
+    nearest = weights.to(kind)
+    if kind.itemsize != BITS.itemsize or weights.dtype != torch.float32:
+        return nearest
+    wide = nearest.float()
+    outward = weights.abs() >= wide.abs()
+    bits = nearest.view(BITS)
+    other = torch.where(outward, bits + 1, bits - 1).view(kind)
+    # 0 if the type has the weight; at most a half, as `nearest` is the nearer neighbour.
+    share = (weights - wide) / (other.float() - wide)
+    generator = torch.Generator(weights.device).manual_seed(seed % 2**63)
+    drawn = torch.rand(weights.shape, generator=generator, device=weights.device)
+    return torch.where((drawn < share) & other.isfinite(), other, nearest)
 
 
 def split(whole: Tensor) -> tuple[Tensor, Tensor]:
-    """Return float32 numbers as their nearest bfloat16, and what is missing, in 16 bits."""
+    """Return float32 numbers as their nearest bfloat16 and the missing 16 bits."""
     bits = whole.view(torch.int32)
     upper = (bits + (1 << (HALF - 1))) >> HALF
-    lower = (bits - (upper << HALF)).to(torch.int16)
-    return upper.to(torch.int16).view(torch.bfloat16), lower
+    lower = (bits - (upper << HALF)).to(BITS)
+    return upper.to(BITS).view(torch.bfloat16), lower
 
 
 def join(weights: Tensor, remainder: Tensor) -> Tensor:
     """Return the float32 numbers that `split` divided, to the bit."""
-    upper = weights.view(torch.int16).to(torch.int32) << HALF
+    upper = weights.view(BITS).to(torch.int32) << HALF
     return (upper + remainder.to(torch.int32)).view(torch.float32)
 
 
 def split_weights(model: nn.Module) -> None:
-    """Make a model's weights bfloat16; what is missing stays with them, as `remainder`."""
+    """Make a model's weights bfloat16; their attribute `remainder` is what is missing."""
     with torch.no_grad():
         for parameter in model.parameters():
             narrow, lower = split(parameter.data.float())
@@ -50,13 +78,11 @@ def join_weights(model: nn.Module) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.grad = None
-            whole = join(parameter.data, _remainder(parameter))
-            parameter.data = whole
+            parameter.data = join(parameter.data, _remainder(parameter))
             _keep(parameter, None)
 
 
 def _remainder(parameter: Any) -> Tensor:
-    """Return what rounding took from a weight, where the weight is."""
     return parameter.remainder.to(parameter.device)
 
 
@@ -90,15 +116,6 @@ class RemainderAdamW(Optimizer):
         return loss
 
     def _update(self, parameter: Any, group: dict[str, Any]) -> None:
-        state = self._state_of(parameter)
-        state["step"] += 1
-        parts = (parameter.data, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
-        rows = [torch.atleast_1d(part) for part in (*parts, state["remainder"])]
-        size = max(1, PIECE * len(rows[0]) // max(1, parameter.numel()))
-        for piece in zip(*(part.split(size) for part in rows), strict=True):
-            _update_piece(*piece, done=state["step"].item(), group=group)
-
-    def _state_of(self, parameter: Any) -> dict[str, Any]:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
@@ -106,7 +123,12 @@ class RemainderAdamW(Optimizer):
                 state[name] = torch.zeros_like(parameter, dtype=torch.float32)
             state["remainder"] = _remainder(parameter)
             _keep(parameter, state["remainder"])
-        return state
+        state["step"] += 1
+        parts = (parameter.data, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+        rows = [torch.atleast_1d(part) for part in (*parts, state["remainder"])]
+        size = max(1, PIECE * len(rows[0]) // max(1, parameter.numel()))
+        for piece in zip(*(part.split(size) for part in rows), strict=True):
+            _update_piece(*piece, done=state["step"].item(), group=group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what was saved, in the types it was saved in: torch would narrow the moments."""

@@ -33,7 +33,7 @@ from lpfloop.configs.training import LoRAConfig
 from lpfloop.loop.tiny import world
 from lpfloop.policies.engines.weight_files import weight_files
 from lpfloop.policies.online.networks import SeparateNetworks
-from lpfloop.policies.online.rollout_weights import RolloutWeights
+from lpfloop.policies.online.sampler import RolloutWeights
 from lpfloop.policies.online.shared_body import SharedBody
 from lpfloop.policies.trainers.checks import parameters
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
@@ -119,7 +119,12 @@ def job_of(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -
             model=str(policy),
             reward_id="reward",
             sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=args.tokens),
-            engine=EngineConfig(kind=args.engine, max_model_len=512),
+            # On a CPU the policy trains in float32, and the sampler must compute as it does.
+            engine=EngineConfig(
+                kind=args.engine,
+                max_model_len=512,
+                dtype="auto" if torch.cuda.is_available() else "float32",
+            ),
             reward=RewardConfig(batch_size=args.micro * 4),
         ),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ...policies.online.missing_end import ruled
+from ...policies.online.truncation_penalty import ruled
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward

@@ -14,7 +14,9 @@ from ...policies.trainers.step_files import (
     LEFT_OUT,
     REFERENCE_ENDED,
     REFERENCE_REWARD,
+    REFUSED,
     ReferenceReward,
+    read_refused_prompts,
     read_step,
 )
 from ...policies.trainers.work_folder import TrainerProgress
@@ -113,17 +115,27 @@ class Steps:
 
     def _note_left_out(self, numbers: Mapping[str, float]) -> None:
         """Say once how many prompts are not trained on, in the terminal and in the status."""
-        if LEFT_OUT not in numbers or self._has_told:
+        if self._has_told:
             return
-        self._has_told = True
-        remark = (
-            f"{numbers[LEFT_OUT]:.0f} prompts leave no room for an answer and are left out of the "
-            f"training; raise training.{self.stage.planned.stage}.max_length or lower "
-            "policy.sampling.max_tokens"
-        )
-        planned = self.stage.planned
-        Remarks(self.run.store, planned.iteration, planned.stage).note({remark})
-        self.run.reporter.note(remark)
+        planned, remarks = self.stage.planned, list[str]()
+        if LEFT_OUT in numbers:
+            remarks.append(
+                f"{numbers[LEFT_OUT]:.0f} prompts leave no room for an answer and are left out of "
+                f"the training; raise training.{planned.stage}.max_length or lower "
+                "policy.sampling.max_tokens"
+            )
+        if REFUSED in numbers:
+            first = next(iter(read_refused_prompts(self.work).items()), None)
+            example = f": {first[0]}: {first[1]}" if first else ""
+            remarks.append(
+                f"{numbers[REFUSED]:.0f} prompts are refused by the policy's chat template and are "
+                f"left out of the training{example}"
+            )
+        if remarks:
+            self._has_told = True
+            Remarks(self.run.store, planned.iteration, planned.stage).note(set(remarks))
+            for remark in remarks:
+                self.run.reporter.note(remark)
 
     def _judge(
         self, judges: StepJudges, step: int, candidates: Sequence[Candidate]

@@ -1,8 +1,8 @@
 # pyright: basic
-"""What the answers of a step are worth: the sum, by their weights, of what each source says.
+"""The reward of an answer: the weighted sum of the scores that each reward source gives it.
 
-The reward model, or the user's own function, scores in this process; the verifier and the critic
-are asked by its parent. An answer that one of them has no score for has no reward.
+The reward model, or the user's own function, scores in this process; the parent asks the verifier
+and the critic. An answer that one of them gives no score has no reward.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ SCORED_TOGETHER = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReward:
-    """What an answer is worth: the scores of the sources that were asked, and their sum."""
+    """The scores that an answer got from the reward sources, and the weights of their sum."""
 
     scores: Mapping[RewardSource, float | None]
     weights: Mapping[RewardSource, float]
@@ -34,7 +34,7 @@ class AnswerReward:
 
     @property
     def total(self) -> float | None:
-        """The sum of all scores by their weights; None if one is missing."""
+        """The weighted sum of all scores; None if one is missing."""
         parts = [
             self.weights[source] * score
             for source, score in self.scores.items()
@@ -44,7 +44,7 @@ class AnswerReward:
 
 
 class AnswerRewards:
-    """Scores the answers of a job's steps, here and by way of its parent."""
+    """Scores the answers of a job's steps, in this process and by way of its parent."""
 
     def __init__(self, job: TrainJob, online: OnlineJob) -> None:
         self._job = job
@@ -54,7 +54,7 @@ class AnswerRewards:
     def of(
         self, step: int, rollouts: Sequence[RolloutDraw], completions: Sequence[Completion]
     ) -> list[AnswerReward] | None:
-        """Return what a step's answers are worth, in their order.
+        """Return the rewards of a step's answers, in their order.
 
         None if the training was asked to end while the parent judged them.
         """
@@ -112,7 +112,7 @@ class AnswerRewards:
 
 
 def _scorer(job: TrainJob, online: OnlineJob) -> RewardScorer | OwnScorer:
-    """Return what scores answers here: a reward model, or the user's own function."""
+    """Return the scorer of this process: a reward model, or the user's own function."""
     if online.function is not None:
         return OwnScorer(online.function, online.reward, online.reward_id)
     if job.reward is None:

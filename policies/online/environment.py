@@ -1,8 +1,8 @@
 # pyright: basic
-"""What an online method acts on: the prompts, the engine that samples, who rewards the answers.
+"""The prompts of an online training, the engine that samples, and the rewards of the answers.
 
-A step takes its prompts, draws one answer to each, or a group of them, and scores it. What cannot
-be trained on (an answer that failed, or has no reward) is kept as rows and left out of training.
+A step takes its prompts, samples one answer to each, or a group of them, and scores it. An answer
+that failed or has no reward is kept as rows, and is not trained on.
 """
 
 import logging
@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
-from ...stores.records import Candidate, Message, Reward
+from ...stores.records import Candidate, Reward
 from ..engines.chat import conditioned
+from ..engines.chat_template import TemplateFaultError
 from ..engines.engine import Completion
 from ..trainers.faults import halted
 from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
@@ -27,6 +27,9 @@ from ..trainers.launch import engine_in_trainer, is_shared
 from ..trainers.rows import chat_of
 from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
+    LEFT_OUT,
+    REFUSED,
+    PromptToSample,
     ReferenceReward,
     RolloutDraw,
     candidate_row,
@@ -36,18 +39,18 @@ from ..trainers.step_files import (
     read_prompts,
     reward_row,
     with_prompts,
+    write_refused_prompts,
 )
 from ..trainers.work_folder import PULSE
 from ..workers.places import DeviceGroup
 from .answer_rewards import AnswerReward, AnswerRewards
 from .networks import Networks
 from .ranks import Ranks
-from .rollout_weights import RolloutWeights
-from .sampler import RolloutSampler
+from .sampler import RolloutSampler, RolloutWeights
 
 logger = logging.getLogger(__name__)
 
-NOTHING = ReferenceReward(score=0.0, ended=True)
+NO_REFERENCE = ReferenceReward(score=0.0, ended=True)
 
 
 class Clock:
@@ -75,21 +78,23 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with its answer, its tokens and its reward.
+    """A rollout with its completion, its tokens, its reward, and the number of its batch.
 
-    Those of different replicas of the sampler differ in `together`.
+    The tokens are `spoken` after the prompt that was sampled, `plain` after that without a control
+    text.
     """
 
     drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
-    worth: AnswerReward
-    together: int = 0
+    plain: Spoken
+    reward: AnswerReward
+    batch: int = 0
 
     @property
     def score(self) -> float | None:
-        """The answer's reward, before any rule; None where it has none."""
-        return self.worth.total
+        """The answer's reward, before any rule; None if it has none."""
+        return self.reward.total
 
     @property
     def trainable(self) -> bool:
@@ -103,23 +108,23 @@ class ScoredRollout:
 
     @property
     def known_score(self) -> float:
-        """The score of a rollout that is trainable."""
+        """The score of a trainable rollout."""
         assert self.score is not None  # noqa: S101 -- `trainable`
         return self.score
 
     @property
     def reference(self) -> ReferenceReward:
-        """The reward that the answer's is compared with; 0 without a reference."""
-        return self.drawn.asked.reference or NOTHING
+        """The reward of the reference answer; 0 if there is none."""
+        return self.drawn.asked.reference or NO_REFERENCE
 
 
 class Environment:
     """Prompts, sampler and rewards of a job; the sampler runs the policy's `weights`.
 
-    `asked` are the prompts that leave room for an answer, `left_out` counts the others. The job's
-    parent has planned `steps`, for all prompts; only the first `learning_steps` have prompts, as
-    `asked` is visited no more often than the settings say. Of several processes the first alone has
-    weights for it, a sampler and a reward model.
+    `asked` are the prompts that can be sampled, `left_out` counts the others by the reason. The
+    job's parent has planned `steps` for all prompts; only the first `learning_steps` have prompts,
+    because `asked` is visited no more often than the settings say. Only the first of several
+    processes has weights, a sampler and a reward model.
     """
 
     def __init__(
@@ -136,106 +141,136 @@ class Environment:
         self.weights = weights
         self.ranks = ranks
         self.chat = chat_of(job)
-        asked = read_prompts(job.data)
+        every = read_prompts(job.data)
         if online.function is not None:
-            asked = with_prompts(asked, job.data)
-        if settings.reference_reward and any(a.reference is None for a in asked):
+            every = with_prompts(every, job.data)
+        if settings.reference_reward and any(a.reference is None for a in every):
             raise TrainingError(
                 "refused", "reference_reward needs prompts with the reward of a reference answer"
             )
-        self.asked = [a for a in asked if self._fits(a.messages)]
-        if not self.asked:
-            raise TrainingError(
-                "refused",
-                f"not one of the {len(asked)} prompts leaves room for an answer of "
-                f"{online.sampling.max_tokens} tokens; raise max_length or lower max_tokens",
-            )
-        self.left_out = len(asked) - len(self.asked)
-        self.steps = planned_steps(len(asked), settings)
+        self.left_out: dict[str, float] = {}
+        self.asked = self._askable(every)
+        self.steps = planned_steps(len(every), settings)
         self.learning_steps = planned_steps(len(self.asked), settings)
         if self.left_out:
-            logger.warning(
-                "%d of %d prompts leave no room for an answer of %d tokens and are left out, so "
-                "%d of %d steps learn; raise max_length or lower max_tokens",
-                *(self.left_out, len(asked), online.sampling.max_tokens),
-                *(self.learning_steps, self.steps),
-            )
+            logger.warning("%d of %d steps learn", self.learning_steps, self.steps)
         self._sampler: RolloutSampler | None = None
         self._rewards = AnswerRewards(job, online) if ranks.is_first else None
 
+    def _askable(self, every: Sequence[PromptToSample]) -> list[PromptToSample]:
+        """Return the prompts that the chat template renders and that leave room for an answer.
+
+        Raises:
+            TrainingError: of kind `refused`, if there is none.
+        """
+        room = self.online.sampling.max_tokens
+        context = self.online.engine.context or self.settings.max_length
+        longest = min(self.settings.max_length, context) - room
+        found: list[PromptToSample] = []
+        refused: dict[str, str] = {}
+        for prompt in every:
+            try:
+                tokens = self.chat.prompt(prompt.messages)
+            except TemplateFaultError as error:
+                refused[prompt.prompt_id] = str(error)
+                continue
+            if len(tokens) <= longest:
+                found.append(prompt)
+        overlong = len(every) - len(found) - len(refused)
+        reasons: list[str] = []
+        if overlong:
+            self.left_out[LEFT_OUT] = float(overlong)
+            reasons.append(
+                f"{overlong} of {len(every)} prompts leave no room for an answer of {room} tokens; "
+                "raise max_length or lower max_tokens"
+            )
+        if refused:
+            self.left_out[REFUSED] = float(len(refused))
+            first, why = next(iter(refused.items()))
+            reasons.append(
+                f"the chat template refuses {len(refused)} of {len(every)} prompts, the first of "
+                f"them {first}: {why}"
+            )
+            if self.ranks.is_first:
+                write_refused_prompts(self.job.output, refused)
+        if not found:
+            raise TrainingError("refused", f"no prompt can be sampled: {'; '.join(reasons)}")
+        for reason in reasons:
+            logger.warning("left out: %s", reason)
+        return found
+
     def refresh(self, networks: Networks) -> None:
         """Have the sampler load the present weights."""
-        weights = networks.weights() if self.weights or networks.is_divided else {}
+        weights = networks.weights() if self.weights or networks.is_sharded else {}
         if self.weights is None:
             return
         self.weights.write(weights, networks.config)
         if self._sampler is None:
-            self._sampler = self._opened(self.weights.folder)
+            self._sampler = RolloutSampler(
+                self.weights.folder,
+                engine_in_trainer(self.job, self.online.engine),
+                log=self.job.folder("sampler.log"),
+                alive=self.job.folder(PULSE).touch,
+                fit=self._beside_trainer,
+            )
         else:
             self._sampler.reload()
 
-    def _opened(self, folder: Path) -> RolloutSampler:
-        return RolloutSampler(
-            folder,
-            engine_in_trainer(self.job, self.online.engine),
-            log=self.job.folder("sampler.log"),
-            alive=self.job.folder(PULSE).touch,
-            fit=self._beside_trainer,
-        )
-
     def _beside_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
-        """Leave the trainer its part of a GPU, where it trains on one of the sampler's."""
+        """Leave the trainer its part of a GPU that it shares with the sampler."""
         share = {"memory_utilization": self.settings.sampler_memory}
         return engine.model_copy(update=share) if is_shared(group, self.job) else engine
 
     def rollouts(
-        self, step: int, clock: Clock, *, control: str = "", unsaid: Sequence[int] = ()
+        self, step: int, clock: Clock, *, control: str = "", banned: Sequence[int] = ()
     ) -> list[ScoredRollout]:
-        """Draw and score a step's rollouts with the weights of the last `refresh`.
+        """Sample and score a step's rollouts with the weights of the last `refresh`.
 
-        The policy alone sees `control`, a text before the prompt; rows and reward do not. The
-        tokens in `unsaid` are never drawn.
+        Only the policy sees `control`, a text before the prompt; rows and rewards do not. The
+        tokens in `banned` are never sampled.
 
         Raises:
             TrainingError: of kind `halted`, in all processes, when the training was asked to end
                 while its parent judged the answers.
         """
         first = self.ranks.is_first
-        found = self.ranks.told(self._drawn(step, clock, control, unsaid) if first else None)
+        found = self.ranks.broadcast(self._sampled(step, clock, control, banned) if first else None)
         if found is None:
             raise halted(self.job)
         return found
 
-    def _drawn(
-        self, step: int, clock: Clock, control: str, unsaid: Sequence[int]
+    def _sampled(
+        self, step: int, clock: Clock, control: str, banned: Sequence[int]
     ) -> list[ScoredRollout] | None:
-        # `refresh` comes first, and the first process scores.
+        # `refresh` comes first, and only the first process is here.
         assert self._sampler is not None  # noqa: S101
         assert self._rewards is not None  # noqa: S101
-        count, seed = self.settings.rollouts, self.job.seed
-        places = places_asked(len(self.asked), seed, step=step, settings=self.settings)
+        places = places_asked(len(self.asked), self.job.seed, step=step, settings=self.settings)
         rollouts = drawn(self.online, step, [self.asked[place] for place in places])
         with clock.spent_on("generation"):
             asked = [behind(rollout, control) for rollout in rollouts]
-            completions = self._sampler.draw(asked, self.online.sampling, unsaid=unsaid)
+            completions = self._sampler.draw(asked, self.online.sampling, banned=banned)
         with clock.spent_on("scoring"):
-            worths = self._rewards.of(step, rollouts, completions)
-        if worths is None:
+            rewards = self._rewards.of(step, rollouts, completions)
+        if rewards is None:
             return None
-        together = self._sampler.drawn_together(count)
+        batches = self._sampler.batch_numbers(len(rollouts))
         return [
             ScoredRollout(
-                drawn=r, completion=c, spoken=self._spoken(a, c), worth=worth, together=group
+                drawn=r,
+                completion=c,
+                spoken=self._spoken(a, c),
+                plain=self._spoken(r, c),
+                reward=w,
+                batch=b,
             )
-            for r, a, c, worth, group in zip(
-                rollouts, asked, completions, worths, together, strict=True
-            )
+            for r, a, c, w, b in zip(rollouts, asked, completions, rewards, batches, strict=True)
         ]
 
     def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:
         """Return the rows of a step's answers and of their scores."""
         candidates = [candidate_row(self.online, r.drawn, r.completion) for r in rollouts]
-        rewards = [reward_row(self.online, r.drawn, r.score, r.worth.lacking) for r in rollouts]
+        rewards = [reward_row(self.online, r.drawn, r.score, r.reward.lacking) for r in rollouts]
         return candidates, rewards
 
     def close(self) -> None:
@@ -244,12 +279,6 @@ class Environment:
             self._sampler.close()
         if self._rewards is not None:
             self._rewards.close()
-
-    def _fits(self, messages: tuple[Message, ...]) -> bool:
-        """Return whether a prompt leaves room for the longest answer."""
-        context = self.online.engine.context or self.settings.max_length
-        longest = min(self.settings.max_length, context)
-        return len(self.chat.prompt(messages)) + self.online.sampling.max_tokens <= longest
 
     def _spoken(self, rollout: RolloutDraw, completion: Completion) -> Spoken:
         prompt = self.chat.prompt(rollout.asked.messages)
@@ -262,23 +291,21 @@ def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:
     return replace(rollout, asked=replace(rollout.asked, messages=messages))
 
 
-def describe_drawn(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
-    """Return the metrics of a step's answers that need neither a reward nor a model."""
+def describe(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
+    """Return the metrics of a step's answers that need neither a reward nor a model.
+
+    `score/SOURCE` is the mean score of each reward source, over the answers that it scored.
+    """
     tokens = [len(r.spoken.answer) for r in drawn]
+    sources: list[RewardSource] = list(drawn[0].reward.scores)
+    by_source = {
+        f"score/{source}": [s for r in drawn if (s := r.reward.scores[source]) is not None]
+        for source in sources
+    }
     return {
-        **_scores_by_source(drawn),
+        **{name: statistics.fmean(scores) for name, scores in by_source.items() if scores},
         "length": statistics.fmean(tokens),
         "tokens": float(sum(tokens)),
         "missing_eos": statistics.fmean(not r.ended for r in drawn),
         "unscored": float(sum(r.score is None for r in drawn)),
     }
-
-
-def _scores_by_source(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
-    """Return the mean score of each source that was asked, over the answers that have one."""
-    sources: list[RewardSource] = list(drawn[0].worth.scores)
-    found = {
-        source: [score for r in drawn if (score := r.worth.scores[source]) is not None]
-        for source in sources
-    }
-    return {f"score/{source}": statistics.fmean(told) for source, told in found.items() if told}

@@ -1,17 +1,21 @@
 # pyright: basic
 """The networks of online methods: the policy, its frozen reference, and the value model.
 
-Each is had for the length of a block, backward passes included: where they share one body, a block
-is what decides which of them that body is.
+Each is used within a `with` block, backward passes included: networks over one body switch its
+adapters for the length of a block.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from transformers import AutoModel, PreTrainedConfig
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
@@ -22,44 +26,45 @@ from ..trainers.adapters import computing_type, published_type
 from ..trainers.bfloat16 import join_weights, rounded_at_random, split_weights
 from ..trainers.job import TrainingError, TrainJob
 from ..trainers.sequences import Pass
+from ..trainers.sharded_training import untied
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
 
 
-class Networks(Protocol):
+class Networks(ABC):
     """A policy, its reference and its value model.
 
-    `trained` holds what changes, and nothing else. If the networks `is_divided`, all processes call
-    what gathers weights, and the first one alone has them then.
+    `trained` holds what changes, and nothing else. If the networks are sharded, all processes call
+    the methods that gather weights, and only the first one gets them.
     """
 
+    is_sharded: ClassVar[bool] = False
     trained: nn.ModuleDict
-    is_divided: bool
 
+    @abstractmethod
     def policy(self) -> AbstractContextManager[Any]:
         """Give the policy."""
-        ...
 
+    @abstractmethod
     def reference(self) -> AbstractContextManager[Any]:
         """Give the reference policy, which has no gradients."""
-        ...
 
+    @abstractmethod
     def value(self) -> AbstractContextManager["ValueModel"]:
         """Give the value model."""
-        ...
 
     @property
+    @abstractmethod
     def config(self) -> PreTrainedConfig:
         """The policy's configuration, as its weights are written."""
-        ...
 
+    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """Return the policy's weights, each in the type in which it computes, in main memory."""
-        ...
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Save what `assemble_model` makes the published model of."""
-        ...
 
 
 class ValueModel(nn.Module):
@@ -84,19 +89,19 @@ class ValueModel(nn.Module):
         return self.head(states.to(self.head.weight.dtype))[..., 0].float()
 
 
-class SeparateNetworks:
-    """Networks that have nothing in common; the value model is a reward model's backbone.
+class SeparateNetworks(Networks):
+    """Networks that share no weights; the value model is a reward model's backbone.
 
     AlpacaFarm's Appendix B found a start from the policy worse.
     """
 
-    is_divided = False
-
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
         self._job = job
         self._narrow = job.fit.weights == "bfloat16"
-        self._policy = trained_policy(job, device)
-        self._reference = frozen_reference(job, device)
+        self._policy = trainable(load_trained(job), job, device)
+        path = master_of(job.reference or job.model)
+        reference: Any = load_model(job, path, {"dtype": computing_type(job)})
+        self._reference = reference.to(device).eval().requires_grad_(requires_grad=False)
         self.trained = nn.ModuleDict({"policy": self._policy})
         self._value = value_model(job, device) if valued else None
         if self._value is not None:
@@ -112,7 +117,7 @@ class SeparateNetworks:
 
     def value(self) -> AbstractContextManager[ValueModel]:
         """Give the value model."""
-        assert self._value is not None  # noqa: S101 -- PPO alone asks
+        assert self._value is not None  # noqa: S101 -- only PPO asks
         return nullcontext(self._value)
 
     @property
@@ -132,6 +137,55 @@ class SeparateNetworks:
         self._policy.save_pretrained(folder)
         if self._narrow:
             split_weights(self._policy)
+
+
+class ShardedNetworks(SeparateNetworks):
+    """Separate networks of which each process holds a part (FSDP2), gathered block by block.
+
+    Gradients and the optimizer's moments are sharded alike.
+    """
+
+    is_sharded = True
+
+    def __init__(self, job: TrainJob, *, valued: bool) -> None:
+        # From main memory the blocks go to the device one by one, each process's part of them.
+        super().__init__(job, torch.device("cpu"), valued=valued)
+        for network in (self._policy, self._reference, self._value):
+            if network is not None:
+                shard(network)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the policy's weights in the first process, nothing in the others."""
+        found = self._gathered(partial(for_sampler, self._job))
+        return revert_weight_conversion(self._policy, found) if found else found
+
+    def save(self, folder: Path) -> None:
+        """Save the policy, gathered; the first process writes."""
+        weights = self._gathered(lambda _, value: value)
+        if weights:
+            self._policy.save_pretrained(folder, state_dict=weights)
+
+    def _gathered(self, made: Callable[[str, Tensor], Tensor]) -> dict[str, Tensor]:
+        is_first = distributed.get_rank() == 0
+        found: dict[str, Tensor] = {}
+        for name, value in untied(self._policy, self._policy.state_dict()).items():
+            part: Any = value
+            whole = part.full_tensor() if isinstance(part, DTensor) else part
+            if is_first:
+                found[name] = made(name, whole).to("cpu")
+        return found
+
+
+def shard(model: nn.Module) -> None:
+    """Divide a network's weights over all processes, by the layers that transformers names."""
+    narrow = torch.bfloat16 if torch.cuda.is_available() else None
+    policy = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
+    layers = {
+        name for part in model.modules() for name in getattr(part, "_no_split_modules", None) or ()
+    }
+    for part in [part for part in model.modules() if type(part).__name__ in layers]:
+        fully_shard(part, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
 
 
 def computes_exactly(job: TrainJob, device: torch.device) -> bool:
@@ -157,20 +211,8 @@ def for_sampler(job: TrainJob, name: str, value: Tensor) -> Tensor:
     return rounded_at_random(value, published_type(job), derive_seed(job.seed, "rollout", name))
 
 
-def trained_policy(job: TrainJob, device: torch.device) -> Any:
-    """Load the policy to be trained."""
-    return trainable(load_trained(job), job, device)
-
-
-def frozen_reference(job: TrainJob, device: torch.device) -> Any:
-    """Load the reference policy, without gradients."""
-    path = master_of(job.reference or job.model)
-    model: Any = load_model(job, path, {"dtype": computing_type(job)})
-    return model.to(device).eval().requires_grad_(requires_grad=False)
-
-
 def value_model(job: TrainJob, device: torch.device) -> ValueModel:
-    """Build the value model: of the reward model's weights, or the policy's where that has none.
+    """Build the value model of the reward model's weights, or the policy's if there is none.
 
     Raises:
         TrainingError: of kind `refused`, when the reward model's tokenizer is not the policy's.

@@ -1,17 +1,26 @@
 # pyright: basic
 """The formulas of online methods, as functions of tensors: no models, no files, no state.
 
-Shapes: B rollouts of T response positions; `mask` (B, T) is 1 at the answer's tokens, its end token
-among them, and 0 after them. Sections and numbers are those of Schulman et al.:
-GAE 2016 (arXiv 1506.02438), PPO 2017 (1707.06347); and of AlpacaFarm's Appendix B.
+Shapes: B answers of T positions; `mask` (B, T) is 1 at an answer's tokens, its end token among
+them, and 0 after them. V is the size of the vocabulary.
+
+Sources: GAE (Schulman et al., 2016, arXiv 1506.02438), PPO (Schulman et al., 2017, 1707.06347),
+AlpacaFarm's Appendix B; Quark (Lu et al., 2022, 2205.13636); GRPO (DeepSeekMath, Shao et al., 2024,
+2402.03300) with DAPO (2503.14476) and Dr. GRPO (2503.20783); RLOO (Ahmadian et al., 2024,
+2402.14740); online DPO (Guo et al., 2024, 2402.04792; Rafailov et al., 2023).
 """
 
-from typing import Literal
+import statistics
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 KLEstimator = Literal["k1", "k1_clamped", "k3"]
+Averaging = Literal["answer", "token", "constant"]
+
 EPSILON = 1e-8
 """Added to a variance before the division by its root."""
 
@@ -19,10 +28,62 @@ CLIPPED_ERROR = 0.2
 K_BETA = 0.1
 """Bound of the adaptive coefficient's relative error, and how far a step follows it."""
 
+LEAST_SPREAD = 1e-4
+"""Added to a group's standard deviation: rewards that differ only by rounding teach nothing."""
+
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Return the mean over the positions where `mask` is 1."""
     return (values * mask).sum() / mask.sum()
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Return the entropy of the distribution at each position, in nats; logits are (…, V)."""
+    logprobs = logits.log_softmax(dim=-1)
+    return -(logprobs.exp() * logprobs).sum(dim=-1)
+
+
+# The distance to another policy
+
+
+def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: KLEstimator) -> Tensor:
+    """Return an estimate of KL(policy || reference) at each sampled token, in nats.
+
+    k1 is the log-ratio: unbiased, of either sign. Clamped at 0, as AlpacaFarm's code has it, it is
+    biased upwards. k3 = exp(-k1) - 1 + k1 (Schulman, "Approximating KL divergence"): unbiased,
+    never negative.
+    """
+    log_ratio = logprobs - reference
+    match estimator:
+        case "k1":
+            return log_ratio
+        case "k1_clamped":
+            return log_ratio.clamp(min=0)
+        case "k3":
+            return torch.expm1(-log_ratio) + log_ratio
+
+
+def exact_kl(logits: Tensor, reference: Tensor) -> Tensor:
+    """Return KL(policy || reference) at each position, summed over the whole vocabulary."""
+    own, other = logits.log_softmax(dim=-1), reference.log_softmax(dim=-1)
+    return (own.exp() * (own - other)).sum(dim=-1)
+
+
+def approximate_kl(logprobs: Tensor, old: Tensor) -> Tensor:
+    """Return ½(log π - log π_old)² at each token: how far inner steps have moved the policy."""
+    return 0.5 * (logprobs - old) ** 2
+
+
+def adapted(kl_coef: float, kl: float, *, target: float) -> float:
+    """Return the coefficient after a step whose answers' mean KL was `kl` (Ziegler et al., 2.2).
+
+    It follows the relative error, clipped, as AlpacaFarm's code has it: 1 + 0.1 · clip(…, ±0.2).
+    """
+    error = min(max(kl / target - 1, -CLIPPED_ERROR), CLIPPED_ERROR)
+    return kl_coef * (1 + K_BETA * error)
+
+
+# PPO
 
 
 def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
@@ -41,23 +102,6 @@ def whiten_groups(values: Tensor, mask: Tensor, size: int, *, shift_mean: bool =
     """Whiten each group of `size` consecutive rollouts by itself, as AlpacaFarm's devices do."""
     groups = zip(values.split(size), mask.split(size), strict=True)
     return torch.cat([whiten(rows, weights, shift_mean=shift_mean) for rows, weights in groups])
-
-
-def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: KLEstimator) -> Tensor:
-    """Return an estimate of KL(policy || reference) at each sampled token, in nats.
-
-    k1 is the log-ratio: unbiased, of either sign. Clamped at 0, as AlpacaFarm's code has it, it is
-    biased upwards. k3 = exp(-k1) - 1 + k1 (Schulman, "Approximating KL divergence"): unbiased,
-    never negative.
-    """
-    log_ratio = logprobs - reference
-    match estimator:
-        case "k1":
-            return log_ratio
-        case "k1_clamped":
-            return log_ratio.clamp(min=0)
-        case "k3":
-            return torch.expm1(-log_ratio) + log_ratio
 
 
 def shaped_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
@@ -110,21 +154,114 @@ def value_losses(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> T
     return 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """Return the entropy of the distribution at each position, in nats; logits are (…, V)."""
-    logprobs = logits.log_softmax(dim=-1)
-    return -(logprobs.exp() * logprobs).sum(dim=-1)
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """Return 1 - E[(returns - values)²] / Var[returns] over the positions where `mask` is 1."""
+    error = masked_mean((returns - values) ** 2, mask)
+    variance = masked_mean((returns - masked_mean(returns, mask)) ** 2, mask)
+    return 1 - error / variance.clamp(min=1e-12)
 
 
-def approximate_kl(logprobs: Tensor, old: Tensor) -> Tensor:
-    """Return ½(log π - log π_old)² at each token: how far inner steps have moved the policy."""
-    return 0.5 * (logprobs - old) ** 2
+# Quark
 
 
-def adapted(kl_coef: float, kl: float, *, target: float) -> float:
-    """Return the coefficient after a step whose answers' mean KL was `kl` (Ziegler et al., 2.2).
+class QuarkTerms(NamedTuple):
+    """The terms of Quark's loss at each position, (b, W) each, in nats."""
 
-    It follows the relative error, clipped, as AlpacaFarm's code has it: 1 + 0.1 · clip(…, ±0.2).
+    nll: Tensor
+    kl: Tensor
+    entropy: Tensor
+
+    def loss(self, *, kl_coef: float, entropy_coef: float) -> Tensor:
+        """-log p(y_t) + kl_coef · KL(policy || reference) - entropy_coef · H, (b, W)."""
+        return self.nll + kl_coef * self.kl - entropy_coef * self.entropy
+
+
+def quark_terms(
+    logits: Tensor, reference: Tensor, tokens: Tensor, *, vocabulary: int
+) -> QuarkTerms:
+    """Return the terms of Quark's Eq. 2 for `tokens` (b, W), with AlpacaFarm's exact KL.
+
+    Logits are (b, W, V) of the policy and (b, W, U) of the reference, U <= V. KL and entropy are
+    over the first `vocabulary` tokens, which both models have. The likelihood is over all, as in
+    sampling: so the policy learns not to say the tokens that the reference lacks.
     """
-    error = min(max(kl / target - 1, -CLIPPED_ERROR), CLIPPED_ERROR)
-    return kl_coef * (1 + K_BETA * error)
+    chosen = logits.gather(-1, tokens[..., None])[..., 0]
+    shared = logits[..., :vocabulary]
+    return QuarkTerms(
+        nll=logits.logsumexp(dim=-1) - chosen,
+        kl=exact_kl(shared, reference[..., :vocabulary]),
+        entropy=entropy(shared),
+    )
+
+
+# Methods that compare a prompt's answers
+
+
+def is_even(rewards: Sequence[float]) -> bool:
+    """Whether a group's answers all have the same reward, so that none is better than another."""
+    return min(rewards) == max(rewards)
+
+
+def relative_advantages(rewards: Sequence[float], *, scaled: bool) -> list[float]:
+    """Return A_i = (r_i - mean(r)) / std(r) of a group's answers (DeepSeekMath, Section 4.1.2).
+
+    Without the division it is Dr. GRPO's (Section 3.2). An even group has advantages of 0.
+    """
+    if is_even(rewards):
+        return [0.0] * len(rewards)
+    mean = statistics.fmean(rewards)
+    spread = statistics.stdev(rewards) + LEAST_SPREAD if scaled else 1.0
+    return [(reward - mean) / spread for reward in rewards]
+
+
+def leave_one_out(rewards: Sequence[float]) -> list[float]:
+    """Return R_i less the mean of the others' of a group, RLOO's unbiased baseline."""
+    total, others = sum(rewards), len(rewards) - 1
+    return [reward - (total - reward) / others for reward in rewards]
+
+
+def best_and_worst(rewards: Sequence[float]) -> tuple[int, int] | None:
+    """Return the places of a group's best and worst answer, the first of equals; None if even."""
+    if is_even(rewards):
+        return None
+    places = range(len(rewards))
+    return max(places, key=lambda i: rewards[i]), min(places, key=lambda i: rewards[i])
+
+
+def position_weights(
+    mask: Tensor, averaging: Averaging, *, answers: int, tokens: float, longest: int
+) -> Tensor:
+    """Return the weight of each position of some of a batch's answers in its loss, (b, T).
+
+    `answer`: an answer's mean over its tokens, of which the mean over answers (DeepSeekMath, Eq.
+    3). `token`: the mean over the batch's tokens (DAPO, Eq. 8). `constant`: an answer's sum over
+    `longest`, the most tokens that one may have, so that its length does not matter (Dr. GRPO).
+    """
+    match averaging:
+        case "answer":
+            return mask / mask.sum(dim=1, keepdim=True) / answers
+        case "token":
+            return mask / tokens
+        case "constant":
+            return mask / (longest * answers)
+
+
+def cut_share(ratio: Tensor, advantage: Tensor, clip: float, clip_high: float) -> Tensor:
+    """Return 1 where clipping leaves no gradient: the ratio has gone as far as it may."""
+    above = (ratio > 1 + clip_high) & (advantage > 0)
+    below = (ratio < 1 - clip) & (advantage < 0)
+    return torch.logical_or(above, below).float()
+
+
+def dpo_margins(logprobs: Tensor, reference: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Return beta · log(π/π_ref) of chosen and of rejected answers, DPO's implicit rewards.
+
+    Both arguments hold whole answers, the chosen first, then the rejected in the same order.
+    """
+    chosen, rejected = (beta * (logprobs - reference)).chunk(2)
+    return chosen, rejected
+
+
+def dpo_losses(chosen: Tensor, rejected: Tensor) -> Tensor:
+    """Return -log sigmoid of the difference of each pair's implicit rewards (DPO, Eq. 7)."""
+    return -logsigmoid(chosen - rejected)

@@ -1,41 +1,131 @@
 # pyright: basic
-"""What trainers of all online methods have: networks, optimizer, schedule, and a few of their ways.
+"""The step that all online methods share: sample, score, measure, learn, and write rows.
 
-A step draws and scores answers, measures them under the models before the update, and learns from
-them by some optimizer steps. Dropout is off throughout.
+A step samples and scores answers, measures them under the models before the update, and learns from
+them in some optimizer steps. A method says what it learns (`advantages`), by which `loss`, and what
+its `rows` have besides. Dropout is off throughout.
 """
 
+import statistics
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
+from ...configs.group_methods import OnlineSettings
 from ...stores.keys import derive_seed
-from ...stores.records import Pair
-from ..trainers.job import TrainingError, TrainJob
-from ..trainers.next_token import NextTokenLoss
-from ..trainers.step_files import StepRows, statistics
-from .environment import Environment, ScoredRollout, describe_drawn
+from ...stores.records import Rollout
+from ..trainers.base_trainer import warmed
+from ..trainers.bfloat16 import RemainderAdamW
+from ..trainers.job import MEASURED_TOGETHER, TrainingError, TrainJob
+from ..trainers.next_token import METRIC, NextTokenLoss
+from ..trainers.sequences import (
+    Pass,
+    Spoken,
+    answer_logits,
+    answer_mask,
+    chosen_logprobs,
+    padded,
+    passes,
+    spread,
+)
+from ..trainers.step_files import StepRows
+from ..trainers.step_files import statistics as statistic_rows
+from . import numerics
+from .environment import Clock, Environment, ScoredRollout, describe
 from .networks import Networks, computes_exactly
 from .sampler import agreement, refuse_stale
-from .state import StepOutcome, make_optimizer, make_schedule
+from .truncation_penalty import cut_metrics
 
 IDLE = "idle"
-"""How many steps in a row had nothing to learn from, among a method's numbers."""
+"""How many steps in a row had nothing to learn from, among a trainer's numbers."""
 MOST_IDLE = 3
 
+OWN_COLUMNS = ("value", "advantage_mean", "advantage_std", "quantile")
+"""The columns of a rollout's row that only some methods fill."""
 
-class OnlineTrainer:
-    """A policy, the networks beside it, and the optimizer that moves them.
+Lesson = tuple[int, ...]
+"""The indices of the answers that are learned together: one, or a pair, the better one first."""
 
-    `updates` are the optimizer steps that a step plans; `fused` is AdamW's.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """A step's result: its rows, and its metrics, `loss` among them."""
+
+    rows: StepRows
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """A step's answers before the update: of all `drawn`, the B learnable `rollouts`.
+
+    The tensors are (B, T), by position, and (B,) for `whole`, in nats. Log-probabilities are at the
+    sampling temperature, and 0 after an answer's end: no ratio, no KL, no gradient. `kl` is the KL
+    to the reference at each token. `whole` sums the unscaled log-probabilities of an answer's
+    tokens, as engines report them. `values` are the value model's, at padding, too.
+    """
+
+    number: int
+    drawn: Sequence[ScoredRollout]
+    rollouts: Sequence[ScoredRollout]
+    mask: Tensor
+    logprobs: Tensor
+    reference: Tensor
+    entropy: Tensor
+    kl: Tensor
+    whole: Tensor
+    values: Tensor | None
+
+    @property
+    def spoken(self) -> list[Spoken]:
+        """The tokens of the rollouts."""
+        return [r.spoken for r in self.rollouts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """What a step learns, and the rows and metrics of it.
+
+    A lesson's indices are those of `answers`. `rewards` are those of the measured rollouts, after
+    the rule for cut answers; `columns` are more of the columns of their rows.
+    """
+
+    measured: Measurements
+    answers: list[Spoken]
+    lessons: list[Lesson]
+    rewards: list[float]
+    columns: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+Learned = TypeVar("Learned", bound=Lessons)
+
+
+class OnlineTrainer(ABC, Generic[Learned]):
+    """A policy, its other networks, and the optimizer that moves them.
+
+    `terms` names the numbers of an optimizer step that are averaged over a step: the first is the
+    loss itself. `estimator` says how the KL to the reference is estimated; None: exactly. `numbers`
+    hold all that a later step depends on besides networks, optimizer and schedule.
     """
 
     name: ClassVar[str]
-    settings: Any
-    numbers: dict[str, float]
+    terms: ClassVar[tuple[str, ...]]
+    nothing_to_learn: ClassVar[str] = "no answer has a reward"
+    valued: ClassVar[bool] = False
+    estimator: numerics.KLEstimator | None
+    vocabulary: int | None = None
+    """How many tokens policy and reference share, if not all."""
 
     def __init__(
         self,
@@ -45,10 +135,8 @@ class OnlineTrainer:
         accelerator: Accelerator,
         *,
         steps: int,
-        updates: int,
-        fused: bool | None,
     ) -> None:
-        s: Any = job.settings
+        self.settings: Any = job.settings
         self.seed = job.seed
         self.environment = environment
         self.ranks = environment.ranks
@@ -56,29 +144,110 @@ class OnlineTrainer:
         self.device = accelerator.device
         self.networks = networks
         self.allowed = agreement(float32=computes_exactly(job, self.device))
-        self.optimizer = make_optimizer(job, networks, eps=s.adam_eps, fused=fused)
-        self.updates = updates
-        self.schedule = make_schedule(self.optimizer, s, steps=steps, updates=updates)
-        self.numbers = {}
+        longest = environment.online.sampling.max_tokens
+        self.width = None if getattr(self.settings, "mask_padding", True) else longest
+        self.optimizer = make_optimizer(job, networks)
+        self.updates = self.planned_updates(self.settings)
+        self.schedule = make_schedule(
+            self.optimizer, self.settings, steps=steps, updates=self.updates
+        )
+        self.numbers: dict[str, float] = {}
         self.next_token = NextTokenLoss.of(job, environment.chat, accelerator)
 
     @property
     def temperature(self) -> float:
-        """The temperature at which answers are drawn, and at which they are learned."""
+        """The temperature at which answers are sampled, and at which they are learned."""
         return self.environment.online.sampling.temperature
 
-    def idle(
+    # What the methods override
+
+    @classmethod
+    def planned_updates(cls, settings: Any) -> int:
+        """Return how many optimizer steps a step makes at most."""
+        return settings.inner_epochs * -(-settings.rollouts // settings.batch_size)
+
+    def sample(self, number: int, clock: Clock) -> list[ScoredRollout]:
+        """Sample and score a step's answers."""
+        return self.environment.rollouts(number, clock)
+
+    def learnable(self, drawn: Sequence[ScoredRollout]) -> list[ScoredRollout]:
+        """Return the rollouts that the method can learn from."""
+        return [r for r in drawn if r.trainable]
+
+    @abstractmethod
+    def advantages(self, measured: Measurements) -> Learned:
+        """Return what a step learns from its answers."""
+
+    def batches(self, number: int, learned: Learned) -> list[list[Lesson]]:
+        """Return the lessons of each optimizer step: `inner_epochs` passes, each in a new order."""
+        s, lessons = self.settings, learned.lessons
+        return [
+            [lessons[place] for place in batch.tolist()]
+            for epoch in range(s.inner_epochs)
+            for batch in self.order(number, epoch, len(lessons)).split(s.batch_size)
+            if len(batch)
+        ]
+
+    @abstractmethod
+    def loss(
+        self, policy: Any, work: Pass, batch: Sequence[Lesson], learned: Learned
+    ) -> tuple[Tensor, ...]:
+        """Return a pass's part of a batch's loss, and of its other `terms`, each a scalar."""
+
+    def rows(
         self,
         number: int,
         drawn: Sequence[ScoredRollout],
-        why: str,
-        *,
-        metrics: Mapping[str, float] | None = None,
-        pairs: Sequence[Pair] | None = None,
-    ) -> StepOutcome:
-        """Make a step that learns nothing, because too few of its answers have a reward.
+        metrics: Mapping[str, float],
+        learned: Learned | None,
+    ) -> StepRows:
+        """Return the rows of a step; `learned` is None if it learned nothing."""
+        candidates, rewards = self.environment.rows(drawn)
+        iteration = self.environment.online.iteration
+        return StepRows(
+            candidates=candidates,
+            rewards=rewards,
+            rollouts=rollout_rows(iteration, learned) if learned else [],
+            statistics=statistic_rows(iteration, self.name, number, metrics),
+        )
 
-        `why` says so; `metrics` and `pairs` are the method's.
+    # The step
+
+    def step(self, number: int, clock: Clock) -> StepOutcome:
+        """Make one step; `number` counts from 1.
+
+        Raises:
+            TrainingError: of kind `refused`, after `MOST_IDLE` steps in a row that learned nothing.
+        """
+        drawn, learned = self.sample(number, clock), None
+        if rollouts := self.learnable(drawn):
+            self.numbers[IDLE] = 0.0
+            with clock.spent_on("logprobs"), torch.no_grad():
+                measured = self.measure(number, drawn, rollouts)
+                gap = self.refuse_stale(measured)
+                learned = self.advantages(measured)
+            with clock.spent_on("optimisation"):
+                losses = self.optimise(number, learned)
+            metrics = losses | describe_measured(measured) | learned.metrics | {"logprob_gap": gap}
+        else:
+            metrics = self.idle(number, drawn)
+        if self.settings.schedule_by == "step":
+            self.schedule.step()
+        return self.outcome(number, drawn, metrics, learned)
+
+    def outcome(
+        self,
+        number: int,
+        drawn: Sequence[ScoredRollout] = (),
+        metrics: Mapping[str, float] = MappingProxyType({}),
+        learned: Learned | None = None,
+    ) -> StepOutcome:
+        """Return a step's result: of a step without prompts, only the count of those left out."""
+        metrics = {**metrics, **self.environment.left_out}
+        return StepOutcome(rows=self.rows(number, drawn, metrics, learned), metrics=metrics)
+
+    def idle(self, number: int, drawn: Sequence[ScoredRollout]) -> dict[str, float]:
+        """Return the metrics of a step that learns nothing, because too few answers have a reward.
 
         Raises:
             TrainingError: of kind `refused`, after `MOST_IDLE` such steps in a row.
@@ -87,44 +256,255 @@ class OnlineTrainer:
         if self.numbers[IDLE] >= MOST_IDLE:
             raise TrainingError(
                 "refused",
-                f"steps {number - MOST_IDLE + 1} to {number}: {why}, and nothing can be learned; "
-                "`unscored` in the steps' statistics counts answers without one, and `status` of "
-                "their rewards says why",
+                f"steps {number - MOST_IDLE + 1} to {number}: {self.nothing_to_learn}, and nothing "
+                "can be learned; `unscored` in the steps' statistics counts answers without one, "
+                "and `status` of their rewards says why",
             )
-        if self.settings.schedule_by == "step":
-            self.schedule.step()
-        found = {**describe_drawn(drawn), **(metrics or {})}
-        candidates, rewards = self.environment.rows(drawn)
-        rows = StepRows(
-            candidates=candidates,
-            rewards=rewards,
-            rollouts=[],
-            statistics=statistics(self.environment.online.iteration, self.name, number, found),
-            pairs=pairs,
+        return describe(drawn)
+
+    # Measuring
+
+    def measure(
+        self, number: int, drawn: Sequence[ScoredRollout], rollouts: Sequence[ScoredRollout]
+    ) -> Measurements:
+        """Measure answers under policy, reference and, if there is one, value model."""
+        spoken, plain = [r.spoken for r in rollouts], [r.plain for r in rollouts]
+        # Only values count after an answer's end.
+        width = self.width if self.valued else None
+        shape = (len(spoken), width or max(len(x.answer) for x in spoken))
+        found = defaultdict[str, Tensor](lambda: torch.zeros(shape, device=self.device))
+        size = MEASURED_TOGETHER * self.settings.micro_batch_size
+        every = passes(spoken, range(len(spoken)), size, self.device, width=width)
+        for work, counts in self.ranks.share(every):
+            other = work if plain == spoken else padded(plain, work.rows, self.device, width)
+            for name, values in self.measured(work, other).items():
+                spread(values * counts, found[name], work)
+        self.ranks.sum(*found.values())
+        mask = answer_mask(spoken, shape[1], self.device)
+        logprobs, reference = found["logprobs"] * mask, found["reference"] * mask
+        if self.estimator is None:
+            kl = found["kl"] * mask
+        else:
+            kl = numerics.kl_estimate(logprobs, reference, self.estimator)
+        return Measurements(
+            number=number,
+            drawn=drawn,
+            rollouts=rollouts,
+            mask=mask,
+            logprobs=logprobs,
+            reference=reference,
+            entropy=found["entropy"],
+            kl=kl,
+            whole=(found["whole"].double() * mask).sum(dim=1),
+            values=found["values"] if self.valued else None,
         )
-        return StepOutcome(rows=rows, metrics=found)
 
-    def refuse_stale(self, rollouts: Sequence[ScoredRollout], whole: Tensor) -> float:
-        """Compare the engine's log-probabilities with the policy's own; return the difference.
+    def measured(self, work: Pass, plain: Pass) -> dict[str, Tensor]:
+        """Return a pass's measurements by name, (b, W) each; the reference sees `plain`."""
+        with self.accelerator.autocast():
+            with self.networks.policy() as policy:
+                logits = answer_logits(policy, work)
+            with self.networks.reference() as frozen:
+                other = answer_logits(frozen, plain)
+        temperature = self.temperature
+        shared = logits[..., : self.vocabulary] / temperature
+        found = {
+            "logprobs": chosen_logprobs(logits, work.answers, temperature),
+            "reference": chosen_logprobs(other, work.answers, temperature),
+            "entropy": numerics.entropy(shared),
+            "whole": chosen_logprobs(logits, work.answers, 1.0),
+        }
+        if self.estimator is None:
+            cut = other[..., : self.vocabulary] / temperature
+            found["kl"] = numerics.exact_kl(shared, cut)
+        return found
 
-        `whole` are the policy's, (B,), of whole answers.
-        """
+    def refuse_stale(self, measured: Measurements) -> float:
+        """Compare the engine's log-probabilities with the policy's own; return the difference."""
+        rollouts = measured.rollouts
         return refuse_stale(
             [r.completion.logprob or 0.0 for r in rollouts],
-            whole.tolist(),
+            measured.whole.tolist(),
             [len(r.spoken.answer) for r in rollouts],
-            [r.together for r in rollouts],
+            [r.batch for r in rollouts],
             allowed=self.allowed,
         )
 
-    def learn_besides(self, supervised: NextTokenLoss, update: int) -> Tensor:
-        """Add the gradients of an update's batch of demonstrations; return its mean loss."""
-        with self.networks.policy() as policy:
-            learned = supervised.add_gradients(policy, update)
-        self.ranks.gather(learned)
-        return learned.cpu() / self.ranks.count
+    # Learning
+
+    def optimise(self, number: int, learned: Learned) -> dict[str, float]:
+        """Make a step's optimizer steps; return their mean numbers.
+
+        If there is nothing to learn there are none, and only the learning rate is returned.
+        """
+        sums, supervised = torch.zeros(len(self.terms) + 1), torch.zeros(())
+        batches = self.batches(number, learned)
+        for update, batch in enumerate(batches, (number - 1) * self.updates + 1):
+            terms = self.add_gradients(batch, learned)
+            if self.next_token is not None:
+                supervised += self._add_supervised(self.next_token, update)
+            norm = self.update_weights()
+            sums += torch.cat([terms.cpu(), norm[None]])
+        means: dict[str, float] = {}
+        if batches:
+            names = (*self.terms, "grad_norm")
+            means |= zip(names, (sums / len(batches)).tolist(), strict=True)
+            if self.next_token is not None:
+                means[METRIC] = float(supervised / len(batches))
+                means["loss"] += self.next_token.weight * means[METRIC]
+        return means | {"learning_rate": float(self.schedule.get_last_lr()[0])}
 
     def order(self, number: int, visit: int, count: int) -> Tensor:
-        """Return the order in which a pass of a step visits so many things to learn."""
+        """Return the order in which a pass of a step visits `count` lessons."""
         seed = derive_seed(self.seed, "inner", number, visit)
         return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+    def add_gradients(self, batch: Sequence[Lesson], learned: Learned) -> Tensor:
+        """Add up the gradients of a batch of lessons; return its `terms`."""
+        sums = torch.zeros(len(self.terms), device=self.device)
+        for work, counts in self.ranks.share(self.passes(batch, learned.answers)):
+            # Gradients are averaged over the processes, and each has a part of the sum.
+            scale = float(counts * self.ranks.count)
+            sums += self.backward(work, scale, batch, learned) * counts
+        self.ranks.sum(sums)
+        return sums
+
+    def passes(self, batch: Sequence[Lesson], answers: Sequence[Spoken]) -> list[Pass]:
+        """Return the passes over a batch: whole lessons each, similar lengths together."""
+
+        def length(lesson: Lesson) -> tuple[int, int, int]:
+            return max((len(answers[i].answer), len(answers[i].prompt), i) for i in lesson)
+
+        ordered, size = sorted(batch, key=length), self.settings.micro_batch_size
+        parts = (ordered[first : first + size] for first in range(0, len(ordered), size))
+        rows = ([place for lesson in part for place in lesson] for part in parts)
+        return [padded(answers, each, self.device, self.width) for each in rows]
+
+    def positions(self, batch: Sequence[Lesson], answers: Sequence[Spoken]) -> float:
+        """Return how many positions of a batch's answers count."""
+        return float(sum(self.width or len(answers[i].answer) for lesson in batch for i in lesson))
+
+    def backward(
+        self, work: Pass, scale: float, batch: Sequence[Lesson], learned: Learned
+    ) -> Tensor:
+        """Add a pass's gradients times `scale`; return its part of the batch's `terms`."""
+        with self.networks.policy() as policy:
+            loss, *others = self.loss(policy, work, batch, learned)
+            (loss * scale).backward()
+        return torch.stack([loss, *others]).detach()
+
+    def _add_supervised(self, supervised: NextTokenLoss, update: int) -> Tensor:
+        """Add the gradients of an update's batch of demonstrations; return its mean loss."""
+        with self.networks.policy() as policy:
+            loss = supervised.add_gradients(policy, update)
+        self.ranks.sum(loss)
+        return loss.cpu() / self.ranks.count
+
+    def update_weights(self) -> Tensor:
+        """Make an optimizer step of the gradients of all processes; return their unclipped norm."""
+        weights = list(self.networks.trained.parameters())
+        if not self.networks.is_sharded:
+            self.ranks.average_gradients(weights)
+        norm: Any = nn.utils.clip_grad_norm_(weights, self.settings.max_grad_norm)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
+        self.optimizer.step()
+        if self.settings.schedule_by == "update":
+            self.schedule.step()
+        self.optimizer.zero_grad()
+        return norm.cpu()
+
+
+def rollout_rows(iteration: int, learned: Lessons) -> list[Rollout]:
+    """Return a row for each measured rollout; KL and log-probabilities are sums over its tokens."""
+    measured = learned.measured
+    columns = (measured.kl, measured.logprobs, measured.reference)
+    sums = torch.stack([column.sum(dim=1) for column in columns], dim=1).tolist()
+    return [
+        Rollout(
+            candidate_id=rollout.drawn.candidate_id,
+            prompt_id=rollout.drawn.asked.prompt_id,
+            iteration=iteration,
+            step=measured.number,
+            reward=learned.rewards[i],
+            kl=kl,
+            logprob=logprob,
+            reference_logprob=reference,
+            tokens=len(rollout.spoken.answer),
+            **{
+                name: learned.columns[name][i] if name in learned.columns else None
+                for name in OWN_COLUMNS
+            },
+        )
+        for i, (rollout, (kl, logprob, reference)) in enumerate(
+            zip(measured.rollouts, sums, strict=True)
+        )
+    ]
+
+
+def describe_measured(measured: Measurements) -> dict[str, float]:
+    """Return the metrics of a step's answers, without those of the method."""
+    scores = [r.score for r in measured.drawn if r.score is not None]
+    return {
+        **describe(measured.drawn),
+        "score": statistics.fmean(scores),
+        "kl": float(measured.kl.sum(dim=1).mean()),
+        "entropy": float(numerics.masked_mean(measured.entropy, measured.mask)),
+    }
+
+
+def reward_metrics(
+    rollouts: Sequence[ScoredRollout],
+    rewards: Sequence[float],
+    baseline: Sequence[float] | None = None,
+) -> dict[str, float]:
+    """Return the metrics of rollouts' rewards after the rule for cut answers.
+
+    Rewards with a `baseline` are already relative to it.
+    """
+    found = {
+        "reward": statistics.fmean(rewards),
+        **cut_metrics(rewards, [r.ended for r in rollouts]),
+    }
+    if baseline is None:
+        return found
+    return found | {
+        "reward/raw": statistics.fmean(map(sum, zip(rewards, baseline, strict=True))),
+        "reward/reference": statistics.fmean(baseline),
+        "reward/std": statistics.pstdev(rewards),
+    }
+
+
+def make_optimizer(job: TrainJob, networks: Networks) -> Optimizer:
+    """Return AdamW over what is trained, in the form that its weights' type needs."""
+    weights = list(networks.trained.parameters())
+    s: Any = job.settings
+    rate, eps = s.learning_rate, s.adam_eps
+    if job.fit.optimizer == "adamw_8bit":
+        from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
+
+        return AdamW8bit(weights, lr=rate, eps=eps, weight_decay=0.0)
+    if job.fit.weights == "bfloat16" and not job.fit.adapts:
+        return RemainderAdamW(weights, lr=rate, eps=eps)
+    return AdamW(weights, lr=rate, eps=eps, weight_decay=0.0, fused=True)
+
+
+def make_schedule(
+    optimizer: Optimizer, settings: OnlineSettings, *, steps: int, updates: int
+) -> LambdaLR:
+    """Return the learning rate of `steps` steps, each of `updates` optimizer steps.
+
+    It is counted by optimizer steps with the first already above 0, or by steps as the papers' code
+    does: 0, 1/w, 2/w, ... of the peak.
+    """
+    by_step = settings.schedule_by == "step"
+    warmup, last = settings.warmup_steps, steps if by_step else steps * updates
+
+    def later(done: int) -> float:
+        falling = max(0.0, (last - done) / max(1, last - warmup))
+        return falling if settings.scheduler == "linear" else 1.0
+
+    def counted_by_step(done: int) -> float:
+        return done / warmup if done < warmup else later(done)
+
+    return LambdaLR(optimizer, counted_by_step if by_step else warmed(warmup, later))

@@ -1,8 +1,8 @@
 # pyright: basic
 """Runs an online method from its start, or from the newest whole checkpoint, to a saved model.
 
-A step's rows are durable before its line is in `metrics.jsonl`, which is what the parent follows.
-Times are only in that line and in the log: rows must be the same on every machine.
+A step's rows are durable before its line is in `metrics.jsonl`, which the parent follows. Times are
+only in that line and in the log, because rows must be the same on every machine.
 """
 
 import logging
@@ -12,9 +12,10 @@ import statistics
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator, InitProcessGroupKwargs
@@ -28,8 +29,7 @@ from ..trainers.checks import parameters
 from ..trainers.faults import halted
 from ..trainers.job import TrainingError, TrainJob
 from ..trainers.shm_weights import memory_folder
-from ..trainers.step_files import LEFT_OUT, StepRows, write_step
-from ..trainers.step_files import statistics as statistic_rows
+from ..trainers.step_files import write_step
 from ..trainers.step_policies import (
     SAVED,
     finished_policy,
@@ -49,40 +49,38 @@ from ..trainers.trained_model import (
 )
 from ..trainers.trl_trainer import refuse_world
 from ..trainers.work_folder import Pace, append_row
-from .divided_networks import DividedNetworks
 from .environment import Clock, Environment
-from .grpo_trainer import GRPOTrainer
-from .networks import Networks, SeparateNetworks
-from .online_dpo_trainer import OnlineDPOTrainer
-from .ppo_trainer import PPOTrainer
-from .quantile_tokens import with_tokens
-from .quark_trainer import QuarkTrainer
+from .group_methods import GRPOTrainer, OnlineDPOTrainer, RLOOTrainer
+from .networks import Networks, SeparateNetworks, ShardedNetworks
+from .online_trainer import OnlineTrainer
+from .ppo import PPOTrainer
+from .quark import QuarkTrainer, with_tokens
 from .ranks import Ranks
-from .rloo_trainer import RLOOTrainer
-from .rollout_weights import RolloutWeights
+from .sampler import RolloutWeights
 from .shared_body import SharedBody
-from .state import History, OnlineMethod, StepOutcome, load_state, save_state
+from .state import History, load_state, save_state
 
 logger = logging.getLogger(__name__)
 
 TAIL = 10
 """The last steps, whose mean a result reports."""
 
-EVERY = (PPOTrainer, QuarkTrainer, GRPOTrainer, RLOOTrainer, OnlineDPOTrainer)
-TRAINERS = {kind.name: kind for kind in EVERY}
-"""What makes the steps of each method."""
+TRAINERS: dict[str, type[OnlineTrainer[Any]]] = {
+    kind.name: kind
+    for kind in (PPOTrainer, QuarkTrainer, GRPOTrainer, RLOOTrainer, OnlineDPOTrainer)
+}
 
 MAIN_WORK = ("weights", "generation", "scoring", "logprobs", "optimisation")
 """The named uses of a step's time; everything else is `other`."""
 
 ROLLOUT_MODEL = "rollout"
-"""The folder of the weights that the sampler reads, where memory has no room for them."""
+"""The folder of the weights that the sampler reads, if memory has no room for them."""
 
 WRITTEN_BYTES = 2 if torch.cuda.is_available() else 4
 """Bytes of a weight that the sampler reads."""
 
 LONGEST_WAIT = timedelta(days=1)
-"""Of a process for the others, while the first one samples; the parent notices one that hangs."""
+"""How long processes wait for the first one, which samples; the parent notices one that hangs."""
 
 
 def train_online(job: TrainJob, identity: str) -> Trained:
@@ -94,16 +92,23 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     started = time.monotonic()
     accelerator = make_accelerator(job)
     ranks = Ranks()
-    job = ranks.told(with_tokens(job) if ranks.is_first else None)
+    job = ranks.broadcast(with_tokens(job) if ranks.is_first else None)
     with opened(job, ranks) as environment:
         steps = environment.steps
-        method = make_method(job, environment, accelerator, environment.learning_steps)
-        history = resumed(job, identity, method, ranks)
+        trainer = TRAINERS[job.method](
+            job,
+            environment,
+            make_networks(job, accelerator.device),
+            accelerator,
+            steps=environment.learning_steps,
+        )
+        training = OnlineTraining(job=job, identity=identity, trainer=trainer, steps=steps)
+        training.resume()
         loaded = time.monotonic()
-        make_steps(job, identity, method, environment, history, steps)
+        training.make_steps()
         done = time.monotonic()
     if not publishes_before(job):
-        save_policy(job, method.networks, ranks)
+        training.save_policy()
     if ranks.is_first:
         assemble_steps(job, published_steps(job.settings, steps))
         assemble_model(job, job.folder("saved"))
@@ -112,7 +117,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
         steps=steps,
         max_steps=steps,
         rows=len(environment.asked),
-        metrics=final_means(history),
+        metrics=final_means(training.history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
 
@@ -136,7 +141,7 @@ def make_accelerator(job: TrainJob) -> Accelerator:
 
 @contextmanager
 def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
-    """Open what the job's method acts on, and the folder of the weights that it samples from."""
+    """Open the job's environment, and the folder of the weights that it samples from."""
     online, settings = job.online, job.settings
     if online is None or not isinstance(settings, OnlineSettings):
         raise TrainingError("refused", f"{job.method} is not a method that samples while it trains")
@@ -152,173 +157,145 @@ def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
 
 
 def make_networks(job: TrainJob, device: torch.device) -> Networks:
-    """Load the job's networks: over one body where adapters are trained."""
+    """Load the job's networks: over one body if adapters are trained."""
+    valued = TRAINERS[job.method].valued
     if job.fit.sharding != "none" and job.processes > 1:
-        return DividedNetworks(job, valued=job.method == "ppo")
+        return ShardedNetworks(job, valued=valued)
     kind = SharedBody if job.fit.adapts else SeparateNetworks
-    return kind(job, device, valued=job.method == "ppo")
+    return kind(job, device, valued=valued)
 
 
-def make_method(
-    job: TrainJob, environment: Environment, accelerator: Accelerator, steps: int
-) -> OnlineMethod:
-    """Build the job's method, planned for `steps` steps."""
-    networks = make_networks(job, accelerator.device)
-    return TRAINERS[job.method](job, environment, networks, accelerator, steps=steps)
+@dataclass(kw_only=True)
+class OnlineTraining:
+    """A training's trainer, its progress, and the files that it leaves in the work folder."""
 
+    job: TrainJob
+    identity: str
+    trainer: OnlineTrainer[Any]
+    steps: int
+    history: History = field(default_factory=History)
 
-def resumed(job: TrainJob, identity: str, method: OnlineMethod, ranks: Ranks) -> History:
-    """Load the newest whole checkpoint, if there is one; return its progress."""
-    found = newest_whole(job.folder("checkpoints"), identity) if ranks.is_first else None
-    if found is not None and lacking(
-        job, published_steps(job.settings, checkpoint_step(found) + 1)
-    ):
-        # What lies behind it cannot be made again from it.
-        found = None
-    checkpoint: Path | None = ranks.told(found)
-    logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
-    history = load_state(method, checkpoint) if checkpoint else History()
-    if ranks.is_first:
-        start = {"event": "start", "resumed_from": history.step, "pid": os.getpid()}
-        append_row(job.output, start)
-    return history
+    def __post_init__(self) -> None:
+        self.ranks = self.trainer.ranks
+        self.environment = self.trainer.environment
+        self.published = published_steps(self.job.settings, self.steps)
+        self.before_last = publishes_before(self.job)
 
+    def resume(self) -> None:
+        """Load the newest whole checkpoint, if there is one."""
+        job, found = self.job, None
+        if self.ranks.is_first:
+            found = newest_whole(job.folder("checkpoints"), self.identity)
+            if found and lacking(job, published_steps(job.settings, checkpoint_step(found) + 1)):
+                # The policies of earlier steps cannot be made again from it.
+                found = None
+        checkpoint: Path | None = self.ranks.broadcast(found)
+        logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
+        if checkpoint:
+            self.history = load_state(self.trainer, checkpoint)
+        if self.ranks.is_first:
+            start = {"event": "start", "resumed_from": self.history.step, "pid": os.getpid()}
+            append_row(job.output, start)
 
-def make_steps(
-    job: TrainJob,
-    identity: str,
-    method: OnlineMethod,
-    environment: Environment,
-    history: History,
-    steps: int,
-) -> None:
-    """Make all steps that are left, and a checkpoint whenever one is due.
+    def make_steps(self) -> None:
+        """Make all steps that are left, and a checkpoint whenever one is due.
 
-    Raises:
-        TrainingError: of kind `halted`, when the training was asked to end before its last step.
-    """
-    pace, ranks = Pace(job.output), environment.ranks
-    while history.step < steps:
-        try:
-            make_step(job, method, environment, history, steps)
-        except TrainingError as fault:
-            # A step that waited for its rewards has changed nothing yet.
-            if fault.kind != "halted" or not history.step:
-                raise
-            save_checkpoint(job, identity, method, history, ranks)
-            raise halted(job) from fault
-        turn = ranks.told(pace.turn() if ranks.is_first else None)
-        if history.step < steps and turn != "go on":
-            save_checkpoint(job, identity, method, history, ranks)
-            pace.saved()
-            if turn == "end":
-                raise halted(job)
+        Raises:
+            TrainingError: of kind `halted`, when the training was asked to end before its last
+                step.
+        """
+        pace, ranks, history = Pace(self.job.output), self.ranks, self.history
+        while history.step < self.steps:
+            try:
+                self.make_step()
+            except TrainingError as fault:
+                # A step that waited for its rewards has changed nothing yet.
+                if fault.kind != "halted" or not history.step:
+                    raise
+                self.save_checkpoint()
+                raise halted(self.job) from fault
+            turn = ranks.broadcast(pace.turn() if ranks.is_first else None)
+            if history.step < self.steps and turn != "go on":
+                self.save_checkpoint()
+                pace.saved()
+                if turn == "end":
+                    raise halted(self.job)
 
+    def make_step(self) -> None:
+        """Make the next step, write its rows, then report it.
 
-def save_checkpoint(
-    job: TrainJob, identity: str, method: OnlineMethod, history: History, ranks: Ranks
-) -> None:
-    """Save the state after the last step that was made, and seal it."""
-    job_json = job.folder("job.json").read_bytes()
-    saved = save_state(method, history, job.folder("checkpoints"), job_json, ranks)
-    if ranks.is_first:
-        keep(saved, identity)
+        Raises:
+            TrainingError: of kind `diverged`, when one of its numbers is not finite.
+        """
+        job, environment, history = self.job, self.environment, self.history
+        number = history.step + 1
+        due = number in self.published
+        if number == environment.learning_steps and self.before_last:
+            self.save_policy()
+        if due and self.before_last:
+            self.save_step(number)
+        clock = Clock()
+        if number <= environment.learning_steps:
+            with clock.spent_on("weights"):
+                environment.refresh(self.trainer.networks)
+            outcome = self.trainer.step(number, clock)
+        else:
+            outcome = self.trainer.outcome(number)
+        for name, value in outcome.metrics.items():
+            if not math.isfinite(value):
+                raise TrainingError("diverged", f"{name} was not finite at step {number}")
+        history.step = number
+        history.metrics.append(outcome.metrics)
+        if due and not self.before_last:
+            self.save_step(number)
+        if self.ranks.is_first:
+            write_step(job.output, number, outcome.rows)
+            reach("trainer.step.written")
+            self.report(clock)
 
+    def report(self, clock: Clock) -> None:
+        """Report the last step, with its seconds by use."""
+        step, seconds = self.history.step, clock.shares(MAIN_WORK)
+        timed = {f"seconds/{name}": value for name, value in seconds.items()}
+        metrics = {**self.history.metrics[-1], **timed}
+        row = {"event": "step", "step": step, "max_steps": self.steps, "metrics": metrics}
+        append_row(self.job.output, row)
+        times = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
+        reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "no reward"
+        logger.info("step %d of %d: %s; s: %s", step, self.steps, reward, times)
 
-def make_step(
-    job: TrainJob,
-    method: OnlineMethod,
-    environment: Environment,
-    history: History,
-    steps: int,
-) -> None:
-    """Make the next step, write its rows, then report it.
+    def save_checkpoint(self) -> None:
+        """Save the state after the last step, and seal it."""
+        job_json = self.job.folder("job.json").read_bytes()
+        saved = save_state(self.trainer, self.history, self.job.folder("checkpoints"), job_json)
+        if self.ranks.is_first:
+            keep(saved, self.identity)
 
-    Raises:
-        TrainingError: of kind `diverged`, when one of its numbers is not finite.
-    """
-    number, ranks = history.step + 1, environment.ranks
-    due, before = number in published_steps(job.settings, steps), publishes_before(job)
-    if number == environment.learning_steps and before:
-        save_policy(job, method.networks, ranks)
-    if due and before:
-        save_step(job, number, method.networks, ranks)
-    clock = Clock()
-    if number <= environment.learning_steps:
-        with clock.spent_on("weights"):
-            environment.refresh(method.networks)
-        outcome = method.step(number, clock)
-    else:
-        outcome = empty_step(job)
-    outcome = with_left_out(job, number, outcome, environment)
-    for name, value in outcome.metrics.items():
-        if not math.isfinite(value):
-            raise TrainingError("diverged", f"{name} was not finite at step {number}")
-    history.step = number
-    history.metrics.append(outcome.metrics)
-    if due and not before:
-        save_step(job, number, method.networks, ranks)
-    if ranks.is_first:
-        write_step(job.output, number, outcome.rows)
-        reach("trainer.step.written")
-        tell(job, history, steps, clock)
+    def save_policy(self) -> None:
+        """Save what `assemble_model` makes the published model of."""
+        networks = self.trainer.networks
+        if self.ranks.is_first or networks.is_sharded:
+            networks.save(self.job.folder("saved"))
 
-
-def empty_step(job: TrainJob) -> StepOutcome:
-    """Return a step that was planned for prompts that do not fit: it learns nothing."""
-    pairs = [] if job.method == OnlineDPOTrainer.name else None
-    rows = StepRows(candidates=[], rewards=[], rollouts=[], statistics=[], pairs=pairs)
-    return StepOutcome(rows=rows, metrics={})
-
-
-def with_left_out(
-    job: TrainJob, number: int, outcome: StepOutcome, environment: Environment
-) -> StepOutcome:
-    """Return a step that counts the prompts that do not fit, if there are any."""
-    if not environment.left_out:
-        return outcome
-    told = {LEFT_OUT: float(environment.left_out)}
-    counted = statistic_rows(environment.online.iteration, job.method, number, told)
-    rows = replace(outcome.rows, statistics=[*outcome.rows.statistics, *counted])
-    return StepOutcome(rows=rows, metrics={**outcome.metrics, **told})
-
-
-def save_policy(job: TrainJob, networks: Networks, ranks: Ranks) -> None:
-    """Save what `assemble_model` makes the published model of."""
-    if ranks.is_first or networks.is_divided:
-        networks.save(job.folder("saved"))
-
-
-def save_step(job: TrainJob, step: int, networks: Networks, ranks: Ranks) -> None:
-    """Save what the policy of a step is made of, durably."""
-    draft = new_draft(job, step) if ranks.is_first else step_draft(job, step)
-    if ranks.is_first or networks.is_divided:
-        networks.save(draft)
-    if ranks.is_first:
-        seal_draft(job, step)
-        reach("trainer.step.saved")
+    def save_step(self, step: int) -> None:
+        """Save what the policy of a step is made of, durably."""
+        networks, is_first = self.trainer.networks, self.ranks.is_first
+        draft = new_draft(self.job, step) if is_first else step_draft(self.job, step)
+        if is_first or networks.is_sharded:
+            networks.save(draft)
+        if is_first:
+            seal_draft(self.job, step)
+            reach("trainer.step.saved")
 
 
 def assemble_steps(job: TrainJob, steps: range) -> None:
-    """Finish the policies of the steps on the way, of which nothing reads the weights any more."""
+    """Finish the policies of earlier steps, when nothing else needs the memory any more."""
     for part in (step_job(job, step) for step in steps):
         if finished_policy(part) is None:
             assemble_model(part, part.folder(SAVED))
             drop_master(part)
             require_finite(part.folder("model"))
             seal_policy(part)
-
-
-def tell(job: TrainJob, history: History, steps: int, clock: Clock) -> None:
-    """Report a step, with its seconds by use."""
-    seconds = clock.shares(MAIN_WORK)
-    timed = {f"seconds/{name}": value for name, value in seconds.items()}
-    metrics = {**history.metrics[-1], **timed}
-    row = {"event": "step", "step": history.step, "max_steps": steps, "metrics": metrics}
-    append_row(job.output, row)
-    told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
-    reward = f"reward {metrics['reward']:.3f}" if "reward" in metrics else "no reward"
-    logger.info("step %d of %d: %s; s: %s", history.step, steps, reward, told)
 
 
 def publishes_before(job: TrainJob) -> bool:

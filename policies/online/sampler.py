@@ -1,15 +1,23 @@
+# pyright: basic
 """The policy's sampler: an engine in a worker process that reloads the weights at each step.
 
-The weights lie in one folder, on which the worker was opened: a worker that is restarted loads the
-present ones. Whether an engine runs them is checked by its log-probabilities.
+The trainer writes the weights into one folder, on which the worker is opened, so a worker that
+restarts loads the present ones. The log-probabilities that an engine reports show whether it runs
+them.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
+
+from huggingface_hub import save_torch_state_dict
+from torch import Tensor
+from transformers import PreTrainedConfig
 
 from ...configs.engines import EngineConfig, SamplingConfig
+from ...stores.durable import make_folder
 from ..engines.canary import AGREEMENT, StaleWeightsError
 from ..engines.engine import (
     Batch,
@@ -19,15 +27,17 @@ from ..engines.engine import (
     Request,
     Sampling,
 )
+from ..trainers.job import TrainJob
 from ..trainers.step_files import RolloutDraw
+from ..trainers.trained_model import copy_tokenizer
 from ..workers.open import Fit, as_it_is, engine_kind, open_engine
 from ..workers.places import engine_groups
 
 NEVER = -100.0
-"""What is added to the logit of a token that is not to be drawn."""
+"""Added to the logit of a token that must not be sampled."""
 
 TOGETHER = 64
-"""Rollouts that come back together: each is a sign of life during a long step."""
+"""Rollouts of a batch: each batch that comes back is a sign of life during a long step."""
 
 FLOAT32_AGREEMENT = 5e-5
 """Nats a token by which a right engine may differ from the trainer if both use float32.
@@ -36,21 +46,43 @@ Kernels of two libraries differ by less than 1e-6; an update moves a policy by f
 """
 
 LOCAL = ("vllm", "transformers")
+DRAFT = "draft"
+LARGEST_FILE = "5GB"
 
 
-class Alive(Protocol):
-    """A callback on each sign of life."""
+class RolloutWeights:
+    """Writes a policy's weights into the folder from which its sampler reads them."""
 
-    def __call__(self) -> None:
-        """Note that sampling goes on."""
-        ...
+    def __init__(self, job: TrainJob, folder: Path) -> None:
+        self.folder = make_folder(folder)
+        copy_tokenizer(job.model, folder)
+
+    def write(self, weights: dict[str, Tensor], config: PreTrainedConfig) -> None:
+        """Write the present weights; each file is replaced as a whole.
+
+        A sampler may have mapped the old files into its memory, where a shortened one is fatal.
+        """
+        draft = make_folder(self.folder / DRAFT)
+        config = copy.deepcopy(config)
+        config.dtype = next(iter(weights.values())).dtype
+        config.save_pretrained(draft)
+        pattern = "model{suffix}.safetensors"
+        save_torch_state_dict(weights, draft, filename_pattern=pattern, max_shard_size=LARGEST_FILE)
+        for path in sorted(draft.iterdir()):
+            path.replace(self.folder / path.name)
 
 
 class RolloutSampler:
-    """Draws rollouts from the weights in `folder`, with their tokens."""
+    """Samples rollouts from the weights in `folder`, with their tokens."""
 
     def __init__(
-        self, folder: Path, config: EngineConfig, *, log: Path, alive: Alive, fit: Fit = as_it_is
+        self,
+        folder: Path,
+        config: EngineConfig,
+        *,
+        log: Path,
+        alive: Callable[[], None],
+        fit: Fit = as_it_is,
     ) -> None:
         kind = engine_kind(str(folder), config)
         if kind not in LOCAL:
@@ -67,7 +99,7 @@ class RolloutSampler:
         self._folder = folder
         self._alive = alive
         opened = open_engine(str(folder), config, log=log, fit=fit)
-        # What runs a folder's weights here can be given others.
+        # A local engine that runs a folder's weights can load others.
         self._engine = cast("ReloadableEngine", opened)
         self._replicas = len(engine_groups(config))
 
@@ -77,11 +109,11 @@ class RolloutSampler:
         self._alive()
 
     def draw(
-        self, rollouts: Sequence[RolloutDraw], config: SamplingConfig, *, unsaid: Sequence[int] = ()
+        self, rollouts: Sequence[RolloutDraw], config: SamplingConfig, *, banned: Sequence[int] = ()
     ) -> list[Completion]:
-        """Draw every rollout; return the completions in their order.
+        """Sample every rollout; return the completions in their order.
 
-        The tokens in `unsaid` are never drawn.
+        The tokens in `banned` are never sampled.
         """
         requests = tuple(
             Request(request_id=r.candidate_id, messages=r.asked.messages, seed=r.seed)
@@ -92,7 +124,7 @@ class RolloutSampler:
             top_p=config.top_p,
             max_tokens=config.max_tokens,
             token_ids=True,
-            logit_bias=tuple((token, NEVER) for token in unsaid),
+            logit_bias=tuple((token, NEVER) for token in banned),
         )
         batches = (
             Batch(key=str(number), requests=requests[start:end], sampling=sampling)
@@ -105,21 +137,18 @@ class RolloutSampler:
         return [found[r.candidate_id] for r in rollouts]
 
     def slices(self, count: int) -> list[tuple[int, int]]:
-        """Return where the slices of so many rollouts begin and end; one replica draws a slice.
+        """Return the start and end of each batch of `count` rollouts; one replica samples a batch.
 
-        Of several replicas each gets two, of about equal lengths, unless what is drawn side by side
-        decides the last bits.
+        Each of several replicas gets two batches of about equal size. transformers gets the same
+        batches with any number of replicas, because its last bits depend on the batch.
         """
         if self._replicas == 1 or self._kind == "transformers":
             return [(first, min(first + TOGETHER, count)) for first in range(0, count, TOGETHER)]
         parts = min(count, max(-(-count // TOGETHER), 2 * self._replicas))
         return list(pairwise(count * part // parts for part in range(parts + 1)))
 
-    def drawn_together(self, count: int) -> list[int]:
-        """Return, for each of so many rollouts, a number that those of other replicas do not have.
-
-        All have the same one if there is one replica.
-        """
+    def batch_numbers(self, count: int) -> list[int]:
+        """Return the number of each rollout's batch; all 0 if there is one replica."""
         if self._replicas == 1:
             return [0] * count
         return [n for n, (start, end) in enumerate(self.slices(count)) for _ in range(start, end)]
@@ -138,21 +167,21 @@ def refuse_stale(
     engine: Sequence[float],
     trainer: Sequence[float],
     tokens: Sequence[int],
-    together: Sequence[int],
+    batches: Sequence[int],
     *,
     allowed: float,
 ) -> float:
     """Return the difference, in nats a token, of two measurements of the same answers.
 
-    `together` has the same number for answers of the same replica: those of others do not make up
-    for a stale one's.
+    `batches` has the number of each answer's batch, which one replica sampled. Each batch is
+    checked by itself, so that fresh replicas do not hide a stale one.
 
     Raises:
         StaleWeightsError: if it is too large for the same weights.
     """
     apart = [abs(a - b) for a, b in zip(engine, trainer, strict=True)]
-    for group in sorted(set(together)):
-        own = [place for place, number in enumerate(together) if number == group]
+    for batch in sorted(set(batches)):
+        own = [place for place, number in enumerate(batches) if number == batch]
         mean = sum(apart[place] for place in own) / max(sum(tokens[place] for place in own), 1)
         # Written so that NaN fails, too.
         if not mean <= allowed:

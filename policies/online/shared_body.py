@@ -1,9 +1,9 @@
 # pyright: basic
-"""Policy, reference and value model over one frozen body, told apart by their adapters.
+"""Policy, reference and value model over one frozen body, each with its own adapter.
 
 The reference is the body as it is, the policy the body with one adapter, the value model the body
-with another one and a head of its own. So what trains beside the body is a hundredth of it. A value
-model cannot begin as a reward model here, whose backbone is another body.
+with another one and its own head. The trained weights are about a hundredth of the body's. The
+value model cannot begin as a reward model, because that has another backbone.
 """
 
 import copy
@@ -23,20 +23,18 @@ from ...stores.keys import derive_seed
 from ..trainers.adapters import frozen_arguments, peft_config, save_config
 from ..trainers.job import TrainJob
 from ..trainers.trl_trainer import load_model
-from .networks import ValueModel, in_main_memory, trainable
+from .networks import Networks, ValueModel, in_main_memory, trainable
 
 POLICY, VALUE = "policy", "value"
 BASE, ADAPTER = ".base_layer", ".lora_"
-"""What the names of a layer's own weights, and of its adapters', have in peft."""
+"""Parts of the names that peft gives a layer's own weights and its adapters'."""
 
 
-class SharedBody:
+class SharedBody(Networks):
     """Networks that are one model on the device, each of them for the length of a block.
 
-    A block of the reference may lie within another one: the body then is again what it was.
+    Blocks may be nested: the end of one switches the adapters back.
     """
-
-    is_divided = False
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
         self._job = job
@@ -60,7 +58,7 @@ class SharedBody:
 
     @contextmanager
     def reference(self) -> Generator[Any]:
-        """Let the body be the reference policy, unless that is a model of its own."""
+        """Let the body be the reference policy, unless that is another model."""
         if self._reference is not None:
             yield self._reference
             return
@@ -86,7 +84,7 @@ class SharedBody:
     def config(self) -> PreTrainedConfig:
         """The policy's configuration: that of the merged weights."""
         config = copy.deepcopy(self._body.config)
-        # The body may be quantised; what is made of it is not.
+        # The body may be quantised; the merged weights are not.
         if hasattr(config, "quantization_config"):
             del config.quantization_config
         return config
@@ -130,7 +128,7 @@ def load_frozen(job: TrainJob, folder: Path, device: torch.device) -> Any:
 def adapted_body(body: Any, job: TrainJob, names: Sequence[str]) -> PeftModel:
     """Give a model adapters that change nothing yet; the job's seed decides their weights."""
     config = peft_config(job.fit, "CAUSAL_LM")
-    assert config is not None  # noqa: S101 -- `make_networks`
+    assert config is not None  # noqa: S101 -- a job with adapters
     first, *others = names
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(job.seed, "adapters"))

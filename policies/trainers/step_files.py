@@ -8,6 +8,7 @@ number alone, so a resumed training needs no stored state for them. The rows of 
 training its end, the rows of all steps up to there can be committed.
 """
 
+import json
 import math
 import random
 from collections import Counter
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...configs.group_methods import GroupTraining, OnlineSettings
-from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep
+from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep, write_file
 from ...stores.keys import canonical_json, derive_seed, row_id
 from ...stores.records import (
     SCORED,
@@ -84,6 +85,10 @@ class RolloutDraw:
 
 LEFT_OUT = "prompts/left_out"
 """The metric of each step that counts prompts without room for an answer, if there are any."""
+REFUSED = "prompts/refused"
+"""The metric of each step that counts prompts that the chat template refuses, if there are any."""
+REFUSED_PROMPTS = "refused_prompts.json"
+"""The file of the work folder that gives the chat template's error for each of these prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +186,17 @@ def with_prompts(asked: Sequence[PromptToSample], parts: Sequence[Path]) -> list
     names = [column.name for column in fields(Prompt)]
     rows = [row for part in parts for row in from_table(Prompt, pq.read_table(part, columns=names))]
     return [replace(each, prompt=prompt) for each, prompt in zip(asked, rows, strict=True)]
+
+
+def write_refused_prompts(work: Path, errors: Mapping[str, str]) -> None:
+    """Write the chat template's error for each prompt that it refuses, by the prompt's id."""
+    write_file(work / REFUSED_PROMPTS, json.dumps(errors).encode())
+
+
+def read_refused_prompts(work: Path) -> dict[str, str]:
+    """Return the chat template's error for each prompt that it refuses, by the prompt's id."""
+    path = work / REFUSED_PROMPTS
+    return json.loads(path.read_bytes()) if path.exists() else {}
 
 
 def _reference(row: Mapping[str, Any]) -> ReferenceReward | None:

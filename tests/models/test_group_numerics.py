@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from lpfloop.policies.online import numerics  # noqa: E402 -- needs torch
-from lpfloop.policies.online.group_numerics import (  # noqa: E402 -- needs torch
+from lpfloop.policies.online.numerics import (  # noqa: E402 -- needs torch
     best_and_worst,
     cut_share,
     dpo_losses,

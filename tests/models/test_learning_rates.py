@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lpfloop.configs.methods import PPOTraining, QuarkTraining
-from lpfloop.policies.online.state import make_schedule
+from lpfloop.policies.online.online_trainer import make_schedule
 
 PEAK, WARMUP, STEPS, UPDATES = 1e-5, 5, 390, 4
 

@@ -1,4 +1,4 @@
-"""Prompts without room for an answer are counted, and no step is made for them."""
+"""Prompts that cannot be sampled are counted, and no step is made for them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from trainings import make_online_world, quark_job, told_steps, write_online_prompts
+from transformers import AutoTokenizer
 
-from lpfloop.policies.trainers.step_files import LEFT_OUT, read_step
-from lpfloop.policies.trainers.train_model import train
+from lpfloop.policies.trainers.step_files import LEFT_OUT, REFUSED, read_refused_prompts, read_step
+from lpfloop.policies.trainers.train_model import TrainingError, train
 from lpfloop.stores.records import Candidate
 
 pytestmark = pytest.mark.model
@@ -35,3 +36,28 @@ def test_prompts_without_room(tmp_path: Path) -> None:
     assert visits == {f"prompt-{number}": 2 for number in range(6)}
     assert steps[1]["learning_rate"] == 0.0
     assert "6 of 12 prompts" in (tmp_path / "log").read_text()
+
+
+REFUSAL = "{% if 'forbidden' in messages[0].content %}{{ raise_exception('not that') }}{% endif %}"
+
+
+def test_prompts_that_the_template_refuses(tmp_path: Path) -> None:
+    world = make_online_world(tmp_path / "world")
+    tokenizer = AutoTokenizer.from_pretrained(world / "model")
+    tokenizer.chat_template = REFUSAL + tokenizer.chat_template
+    tokenizer.save_pretrained(world / "model")
+    questions = ["Count from 1.", "Say what is forbidden.", "Count from 3.", "Count from 4."]
+    data = write_online_prompts(tmp_path / "prompts.parquet", questions)
+    settings = {"rollouts": 4, "epochs": 2, "max_steps": None}
+    job = replace(quark_job(world, tmp_path / "work", **settings), data=(data,))
+    assert train(job, log=tmp_path / "log").steps == 2
+    steps = told_steps(job.output)
+    assert [step[REFUSED] for step in steps] == [1, 1]
+    assert ["loss" in step for step in steps] == [True, False]
+    [(prompt, why)] = read_refused_prompts(job.output).items()
+    assert (prompt, "not that" in why) == ("prompt-1", True)
+    assert "refuses 1 of 4 prompts" in (tmp_path / "log").read_text()
+    write_online_prompts(data, ["Say what is forbidden."])
+    again = replace(job, output=tmp_path / "none")
+    with pytest.raises(TrainingError, match="no prompt can be sampled"):
+        train(again, log=tmp_path / "log")

@@ -14,9 +14,9 @@ rank, store = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 ranks = Ranks()
 own = list(ranks.share([1, 2, 3, 4, 5]))
-told = ranks.told({"drawn": 7} if ranks.is_first else None)
+told = ranks.broadcast({"drawn": 7} if ranks.is_first else None)
 sums = torch.tensor([1.0 + rank, 0.0])
-ranks.gather(sums)
+ranks.sum(sums)
 both, single = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))
 both.grad = torch.tensor([1.0, 3.0 + 2 * rank])
 if rank == 1:

@@ -9,8 +9,7 @@ import pytest
 from trainings import PPO, ppo_job, sha256, starts, told_steps
 
 from lpfloop.policies.engines.canary import read_canary
-from lpfloop.policies.online.missing_end import ruled
-from lpfloop.policies.trainers.job import TrainingError
+from lpfloop.policies.online.truncation_penalty import ruled
 from lpfloop.policies.trainers.step_files import (
     drawn,
     read_prompts,
@@ -19,7 +18,7 @@ from lpfloop.policies.trainers.step_files import (
     visited,
 )
 from lpfloop.policies.trainers.step_policies import finished_policy, step_job
-from lpfloop.policies.trainers.train_model import TrainResult, train
+from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
 from lpfloop.stores.records import Candidate, Reward, Rollout, Statistic
 from lpfloop.stores.schemas import from_table
 

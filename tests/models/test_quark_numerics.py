@@ -16,9 +16,12 @@ from lpfloop.policies.online.quantiles import (
     quantiles_of,
     sorted_apart,
 )
-from lpfloop.policies.online.quark_batches import batches, planned_updates
 
 torch = pytest.importorskip("torch")
+
+from lpfloop.policies.online.numerics import quark_terms  # noqa: E402 -- needs torch
+from lpfloop.policies.online.quark import batches, planned_updates  # noqa: E402 -- needs torch
+
 pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
 
@@ -93,9 +96,7 @@ def logits(*rows: tuple[float, ...]) -> "torch.Tensor":
 
 
 def test_terms():
-    from lpfloop.policies.online.quark_numerics import terms
-
-    found = terms(logits(P, Q), logits(Q, Q), torch.tensor([[0, 2]]), vocabulary=3)
+    found = quark_terms(logits(P, Q), logits(Q, Q), torch.tensor([[0, 2]]), vocabulary=3)
     kl = sum(p * math.log(p / q) for p, q in zip(P, Q, strict=True))
     entropies = [-sum(p * math.log(p) for p in row) for row in (P, Q)]
     assert found.nll[0].tolist() == pytest.approx([-math.log(0.7), -math.log(0.25)], abs=1e-12)
@@ -110,14 +111,12 @@ def test_terms():
 
 
 def test_gradient():
-    from lpfloop.policies.online.quark_numerics import terms
-
     generator = torch.Generator(torch.get_default_device()).manual_seed(3)
     own = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator, requires_grad=True)
     other = torch.randn(2, 3, 5, dtype=torch.float64, generator=generator)
     tokens = torch.randint(0, 5, (2, 3), generator=generator)
 
     def loss(x: "torch.Tensor") -> "torch.Tensor":
-        return terms(x, other, tokens, vocabulary=5).loss(kl_coef=0.3, entropy_coef=0.2).sum()
+        return quark_terms(x, other, tokens, vocabulary=5).loss(kl_coef=0.3, entropy_coef=0.2).sum()
 
     assert torch.autograd.gradcheck(loss, (own,), atol=1e-7)

@@ -17,8 +17,15 @@ from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.policies.trainers.job import Method, OnlineJob, TrainJob
-from lpfloop.policies.trainers.step_files import LEFT_OUT, PromptToSample, StepRows, statistics
+from lpfloop.policies.trainers.job import Method, OnlineJob
+from lpfloop.policies.trainers.step_files import (
+    LEFT_OUT,
+    REFUSED,
+    PromptToSample,
+    StepRows,
+    statistics,
+)
+from lpfloop.policies.trainers.train_model import TrainJob
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 
@@ -113,12 +120,12 @@ def test_kill_while_steps_are_committed(
 
 @pytest.mark.usefixtures("stood_in")
 def test_left_out_prompts(tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch):
-    """The trainer says in each step that two prompts do not fit, and leaves the last step empty."""
+    """Of the prompts two do not fit and one is refused in each step; the last step is empty."""
     before = online.step_rows
 
     def step_rows(job: OnlineJob, step: int, asked: Sequence[PromptToSample], method: Method):
         found = before(job, step, asked, method)
-        counted = statistics(job.iteration, method, step, {LEFT_OUT: 2.0})
+        counted = statistics(job.iteration, method, step, {LEFT_OUT: 2.0, REFUSED: 1.0})
         if step < STEPS:
             return replace(found, statistics=[*found.statistics, *counted])
         return StepRows(candidates=[], rewards=[], rollouts=[], statistics=counted)
@@ -133,3 +140,5 @@ def test_left_out_prompts(tmp_path: Path, prompts: Path, monkeypatch: pytest.Mon
     [told] = [remark for remark in remarks if "leave no room" in remark]
     assert told.startswith("2 prompts")
     assert "training.ppo.max_length" in told
+    [told] = [remark for remark in remarks if "chat template" in remark]
+    assert told.startswith("1 prompts")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.methods import MissingEnd
-from lpfloop.policies.online.missing_end import cut_metrics, ruled
+from lpfloop.policies.online.truncation_penalty import cut_metrics, ruled
 
 SCORES = st.lists(st.tuples(st.floats(-50, 50), st.booleans()), min_size=1, max_size=12)
 

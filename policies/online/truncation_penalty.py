@@ -1,9 +1,9 @@
-"""What a cut answer is worth beside finished ones. Imports no model library.
+"""The reward of answers that were cut off, beside those of complete ones. Needs no model library.
 
-The scores of a Bradley-Terry reward model have no zero: where most lie below a penalty that is a
-number, being cut off pays. The rule `below` is relative to the answers that it is applied to, all
-at once: those of a step, whatever the number of devices, or one prompt's, of which the best is
-taken. No cut answer is then worth as much as any that ended.
+The scores of a Bradley-Terry reward model have no zero: where most lie below a fixed penalty, being
+cut off pays. The rule `below` is relative to the answers that it is applied to: those of a step, or
+the candidates for one prompt of which the best is taken. No cut answer then gets as much as any
+complete one.
 """
 
 import math
@@ -13,7 +13,7 @@ from statistics import fmean, pstdev
 from ...configs.methods import MissingEnd
 
 MARGIN = 1.0
-"""Standard deviations by which a cut answer is below the rest, where nothing else is said."""
+"""The default distance of cut answers below the others, in standard deviations."""
 
 
 def ruled(
@@ -21,9 +21,9 @@ def ruled(
 ) -> list[float]:
     """Return the rewards of answers after the rule for those that were cut off.
 
-    With `below` these get the lowest reward of an answer that ended, less `penalty` standard
-    deviations of such answers' rewards. If not one ended, all stay as they are: none is better for
-    having ended.
+    With `below` these get the lowest reward of a complete answer, less `penalty` standard
+    deviations of the complete answers' rewards. If no answer is complete, all rewards stay as they
+    are.
     """
     level = _below(rewards, ended, penalty) if rule == "below" else None
     return [
@@ -33,7 +33,6 @@ def ruled(
 
 
 def _cut(reward: float, rule: MissingEnd, penalty: float, level: float | None) -> float:
-    """Return the reward of a cut answer."""
     match rule:
         case "none":
             return reward
@@ -46,25 +45,25 @@ def _cut(reward: float, rule: MissingEnd, penalty: float, level: float | None) -
 
 
 def _below(rewards: Sequence[float], ended: Sequence[bool], penalty: float) -> float | None:
-    """Return the reward of all cut answers by the rule `below`; None if not one ended."""
+    """Return the reward of all cut answers by the rule `below`; None if no answer is complete."""
     finished = [reward for reward, whole in zip(rewards, ended, strict=True) if whole]
     if not finished:
         return None
-    # One finished answer, or equal ones, have no spread: that of all, or 1, stands in for it.
+    # One complete answer, or equal ones, have no spread: use that of all answers, or 1.
     spread = pstdev(finished) or pstdev(rewards) or 1.0
     lowest = min(finished)
     return min(lowest - penalty * spread, math.nextafter(lowest, -math.inf))
 
 
 def cut_metrics(rewards: Sequence[float], ended: Sequence[bool]) -> Mapping[str, float]:
-    """Return how many of a step's answers were cut off, and what they got after the rule.
+    """Return how many of a step's answers were cut off, and their mean reward after the rule.
 
-    `above_mean` is the share of them with a reward above the mean of all.
+    `above_mean` is the share of them with a reward above the mean of all answers.
     """
     cut = [reward for reward, whole in zip(rewards, ended, strict=True) if not whole]
-    told = {"missing_eos/count": float(len(cut))}
+    counted = {"missing_eos/count": float(len(cut))}
     if not cut:
-        return told
+        return counted
     mean = fmean(rewards)
     above = fmean(reward > mean for reward in cut)
-    return told | {"missing_eos/reward": fmean(cut), "missing_eos/above_mean": above}
+    return counted | {"missing_eos/reward": fmean(cut), "missing_eos/above_mean": above}

@@ -35,7 +35,6 @@ from ...policies.engines.engine import (
 )
 from ...policies.engines.token_count import TURN_TOKENS, TokenCount
 from ...policies.trainers.job import ONLINE, TrainJob
-from ...policies.trainers.reward_exchange import write_answers
 from ...policies.trainers.step_files import (
     PromptToSample,
     StepRows,
@@ -43,6 +42,7 @@ from ...policies.trainers.step_files import (
     drawn,
     planned_steps,
     read_prompts,
+    write_answers,
     write_step,
 )
 from ...policies.trainers.step_policies import published_steps, seal_policy, step_job

@@ -9,15 +9,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from ...configs.group_methods import OnlineSettings
-from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.step_files import (
     LEFT_OUT,
     REFERENCE_ENDED,
     REFERENCE_REWARD,
     REFUSED,
+    JudgedAnswer,
     ReferenceReward,
+    read_answers,
     read_refused_prompts,
     read_step,
+    write_judged,
 )
 from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder

@@ -20,7 +20,7 @@ from ...configs.grouped_recipes import Grouped
 from ...configs.load import semantic
 from ...policies.trainers.job import TURNS, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
-from ...policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
+from ...policies.trainers.step_files import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import TrainingFit, fit_params, policy_fit
 from ...stores.beside import SMOKE

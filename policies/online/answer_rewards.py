@@ -13,8 +13,7 @@ from ...stores.records import Message
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.scorers import OwnScorer, RewardScorer
 from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
-from ..trainers.reward_exchange import ask_parent
-from ..trainers.step_files import RolloutDraw, candidate_row
+from ..trainers.step_files import RolloutDraw, ask_parent, candidate_row
 from ..trainers.work_folder import PULSE
 
 SCORED_TOGETHER = 256

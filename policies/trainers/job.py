@@ -130,7 +130,7 @@ class OnlineJob:
     policy while it samples; `reward` says how the reward model reads; `function` is the place of
     the user's reward function, if it replaces the reward model. An answer's reward is the sum of
     its scores by `weights`: the trainer computes that of `reward`, and asks its parent for the
-    others (`reward_exchange`).
+    others (`step_files.ask_parent`).
     """
 
     iteration: int

@@ -1,21 +1,31 @@
 # pyright: basic
-"""The inputs of an online method's steps, and the rows of each. Imports no model library.
+"""The prompts of an online method's steps, and the files of each step. Imports no model library.
 
 A step's prompts, and the ids and seeds of its rollouts, are functions of the job and the step's
-number alone, so a resumed training needs no stored state for them. The rows of a step lie in
-`steps/000k` of the work folder, whole or absent. They are durable before the step's line is in
-`metrics.jsonl`, and before a checkpoint of the step. So once progress reports step k, or the
-training its end, the rows of all steps up to there can be committed.
+number alone, so a resumed training needs no stored state for them.
+
+The files of step k lie in folders `000k` of the work folder, each whole or absent:
+
+- `steps/000k`: the rows of the step. They are durable before the step's line is in `metrics.jsonl`,
+  and before a checkpoint of the step. So once progress reports step k, or the training its end, the
+  rows of all steps up to there can be committed.
+- `answers/000k`: answers that the parent shall judge, by the verifier or a critic. The child writes
+  them, appends the event `answers` to `metrics.jsonl`, and waits.
+- `judged/000k`: for each answer a score of each source that was asked, null if it gave none. The
+  parent writes them. They are valid for exactly the answers that were judged, texts included: a
+  child that restarts and samples the same ones goes on with them, and nobody is asked twice.
 """
 
+import hashlib
 import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pyarrow as pa
@@ -40,13 +50,18 @@ from ...stores.sealed import MANIFEST
 from ...stores.sealing import sealed
 from ..engines.engine import Completion
 from .job import OnlineJob, RewardSource
+from .work_folder import POLL_S, append_row, read_orders
 
-STEP_FOLDERS = "steps"
+STEP_FOLDERS, ANSWER_FOLDERS, JUDGED_FOLDERS = "steps", "answers", "judged"
+JUDGED = "judged"
+"""The table of the scores of judged answers."""
+JUDGED_FOR = b"answers"
+"""The hash of the answers that were judged, in that table's metadata."""
+
 UNSCORED = "overlong"
 """The status of a missing reward: the conversation is too long for the model."""
 NO_SCORE = "no_score"
 """The status if the user's own reward function gave none; `no_critic` and the like of others."""
-
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
 """The columns of a prompts file that hold a `ReferenceReward`."""
@@ -205,9 +220,9 @@ def _reference(row: Mapping[str, Any]) -> ReferenceReward | None:
     return ReferenceReward(score=row[REFERENCE_REWARD], ended=row[REFERENCE_ENDED])
 
 
-def step_folder(work: Path, step: int) -> Path:
-    """Return where the rows of a step lie in the work folder of its training."""
-    return work / STEP_FOLDERS / f"{step:04d}"
+def step_folder(work: Path, step: int, kind: str = STEP_FOLDERS) -> Path:
+    """Return where the rows, answers or scores of a step lie in the work folder of its training."""
+    return work / kind / f"{step:04d}"
 
 
 def write_step(work: Path, step: int, rows: StepRows) -> None:
@@ -243,11 +258,116 @@ def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
         FileNotFoundError: if the step is absent or incomplete.
     """
     folder = step_folder(work, step)
-    if not (folder / MANIFEST).is_file():
+    if not _is_whole(folder):
         raise FileNotFoundError(f"{folder} does not hold a whole step")
     nouns: Sequence[type[Any]] = (Candidate, Reward, Rollout, Statistic, Pair)
     files = ((noun, folder / f"{TABLES[noun]}.parquet") for noun in nouns)
     return {noun: pq.read_table(file) for noun, file in files if file.is_file()}
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedAnswer:
+    """The score of an answer from each source that was asked; None if it gave none."""
+
+    candidate_id: str
+    scores: Mapping[RewardSource, float | None]
+
+
+def write_answers(work: Path, step: int, answers: Sequence[Candidate]) -> None:
+    """Write a step's answers for the parent, in place of those of an interrupted attempt."""
+    tables = {TABLES[Candidate]: to_table(Candidate, answers)}
+    publish_tables(step_folder(work, step, ANSWER_FOLDERS), tables)
+
+
+def read_answers(work: Path, step: int) -> list[Candidate]:
+    """Return the answers of a step that are to be judged, a prompt's side by side.
+
+    Raises:
+        FileNotFoundError: if the step has none, or not all of them.
+    """
+    folder = step_folder(work, step, ANSWER_FOLDERS)
+    if not _is_whole(folder):
+        raise FileNotFoundError(f"{folder} does not hold a step's answers")
+    return from_table(Candidate, pq.read_table(folder / f"{TABLES[Candidate]}.parquet"))
+
+
+def write_judged(work: Path, step: int, judged: Sequence[JudgedAnswer]) -> None:
+    """Write the scores of all of a step's answers, in any order.
+
+    Raises:
+        ValueError: if not each of the answers is there once, or a score is not finite.
+    """
+    wanted = [answer.candidate_id for answer in read_answers(work, step)]
+    found = {each.candidate_id: each.scores for each in judged}
+    if len(judged) != len(found) or found.keys() != set(wanted):
+        raise ValueError(f"step {step}: not each of its {len(wanted)} answers was judged once")
+    sources: list[RewardSource] = sorted({source for scores in found.values() for source in scores})
+    columns: dict[str, pa.Array] = {"candidate_id": pa.array(wanted, pa.string())}
+    for source in sources:
+        scores = [found[name].get(source) for name in wanted]
+        if not all(score is None or math.isfinite(score) for score in scores):
+            raise ValueError(f"step {step}: a score of the {source} is not finite")
+        columns[source] = pa.array(scores, pa.float64())
+    table = pa.table(columns).replace_schema_metadata({JUDGED_FOR: _answers_hash(work, step)})
+    publish_tables(step_folder(work, step, JUDGED_FOLDERS), {JUDGED: table})
+
+
+def read_judged(
+    work: Path, step: int, sources: Sequence[RewardSource]
+) -> list[JudgedAnswer] | None:
+    """Return the scores of a step's present answers by `sources`, in their order.
+
+    None if there are none, or only those of other answers or sources.
+    """
+    folder = step_folder(work, step, JUDGED_FOLDERS)
+    if not _is_whole(folder):
+        return None
+    table = pq.read_table(folder / f"{JUDGED}.parquet")
+    judged_for = (table.schema.metadata or {}).get(JUDGED_FOR)
+    if judged_for != _answers_hash(work, step) or not {*sources} <= {*table.column_names}:
+        return None
+    return [
+        JudgedAnswer(candidate_id=row["candidate_id"], scores={s: row[s] for s in sources})
+        for row in table.to_pylist()
+    ]
+
+
+def ask_parent(
+    work: Path,
+    step: int,
+    answers: Sequence[Candidate],
+    sources: Sequence[RewardSource],
+    *,
+    alive: Callable[[], None],
+) -> list[JudgedAnswer] | None:
+    """Have the parent judge a step's answers; return their scores, in their order.
+
+    None if the training was asked to end meanwhile.
+    """
+    write_answers(work, step, answers)
+    found = read_judged(work, step, sources)
+    if found is None:
+        stale = step_folder(work, step, JUDGED_FOLDERS)
+        if stale.exists():
+            remove(stale)
+        append_row(work, {"event": "answers", "step": step})
+    while found is None:
+        if read_orders(work).end:
+            return None
+        alive()
+        sleep(POLL_S)
+        found = read_judged(work, step, sources)
+    return found
+
+
+def _answers_hash(work: Path, step: int) -> bytes:
+    """Return the hash of a step's answers: that of their folder's manifest."""
+    manifest = step_folder(work, step, ANSWER_FOLDERS) / MANIFEST
+    return hashlib.sha256(manifest.read_bytes()).hexdigest().encode()
 
 
 def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) -> Candidate:

@@ -78,7 +78,7 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
     A job that has finished in its work folder is not run again. A child that was killed, failed,
     hung or ended without a model is restarted up to `retries` times. `process.Watch` describes the
     other arguments. Once `is_to_end`, the child finishes its step, makes a checkpoint and ends.
-    `on_answers` scores the answers that `reward_exchange.read_answers` returns for a step, and
+    `on_answers` scores the answers that `step_files.read_answers` returns for a step, and
     leaves the scores by `write_judged`.
 
     Raises:

@@ -20,7 +20,7 @@ from ...stores.durable import write_file
 
 STEPS = "metrics.jsonl"
 """Its rows' `event` is `start` (of the child), `step` (one was made), or `answers` (those of a step
-wait for the parent's scores, see `reward_exchange`)."""
+wait for the parent's scores, see `step_files`)."""
 ORDERS = "orders.json"
 PULSE = "alive"
 LOCK = "trainer.lock"

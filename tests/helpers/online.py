@@ -24,16 +24,17 @@ from lpfloop.loop.stages.online_work import whole_settings
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.trainers.faults import halted
 from lpfloop.policies.trainers.job import Method, OnlineJob, TrainJob
-from lpfloop.policies.trainers.reward_exchange import read_judged, write_answers
 from lpfloop.policies.trainers.step_files import (
     UNSCORED,
     PromptToSample,
     StepRows,
     drawn,
     planned_steps,
+    read_judged,
     read_prompts,
     statistics,
     visited,
+    write_answers,
     write_step,
 )
 from lpfloop.policies.trainers.step_policies import (

@@ -11,8 +11,13 @@ from trainings import group_job, make_online_world, rewarded, sha256, starts, to
 
 from lpfloop.policies.online.numerics import leave_one_out, relative_advantages
 from lpfloop.policies.trainers.job import Method, read_job
-from lpfloop.policies.trainers.reward_exchange import JudgedAnswer, read_answers, write_judged
-from lpfloop.policies.trainers.step_files import read_step, step_folder
+from lpfloop.policies.trainers.step_files import (
+    JudgedAnswer,
+    read_answers,
+    read_step,
+    step_folder,
+    write_judged,
+)
 from lpfloop.policies.trainers.train_model import TrainingError, TrainJob, train
 from lpfloop.stores.frames import as_frame
 from lpfloop.stores.records import Candidate, Pair, Reward, Rollout, Statistic

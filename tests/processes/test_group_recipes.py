@@ -14,7 +14,7 @@ from world import KILLED, Attempt, calls, look, loop, quick_folder, seen, stand_
 
 import lpfloop.loop.stages.online_steps
 import lpfloop.loop.stages.publish
-import lpfloop.policies.trainers.reward_exchange
+import lpfloop.policies.trainers.step_files
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.run.budget import BudgetReachedError
@@ -91,7 +91,7 @@ def killing(lake: Path, *, config: RunConfig) -> None:
 
 def dies_judging(lake: Path, *, config: RunConfig) -> None:
     """Die as soon as the second step's judgements are there, before the trainer sees them."""
-    write = lpfloop.policies.trainers.reward_exchange.write_judged
+    write = lpfloop.policies.trainers.step_files.write_judged
 
     def written(work: Path, step: int, judged: object) -> None:
         write(work, step, judged)  # pyright: ignore[reportArgumentType]
@@ -135,7 +135,7 @@ TINY_CRITIC = (
 
 def really(lake: Path, *, config: RunConfig, dies_at: int = 0) -> None:
     """Turn the loop with the real trainer; die where a step's judgements were written."""
-    write = lpfloop.policies.trainers.reward_exchange.write_judged
+    write = lpfloop.policies.trainers.step_files.write_judged
 
     def written(work: Path, step: int, judged: object) -> None:
         write(work, step, judged)  # pyright: ignore[reportArgumentType]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rows import CANDIDATE
 
-from lpfloop.policies.trainers import reward_exchange
-from lpfloop.policies.trainers.reward_exchange import (
+from lpfloop.policies.trainers import step_files
+from lpfloop.policies.trainers.step_files import (
     JudgedAnswer,
     ask_parent,
     read_answers,
@@ -52,7 +52,7 @@ class Parent:
 
     def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.work, self.asked, self.offset = work, list[int](), 0
-        monkeypatch.setattr(reward_exchange, "sleep", lambda _seconds: self.look())
+        monkeypatch.setattr(step_files, "sleep", lambda _seconds: self.look())
 
     def look(self) -> None:
         lines, self.offset = new_lines(self.work / STEPS, self.offset)

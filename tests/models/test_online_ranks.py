@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
+from lpfloop.policies.online import ranks
+
 RANK = """
 import json, sys
 import torch
@@ -36,3 +41,10 @@ def test_two_processes(tmp_path: Path) -> None:
     own = [said[0].pop(0), said[1].pop(0)]
     assert own == [[[1, True], [3, True], [5, True]], [[2, True], [4, True], [1, False]]]
     assert said[0] == said[1] == [{"drawn": 7}, [3.0, 0.0], [1.0, 4.0], [2.0, 0.0]]
+
+
+def test_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "BUCKET", 5)
+    tensors = [torch.zeros(n) for n in (2, 3, 4, 9)] + [torch.zeros(1, dtype=torch.bfloat16)]
+    sizes = [[tensor.numel() for tensor in bucket] for bucket in ranks.buckets(tensors)]
+    assert sizes == [[2, 3], [4], [9], [1]]

@@ -28,14 +28,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from memory import RUNTIME, TINY, answers, rows, turns
+from model_sizes import PUBLISHED
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.memory.published_sizes import PUBLISHED
 from lpfloop.policies.memory.shapes import ModelShape, shape_of
-from lpfloop.policies.memory.sharding import sharding_of
-from lpfloop.policies.memory.training_memory import Workload, trl_parts
+from lpfloop.policies.memory.stage_memory import MARGIN
+from lpfloop.policies.memory.training import Sharding, Workload, training_terms
 from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import fit_of
@@ -172,6 +172,11 @@ def job_of(
         method=method, model=model, reference=None, data=(data,), output=place.work / name,
         settings=settings, seed=0, fit=training,
     )  # fmt: skip
+    if ON_GPU and method in ("sft", "dpo", "reward") and training.recompute == "auto":
+        # As a run decides it.
+        room = (1 - MARGIN) * torch.cuda.get_device_properties(0).total_memory
+        recompute = "never" if computed_bytes(job) <= room else "always"
+        job = replace(job, fit=replace(training, recompute=recompute))
     write_job(job)
     return job
 
@@ -259,14 +264,14 @@ def train_here(job: TrainJob) -> tuple[Meter, float, int]:
     return meter, seconds, torch.cuda.max_memory_allocated() if ON_GPU else 0
 
 
-def computed_bytes(job: TrainJob, sequences: int) -> int:
+def computed_bytes(job: TrainJob) -> int:
     """Return what `lpfloop doctor` computes for a training, without the process's own share."""
     work = Workload(
-        method=job.method, rows=sequences, length=job.settings.max_length,
-        accumulation=job.accumulation, sharding=sharding_of(None, 1), on_gpu=ON_GPU, fit=job.fit,
+        method=job.method, rows=job.settings.micro_batch_size, length=job.settings.max_length,
+        accumulation=job.accumulation, sharding=Sharding(), on_gpu=ON_GPU, fit=job.fit,
     )  # fmt: skip
-    parts = trl_parts(shape_of(job.model), work)
-    return sum(part.most_bytes for part in parts if part.name not in RUNTIME)
+    terms = training_terms(shape_of(job.model), work)
+    return sum(term.most_bytes for term in terms if term.name not in RUNTIME)
 
 
 def measure_speed(place: Place, size: str, method: str, fit: dict[str, Any]) -> None:
@@ -278,7 +283,7 @@ def measure_speed(place: Place, size: str, method: str, fit: dict[str, Any]) -> 
     own: dict[str, Any] = {"batch_size": batch, "micro_batch_size": micro}
     own |= {"held_out": 0} if method == "reward" else {}
     job = job_of(place, f"{name} {size}", method, model_of(place, size), data, fit, **own)
-    computed = computed_bytes(job, micro if method == "sft" else 2 * micro)
+    computed = computed_bytes(job)
     if ON_GPU and computed > torch.cuda.get_device_properties(0).total_memory:
         place.add(name, {"GiB computed: does not fit on this card": computed / GIB})
         return
@@ -317,7 +322,7 @@ def check_options(place: Place) -> None:
         ("dpo, reference computed", {}, {}),
         ("dpo, reference kept", {}, {}),
         ("dpo, rows of like length", {"group_by_length": True}, {}),
-        ("dpo, nothing recomputed", {"recompute": "never"}, {}),
+        ("dpo, recomputed", {"recompute": "always"}, {}),
         ("dpo, eager attention", {"attention": "eager"}, {}),
         ("sft, padded", {}, {}),
         ("sft, end to end", {}, {"packing": True}),

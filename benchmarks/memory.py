@@ -40,16 +40,10 @@ from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.tiny import world
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
-from lpfloop.policies.memory.engine_memory import Hosting, cache_bytes, transformers_parts
+from lpfloop.policies.memory.inference import Inference, transformers_terms
 from lpfloop.policies.memory.shapes import shape_of
-from lpfloop.policies.memory.sharding import sharding_of
-from lpfloop.policies.memory.training_memory import (
-    Workload,
-    distillation_parts,
-    online_parts,
-    trl_parts,
-)
-from lpfloop.policies.memory.verdicts import GIB, Holding
+from lpfloop.policies.memory.stage_memory import GIB, Term
+from lpfloop.policies.memory.training import Sharding, Workload, training_terms
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
@@ -76,7 +70,7 @@ LARGER = SMALL | {
     "num_attention_heads": 16,
     "num_key_value_heads": 16,
 }
-"""More than 1 GB of files: its activations are recomputed."""
+"""A larger model, whose activations are recomputed."""
 
 LENGTH = 512
 SAMPLE_S = 0.05
@@ -200,7 +194,7 @@ def offline(
     micro: int,
     batch: int,
     fit: TrainingFit = PLAIN,
-) -> tuple[float, list[Holding]]:
+) -> tuple[float, list[Term]]:
     """Train two steps; return the peak in bytes, and the arithmetic."""
     policy = model(folder / "policy", sizes)
     data = rows(folder / "rows.parquet", method, 2 * batch, LENGTH)
@@ -216,20 +210,18 @@ def offline(
     )
     with Peaks("train_worker") as peaks:
         train(job, log=folder / "train.log")
-    sequences = micro * (1 if method in ("sft", "distil") else 2)
     work = Workload(
         method=method,
-        rows=sequences,
+        rows=micro,
         length=LENGTH,
         accumulation=batch // micro,
-        sharding=sharding_of(None, 1),
+        sharding=Sharding(),
         on_gpu=False,
         fit=fit,
         reference=method == "distil" and not fit.adapts,
         answer=LENGTH if method == "distil" else 0,
     )
-    parts = distillation_parts if method == "distil" else trl_parts
-    return peaks.bytes["train_worker"], parts(shape_of(policy), work)
+    return peaks.bytes["train_worker"], training_terms(shape_of(policy), work)
 
 
 def online(
@@ -239,7 +231,7 @@ def online(
     micro: int,
     answer: int,
     fit: TrainingFit = PLAIN,
-) -> tuple[float, list[Holding]]:
+) -> tuple[float, list[Term]]:
     """Make two steps of PPO or Quark; return the trainer's peak in bytes, and the arithmetic."""
     policy = model(folder / "policy", sizes)
     reward = model(folder / "reward", sizes, "reward")
@@ -284,16 +276,17 @@ def online(
         rows=micro,
         length=LENGTH,
         accumulation=2,
-        sharding=sharding_of(None, 1),
+        sharding=Sharding(),
         on_gpu=False,
         fit=fit,
+        reference=not fit.adapts,
         answer=answer,
     )
-    parts = online_parts(shape_of(policy), shape_of(reward), work)
-    return peaks.bytes["train_worker"], parts
+    terms = training_terms(shape_of(policy), work, shape_of(reward))
+    return peaks.bytes["train_worker"], terms
 
 
-def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list[Holding]]:
+def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list[Term]]:
     """Draw a group of answers with the engine of transformers."""
     policy = model(folder / "policy", sizes)
     config = EngineConfig(kind="transformers", max_model_len=LENGTH)
@@ -308,9 +301,9 @@ def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list
     with Peaks("worker_main") as peaks:
         list(engine.generate([Batch(key="0", requests=requests, sampling=sampling)]))
     engine.close()
-    hosting = Hosting(number_bytes=4, context=LENGTH, cache_bytes=4)
-    parts = transformers_parts(shape_of(policy), hosting, rows=64, answer=answer, on_gpu=False)
-    return peaks.bytes["worker_main"], parts
+    inference = Inference(weight_bytes=4, context=LENGTH, cache_bytes=4)
+    terms = transformers_terms(shape_of(policy), inference, rows=64, answer=answer, on_gpu=False)
+    return peaks.bytes["worker_main"], terms
 
 
 def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
@@ -327,36 +320,37 @@ def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
     engine.close()
     told = re.search(r"KV cache size: ([\d,]+) tokens", log.read_text())
     assert told is not None, log.read_text()[-2000:]
-    shape = shape_of(policy)
-    hosting = Hosting(number_bytes=4, context=LENGTH, cache_bytes=4)
-    return GIB / int(told[1].replace(",", "")), cache_bytes(shape, hosting, tokens=LENGTH) / LENGTH
+    inference = Inference(weight_bytes=4, context=LENGTH, cache_bytes=4)
+    computed_bytes = inference.cache(shape_of(policy), LENGTH) / LENGTH
+    return GIB / int(told[1].replace(",", "")), computed_bytes
 
 
-def computed(parts: list[Holding]) -> float:
+def computed(terms: list[Term]) -> float:
     """Return the sum of what belongs to the model."""
-    return sum(part.most_bytes for part in parts if part.name not in RUNTIME)
+    return sum(term.most_bytes for term in terms if term.name not in RUNTIME)
 
 
 NOTHING = SMALL | {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
 NOTHING |= {"num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 960}
 
 ADAPTED = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
+ADAPTED_AGAIN = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}, "recompute": "always"}))
 HALVED = fit_of(TrainingConfig(weights="bfloat16"))
 AGAIN = fit_of(TrainingConfig(recompute="always"))
 
-CASES: dict[str, Callable[[Path], tuple[float, list[Holding]]]] = {
+CASES: dict[str, Callable[[Path], tuple[float, list[Term]]]] = {
     "dpo": lambda folder: offline(folder, "dpo", SMALL, 2, 8),
     "dpo, one pass a step": lambda folder: offline(folder, "dpo", SMALL, 2, 2),
     "sft": lambda folder: offline(folder, "sft", SMALL, 4, 8),
     "reward": lambda folder: offline(folder, "reward", SMALL, 2, 4),
     "distil": lambda folder: offline(folder, "distil", SMALL, 2, 4),
     "distil, lora": lambda folder: offline(folder, "distil", SMALL, 2, 4, ADAPTED),
-    "dpo recomputed": lambda folder: offline(folder, "dpo", LARGER, 2, 4),
+    "dpo recomputed": lambda folder: offline(folder, "dpo", LARGER, 2, 4, AGAIN),
     "dpo, recompute=always": lambda folder: offline(folder, "dpo", SMALL, 2, 8, AGAIN),
     "dpo, lora": lambda folder: offline(folder, "dpo", SMALL, 2, 8, ADAPTED),
     "sft, lora": lambda folder: offline(folder, "sft", SMALL, 4, 8, ADAPTED),
     "reward, lora": lambda folder: offline(folder, "reward", SMALL, 2, 4, ADAPTED),
-    "dpo recomputed, lora": lambda folder: offline(folder, "dpo", LARGER, 2, 4, ADAPTED),
+    "dpo recomputed, lora": lambda folder: offline(folder, "dpo", LARGER, 2, 4, ADAPTED_AGAIN),
     "sft, weights=bfloat16": lambda folder: offline(folder, "sft", SMALL, 4, 8, HALVED),
     "ppo, lora": lambda folder: online(folder, "ppo", SMALL, 2, 128, ADAPTED),
     "quark, lora": lambda folder: online(folder, "quark", SMALL, 2, 128, ADAPTED),
@@ -390,8 +384,8 @@ def main() -> None:
                 print(f"| the {kind}'s process itself | | {bare[kind] / GIB:.2f} | |", flush=True)
             folder = Path(root) / "case"
             folder.mkdir()
-            seen, parts = case(folder)
-            print(Measured(name, computed(parts), seen - bare[kind]).row(), flush=True)
+            seen, terms = case(folder)
+            print(Measured(name, computed(terms), seen - bare[kind]).row(), flush=True)
     if "vllm" in wanted:
         with tempfile.TemporaryDirectory() as root:
             seen, mine = vllm_cache(Path(root), SMALL)

@@ -315,21 +315,20 @@ def _memory(config: RunConfig) -> Iterator[Finding]:
     from .memory_check import memory_of
 
     try:
-        arithmetic = memory_of(config)
+        stages = memory_of(config)
     except (ConfigError, EngineError):
         return  # told above
     refused = config.memory == "refuse"
-    for stage in arithmetic.stages:
-        tight = stage.verdict in ("may not fit", "does not fit")
+    for stage in stages:
         yield Finding(
             about="memory",
             status="missing"
             if refused and stage.verdict == "does not fit"
             else "note"
-            if tight
+            if stage.is_tight
             else "ok",
             detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
-            remedy=stage.advice() or None if tight else None,
+            remedy=stage.advice() or None,
         )
 
 

@@ -1,56 +1,38 @@
-"""Whether a run's stages fit into the memory of this machine's devices, before anything is loaded.
+"""Whether a run's stages fit into this machine's devices, and which settings help if not."""
 
-The formulas are in `policies.memory`; here they meet the configuration: which models a run asks
-(`recipes.roles`), what it trains (`recipes.smoke_needs`), and what else is on a device meanwhile.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
 from ...configs.engines import EngineConfig
-from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
 from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
-from ...policies.memory.verdicts import GIB, UNCERTAINTY, Arithmetic, Relief, StageMemory, gib
-from ...policies.trainers.job import ONLINE
+from ...policies.memory.stage_memory import GIB, MARGIN, Remedy, StageMemory, gib
+from ...policies.trainers.job import ONLINE, Method
 from ..recipes.roles import NeededRole, needed_roles
-from ..recipes.smoke_needs import trainings
-from ..run.models import CRITIC, is_rewarded
-from .engine_stages import EngineStages, Shapes, engine_section
+from ..run.models import CRITIC
 from .hardware import Devices, devices
+from .memory_stages import CANARY, TRAINS, MemoryStages, Shapes, engine_section
 from .training_check import excluded
-from .training_stages import TrainingStages
 
 LEAST_HELP = 0.02
 """The share of a stage's need that a setting must save to be named."""
-
 SHORTEST = 256
 """Tokens below which no length is proposed."""
-
 MOST_NAMED = 4
-"""Settings that a stage is told with."""
-
+"""Settings that are named for a stage."""
 RANK = 16
 """The rank of the adapters that are proposed."""
+CRITIC_SHARE = 0.4
+"""The share of a GPU that is proposed for a critic that shares it with a training."""
 
-TRAINED = ("train by", "measure the canary")
-"""How the stages begin that a training's processes are in."""
-
-SAMPLING = frozenset(f"training.{method}" for method in ONLINE)
-"""Trainings that sample: they can do so on other GPUs, and do not divide what carries adapters."""
-
-BESIDE = 0.4
-"""The share of a GPU that is proposed for a critic beside a training."""
-
-SPANS = (2, 4, 8)
-"""GPUs that a model may be proposed to span."""
-
-_Staged = Callable[[RunConfig], Mapping[str, StageMemory]]
+Settings = Mapping[str, Any]
+"""Values by their paths in the configuration, set together."""
 
 
 def memory_of(
@@ -59,54 +41,44 @@ def memory_of(
     roles: Sequence[NeededRole] | None = None,
     have: Devices | None = None,
     shapes: Shapes = shape_of,
-) -> Arithmetic:
-    """Return what each stage of a run needs of a device, and what helps where it is too much.
+) -> tuple[StageMemory, ...]:
+    """Return what each stage of a run needs of a device, with remedies if that may be too much.
 
     `roles` are the models that are asked, by default those of the recipe; `have` are the devices,
-    by default this machine's; `shapes` gives the sizes of a model's folder.
+    by default this machine's; `shapes` returns the sizes of a model's folder.
 
     Raises:
         ConfigError: if the recipe, or a pool, cannot be used.
         EngineError: when nothing installed can run a model.
     """
     asked = needed_roles(config) if roles is None else roles
-    machine = have or devices()
+    machine, sizes = have or devices(), cache(shapes)
 
-    def stages(changed: RunConfig) -> Mapping[str, StageMemory]:
-        now = [_under(changed, role) for role in asked]
-        return {s.stage: s for s in _stages(changed, now, machine, shapes)}
+    def stages(changed: RunConfig) -> Iterator[StageMemory]:
+        now = [_with_engine(changed, role) for role in asked]
+        return MemoryStages(config=changed, roles=now, have=machine, shapes=sizes).every()
 
-    def relieved(stage: StageMemory) -> StageMemory:
-        if stage.verdict in ("fits", "not known"):
-            return stage
-        found = _reliefs(stage, config, machine, stages)
-        return replace(stage, reliefs=_helpful(stage, found))
+    def remedies(stage: StageMemory) -> tuple[Remedy, ...]:
+        found = list[Remedy]()
+        for settings in _candidates(stage, config, machine):
+            changed = _changed(config, settings)
+            if not _is_possible(changed.training):
+                continue
+            now = next((s for s in stages(changed) if s.stage == stage.stage), stage)
+            # What counts is how much nearer the stage is to what the device has.
+            before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
+            texts = tuple(f"{path}={_text(value)}" for path, value in settings.items())
+            found.append(Remedy(settings=texts, saved_bytes=before - after, verdict=now.verdict))
+        return _most_helpful(stage, found)
 
-    return Arithmetic(stages=tuple(relieved(s) for s in stages(config).values()))
-
-
-def stages_of(config: RunConfig, *, have: Devices, shapes: Shapes) -> Iterator[StageMemory]:
-    """Yield what each stage of a run needs, without what would help."""
-    yield from _stages(config, needed_roles(config), have, shapes)
-
-
-def training_bytes(
-    config: RunConfig, roles: Sequence[NeededRole], have: Devices | None = None
-) -> int:
-    """Return what a run's trainings need of a device at the most; all of it where unknown.
-
-    Raises:
-        ConfigError: if the recipe, or a pool, cannot be used.
-        EngineError: when nothing installed can run a model.
-    """
-    machine = have or devices()
-    stages = _stages(config, roles, machine, shape_of)
-    needs = (s for s in stages if s.stage.startswith(TRAINED))
-    return max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0)
+    return tuple(
+        replace(stage, remedies=remedies(stage)) if stage.is_tight else stage
+        for stage in stages(config)
+    )
 
 
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
-    """Refuse a run one of whose stages cannot fit, unless `memory` says otherwise.
+    """Refuse a run one of whose stages cannot fit, unless the setting `memory` says otherwise.
 
     `trains`: the run's trainings are part of it.
 
@@ -117,70 +89,52 @@ def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bo
         return
     planned = config if trains else config.model_copy(update={"iterations": 0})
     try:
-        arithmetic = memory_of(planned, roles=roles)
+        stages = memory_of(planned, roles=roles)
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    impossible = arithmetic.of("does not fit")
+    impossible = [
+        f"{stage.stage} needs {gib(stage.least_bytes)} GiB at least and has "
+        f"{gib(stage.has_bytes)} ({stage.device}): {stage.advice()}"
+        for stage in stages
+        if stage.verdict == "does not fit"
+    ]
     if impossible:
-        told = "; ".join(
-            f"{stage.stage} needs {gib(stage.least_bytes)} GiB at the least and has "
-            f"{gib(stage.has_bytes)} ({stage.device}): {stage.advice()}"
-            for stage in impossible
-        )
         raise ConfigError(
-            f"this cannot fit into memory, by arithmetic (which is {UNCERTAINTY:.0%} off at most): "
-            f"{told}; `lpfloop doctor` shows the parts, --set memory=warn tries all the same"
+            f"this cannot fit into memory, by arithmetic (which may be {MARGIN:.0%} off): "
+            f"{'; '.join(impossible)}; `lpfloop doctor` shows the terms, --set memory=warn tries it"
         )
 
 
-def _under(config: RunConfig, role: NeededRole) -> NeededRole:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingMemory:
+    """What a run's trainings need of a device at most, and which fit without recomputation."""
+
+    most_bytes: int
+    keeps_activations: frozenset[Method]
+
+
+def training_memory(config: RunConfig, roles: Sequence[NeededRole]) -> TrainingMemory:
+    """Return what a run's trainings need of this machine; all of a device if that is not known.
+
+    Raises:
+        ConfigError: if the recipe, or a pool, cannot be used.
+        EngineError: when nothing installed can run a model.
+    """
+    stages = MemoryStages(config=config, roles=roles, have=devices(), shapes=cache(shape_of))
+    needs = [s for s in stages.every() if s.stage.startswith((TRAINS, CANARY))]
+    return TrainingMemory(
+        most_bytes=max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0),
+        keeps_activations=frozenset(m for m in stages.methods if not stages.recomputes(m)),
+    )
+
+
+def _with_engine(config: RunConfig, role: NeededRole) -> NeededRole:
     """Return a role with the engine that a changed configuration gives it."""
     path = engine_section(role.name)
     return replace(role, engine=_at(config, path)) if path else role
 
 
-def _stages(
-    config: RunConfig,
-    roles: Sequence[NeededRole],
-    have: Devices,
-    shapes: Shapes,
-) -> Iterator[StageMemory]:
-    methods = trainings(config) if config.iterations > 0 else ()
-    if ONLINE & {*methods} and not _scores(config):
-        methods = ("reward", *methods)
-    trained = bool({*methods} - {"reward"})
-    engines = EngineStages(config=config, have=have, shapes=shapes, roles=roles, trained=trained)
-    yield from engines.stages()
-    if methods and any(role.name == "policy" for role in roles):
-        yield from TrainingStages(engines=engines, methods=methods).stages()
-
-
-def _scores(config: RunConfig) -> bool:
-    """Whether an online method's reward is there, so that none is trained for it."""
-    return is_rewarded(config) or not isinstance(config.recipe, Annotated | Graded)
-
-
-def _reliefs(
-    stage: StageMemory, config: RunConfig, have: Devices, stages: _Staged
-) -> Iterator[Relief]:
-    """Give what would make a stage smaller, by computing it anew under each setting."""
-    for settings in reliefs_of(stage, config, have):
-        changed = config
-        for path, value in settings.items():
-            changed = _with(changed, path, value)
-        if not _can_be(changed.training):
-            continue
-        now = stages(changed).get(stage.stage, stage)
-        # What counts is by how much the stage is nearer to what the device has.
-        before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
-        yield Relief(
-            settings=tuple(f"{path}={_said(value)}" for path, value in settings.items()),
-            saved_bytes=before - after,
-            verdict=now.verdict,
-        )
-
-
-def _can_be(training: TrainingConfig) -> bool:
+def _is_possible(training: TrainingConfig) -> bool:
     """Whether these settings of a training go together."""
     try:
         TrainingConfig.model_validate(training.model_dump())
@@ -189,131 +143,121 @@ def _can_be(training: TrainingConfig) -> bool:
     return not any(excluded(training))
 
 
-def _helpful(stage: StageMemory, reliefs: Iterable[Relief]) -> tuple[Relief, ...]:
-    """Return the settings to name: those after which it fits, the least change first, then others.
+def _most_helpful(stage: StageMemory, found: Sequence[Remedy]) -> tuple[Remedy, ...]:
+    """Return the remedies to name: with which it fits, the least change first, then the others.
 
     Of the others, those that save most come first.
     """
-    found = [r for r in reliefs if r.saved_bytes > LEAST_HELP * stage.most_bytes]
-    enough = [r for r in found if r.verdict == "fits"]
-    others = [r for r in found if r.verdict != "fits"]
+    helpful = [r for r in found if r.saved_bytes > LEAST_HELP * stage.most_bytes]
+    enough = [r for r in helpful if r.verdict == "fits"]
+    others = [r for r in helpful if r.verdict != "fits"]
     ordered = sorted(enough, key=lambda r: (len(r.settings), r.saved_bytes))
     return (*ordered, *sorted(others, key=lambda r: -r.saved_bytes))[:MOST_NAMED]
 
 
-def reliefs_of(
-    stage: StageMemory, config: RunConfig, have: Devices
-) -> Iterator[Mapping[str, object]]:
-    """Give the settings that could make a stage smaller: values by their paths, set together."""
-    for leaf, value in _changes(stage, config, have):
-        yield {f"{section}.{leaf}": value for section in stage.sections}
-    if stage.stage.startswith(TRAINED):
-        yield from _fits_of(stage, config, have)
-    if stage.sections == ("training.dpo",) and config.training.reference == "initial":
-        yield {"training.reference": "previous"}
-
-
-def _fits_of(
-    stage: StageMemory, config: RunConfig, have: Devices
-) -> Iterator[Mapping[str, object]]:
-    """Give how a training could fit otherwise: with adapters, in smaller numbers, on more GPUs."""
-    training = config.training
-    whole = training.lora.r == 0
-    halved = training.weights == "bfloat16"
-    plain: dict[str, object] = {"training.weights": "float32"} if halved else {}
-    adapted: dict[str, object] = {"training.lora.r": RANK, **plain} if whole else {}
-    quantised: dict[str, object] = {**adapted, "training.lora.quantise": "nf4"}
-    divided: dict[str, object] = {"training.sharding": "fsdp2", "training.processes": "auto"}
-    divided |= plain | _unlike_sharding(training)
-    yield {"training.recompute": "always"}
-    yield {"training.weights": "bfloat16"}
-    if whole:
-        yield adapted
-        yield from ({**adapted, f"{section}.micro_batch_size": 1} for section in stage.sections)
-    if have.on_gpu:
-        yield {"training.optimizer": "adamw_8bit"}
-        yield quantised
-    cards = len(have.of(training.devices).cards)
-    several = cards * training.nodes > 1
-    more: dict[str, object] = {}
-    if SAMPLING & {*stage.sections}:
-        if cards > 1 and training.devices == "auto" == config.policy.engine.devices:
-            others = tuple(range(1, len(have.cards)))
-            more = {"training.devices": (0,), "policy.engine.devices": others}
-        if several and whole:
-            yield divided
-    elif several and training.accelerate_config is None:
-        more = divided
-    if any(part.name == CRITIC for part in stage.parts):
-        yield from _critic_apart(config, have)
-    if more:
-        yield more
-    if more and adapted:
-        yield {**adapted, **more}
-
-
-def _critic_apart(config: RunConfig, have: Devices) -> Iterator[Mapping[str, object]]:
-    """Give how a critic could leave room to the training that it rewards."""
-    critic = config.critic.engine
-    if have.on_gpu and critic.memory_utilization > BESIDE:
-        yield {"critic.engine.memory_utilization": BESIDE}
-    named = (config.training.devices, config.policy.engine.devices, critic.devices)
-    if len(have.cards) > 1 and named == ("auto",) * 3:
-        others = tuple(range(1, len(have.cards)))
-        first: dict[str, object] = {"training.devices": (0,), "policy.engine.devices": (0,)}
-        yield {**first, "critic.engine.devices": others}
-
-
-def _unlike_sharding(training: TrainingConfig) -> dict[str, object]:
-    """Return what must be set back for a training to be divided by FSDP2."""
-    quantised: dict[str, object] = {"training.lora.quantise": "none"}
-    narrow: dict[str, object] = {"training.optimizer": "adamw"}
-    return {
-        **(quantised if training.lora.quantise != "none" else {}),
-        **(narrow if training.optimizer != "adamw" else {}),
-    }
-
-
-def _changes(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[tuple[str, object]]:
-    """Give the values that the sections of a stage could have instead."""
+def _candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[Settings]:
+    """Yield settings that could make a stage smaller; the arithmetic decides which do."""
     section = _at(config, stage.sections[0]) if stage.sections else None
     if isinstance(section, EngineConfig):
-        if SHORTEST <= stage.fitting < stage.context:
-            yield "max_model_len", stage.fitting
-        if have.on_gpu:
-            yield from (("tensor_parallel", n) for n in SPANS if n <= len(have.cards))
-            yield "dtype", "bfloat16"
-            if section.kind != "transformers":
-                yield "max_model_len", "auto"
-                yield from (("vllm.kv_cache_dtype", "fp8"), ("vllm.quantization", "fp8"))
-                yield "vllm.max_num_seqs", 64
-            yield "memory_utilization", max(0.95, section.memory_utilization)
-        else:
-            yield "kv_cache_gib", max(section.kv_cache_gib, -(-stage.most_bytes // GIB))
+        found = _engine_candidates(stage, section, have)
     elif isinstance(section, RewardConfig):
-        yield "batch_size", max(1, section.batch_size // 4)
-        yield "max_length", max(SHORTEST, section.max_length // 2)
+        shorter = max(SHORTEST, section.max_length // 2)
+        found = iter([("batch_size", max(1, section.batch_size // 4)), ("max_length", shorter)])
     elif section is not None:
-        yield "micro_batch_size", 1
-        yield "max_length", max(SHORTEST, section.max_length // 2)
-        if stage.sections[0] in SAMPLING:
-            yield "sampler_memory", 0.6 if "sampler" in stage.stage else 0.15
+        shorter = max(SHORTEST, section.max_length // 2)
+        found = iter([("micro_batch_size", 1), ("max_length", shorter)])
+    else:
+        found = iter(())
+    for name, value in found:
+        yield {f"{path}.{name}": value for path in stage.sections}
+    if stage.stage.startswith((TRAINS, CANARY)):
+        yield from _training_candidates(stage, config, have)
+
+
+def _engine_candidates(
+    stage: StageMemory, engine: EngineConfig, have: Devices
+) -> Iterator[tuple[str, Any]]:
+    if SHORTEST <= stage.fitting < stage.context:
+        yield "max_model_len", stage.fitting
+    if not have.on_gpu:
+        yield "kv_cache_gib", max(engine.kv_cache_gib, -(-stage.most_bytes // GIB))
+        return
+    yield from (("tensor_parallel", n) for n in (2, 4, 8) if n <= len(have.cards))
+    yield "dtype", "bfloat16"
+    yield "memory_utilization", max(0.95, engine.memory_utilization)
+    if engine.kind != "transformers":
+        yield "max_model_len", "auto"
+        yield "vllm.kv_cache_dtype", "fp8"
+        yield "vllm.quantization", "fp8"
+        yield "vllm.max_num_seqs", 64
+
+
+def _training_candidates(
+    stage: StageMemory, config: RunConfig, have: Devices
+) -> Iterator[Settings]:
+    """Yield adapters, smaller numbers, and the training on more GPUs, or alone on one."""
+    training = config.training
+    whole, online = training.lora.r == 0, any(f"training.{m}" in stage.sections for m in ONLINE)
+    reset = {"training.weights": "float32"} if training.weights == "bfloat16" else {}
+    adapted: Settings = {"training.lora.r": RANK, **reset} if whole else {}
+    others, cards = tuple(range(1, len(have.cards))), len(have.of(training.devices).cards)
+    yield {"training.recompute": "always"}
+    yield {"training.weights": "bfloat16"}
+    yield {"training.reference": "previous"}
+    if whole:
+        yield adapted
+        yield from ({**adapted, f"{path}.micro_batch_size": 1} for path in stage.sections)
+    if have.on_gpu:
+        yield {"training.optimizer": "adamw_8bit"}
+        yield {**adapted, "training.lora.quantise": "nf4"}
+    if cards * training.nodes > 1 and training.accelerate_config is None:
+        divided: Settings = {
+            "training.sharding": "fsdp2",
+            "training.processes": "auto",
+            **reset,
+            **({"training.lora.quantise": "none"} if training.lora.quantise != "none" else {}),
+            **({"training.optimizer": "adamw"} if training.optimizer != "adamw" else {}),
+        }
+        yield divided
+        yield {**adapted, **divided}
+    if not online:
+        return
+    share = 0.6 if stage.stage.endswith("sampler") else 0.15
+    yield {f"{path}.sampler_memory": share for path in stage.sections}
+    yield {"critic.engine.memory_utilization": CRITIC_SHARE}
+    engines = (config.policy.engine.devices, config.critic.engine.devices)
+    if others and training.devices == "auto" == engines[0]:
+        apart: Settings = {"training.devices": (0,), "policy.engine.devices": others}
+        yield apart
+        yield {**adapted, **apart}
+        if any(term.name == CRITIC for term in stage.terms) and engines[1] == "auto":
+            yield {
+                "training.devices": (0,),
+                "policy.engine.devices": (0,),
+                "critic.engine.devices": others,
+            }
 
 
 def _at(config: BaseModel, path: str) -> Any:
-    for name in path.split("."):
+    """Return the section or value at a path; the configuration itself for no path."""
+    for name in filter(None, path.split(".")):
         config = getattr(config, name)
     return config
 
 
-def _with(config: RunConfig, path: str, value: object) -> RunConfig:
-    """Return a configuration with another value at a path."""
-    parent, _, name = path.rpartition(".")
-    changed = (_at(config, parent) if parent else config).model_copy(update={name: value})
-    return _with(config, parent, changed) if parent else changed
+def _changed(config: RunConfig, settings: Settings) -> RunConfig:
+    """Return a configuration with other values at some paths."""
+    for path, value in settings.items():
+        parent, _, name = path.rpartition(".")
+        section = _at(config, parent).model_copy(update={name: value})
+        while parent:
+            parent, _, name = parent.rpartition(".")
+            section = _at(config, parent).model_copy(update={name: section})
+        config = section
+    return config
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{','.join(map(str, cast('tuple[object, ...]', value)))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value)

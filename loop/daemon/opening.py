@@ -58,7 +58,7 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .control import ControlServer, Operator
 from .job import Job, fingerprint_of, open_journal
-from .memory_check import require_memory, training_bytes
+from .memory_check import require_memory, training_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
 from .tell_trackers import require_trackers
@@ -118,13 +118,14 @@ def parts_of(job: Job) -> RunParts:
     filters = Filters.from_config(job.config)
     grader = grader_of(job.config)
     try:
+        training = training_memory(job.config, asked)
         models = Models.of(
             job.config,
             run_folder(job.lake, job.name) / "logs",
             asked=[role.name for role in asked],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
-            training_bytes=training_bytes(job.config, asked),
+            training_bytes=training.most_bytes,
         )
         if trains(job.config) and job.answers is None:
             models.require_trainable()

@@ -23,7 +23,7 @@ from ...policies.workers.ray_cluster import ray_request
 from ..recipes.roles import NeededRole
 from ..recipes.smoke_needs import trainings
 from ..run.models import NLI, REWARD, located
-from .engine_stages import engine_section
+from .memory_stages import engine_section
 
 LOCAL = ("vllm", "transformers")
 

@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, cast
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
+from ...policies.memory.stage_memory import gib
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.beside import SMOKE
 from ...stores.journal_pages import DamagedJournalError
@@ -24,7 +26,7 @@ from ..stages.people_labels import labels_of
 from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
-from .memory_section import memory_section
+from .memory_check import memory_of
 from .opening import required_roles
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import short_lines, total_lines
@@ -49,7 +51,7 @@ def planned(
         RehearsalError: if the recipe fails in its rehearsal.
     """
     costs = costs_in(lake, config)
-    told = [] if config.memory == "ignore" else [memory_section(config)]
+    told = [] if config.memory == "ignore" else [_memory_section(config)]
     rehearsal = rehearse(config, prompts, costs, labels=labels_of(config, lake))
     plan = plan_of(rehearsal, prompts, costs, told)
     return plan if fork is None else with_reuse(plan, rehearsal, prompts, lake, fork)
@@ -237,3 +239,17 @@ def _cost(sums: Mapping[str, float], calls: float) -> CallCost:
         letters=sums["letters"] / calls if "letters" in sums else None,
         density=sums.get("prompt_tokens", 0) / asked if asked else None,
     )
+
+
+def _memory_section(config: RunConfig) -> PlanSection:
+    """Return the plan's lines on memory: one for each stage, and what helps if it may not fit."""
+    columns, lines = 78, list[str]()
+    for stage in memory_of(config):
+        if stage.unknown:
+            lines.append(f"{stage.stage}: {stage.unknown}"[:columns])
+            continue
+        need = f"{gib(stage.most_bytes)} of {gib(stage.has_bytes)} GiB"
+        lines.append(f"{stage.stage[:40]:<40} {need:>18}  {stage.verdict}")
+        advice = stage.advice()
+        lines += wrap(advice, columns, initial_indent="  ", subsequent_indent="  ")
+    return PlanSection(title="memory of a device, at most", lines=tuple(lines))

@@ -6,7 +6,7 @@ from pathlib import Path
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.training import TrainingConfig
 from ...policies.devices import installed
-from ...policies.memory.sharding import sharding_of
+from ...policies.memory.training import sharding_of
 from ...policies.trainers.checks import refuse_missing_layers
 from ...policies.trainers.job import TrainingError
 from ...policies.trainers.training_fit import fit_of
@@ -80,7 +80,7 @@ def excluded(training: TrainingConfig) -> Iterator[str]:
             "training.optimizer out"
         )
     processes = training.processes if isinstance(training.processes, int) else 1
-    if sharding_of(training.accelerate_config, processes).divided:
+    if sharding_of(training.accelerate_config, processes).stage:
         yield (
             f"training.weights=bfloat16 is for whole models, and {training.accelerate_config} "
             "divides them over processes: leave training.weights out"

@@ -12,15 +12,9 @@ from ...configs.schema import RewardConfig
 from ...configs.section import Devices
 from ...policies.devices import visible_gpus
 from ...policies.engines.weight_files import weight_files
-from ...policies.memory.engine_memory import (
-    CUDA_BYTES,
-    GRAPHS_BYTES,
-    PROCESS_BYTES,
-    number_bytes,
-    quantised_bytes,
-)
+from ...policies.memory.inference import CUDA_BYTES, GRAPHS_BYTES, PROCESS_BYTES, inference_of
 from ...policies.memory.shapes import UnknownShapeError, shape_of
-from ...policies.memory.verdicts import GIB
+from ...policies.memory.stage_memory import GIB
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
 from .turns import MACHINE, Tenant
@@ -121,16 +115,12 @@ class Premises:
 
     def _weights(self, folder: Path, config: EngineConfig, *, by_vllm: bool) -> int:
         """Return the bytes of a model's weights once loaded, or else of its files."""
-        on_gpu = bool(self.cards)
         try:
             shape = shape_of(folder)
         except UnknownShapeError:
             return sum(file.stat().st_size for file in weight_files(folder))
-        if shape.quantised:
-            return shape.file_bytes
-        number = number_bytes(config.dtype, shape, on_gpu=on_gpu, halved=by_vllm)
-        named = config.vllm.quantization if by_vllm else None
-        return round(shape.parameters * quantised_bytes(named or "", number))
+        inference = inference_of(shape, config, by_vllm=by_vllm, on_gpu=bool(self.cards))
+        return inference.weights(shape) * inference.tensor_parallel
 
 
 def _numbers(groups: Collection[DeviceGroup]) -> frozenset[int]:

@@ -1,25 +1,24 @@
-"""What a forward and a backward pass keep beside the weights, in bytes.
+"""What the layers, adapters and output layer of a pass keep beside the weights, in bytes.
 
-The count of what autograd keeps follows Korthikanti et al. (2022, arXiv 2205.05198, Section 4),
-for the layers of transformers 5: RMSNorm in separate operations, scaled dot-product attention that
-keeps no scores, a gated MLP. On a GPU the passes run under bfloat16 autocast: over float32
-weights the residual stream is float32 (`wide`), what goes through a matrix is bfloat16
-(`narrow`); over bfloat16 weights both are bfloat16. On a CPU both are as the weights.
-`benchmarks/memory.py` compares with real trainings.
+What autograd keeps is counted as by Korthikanti et al. (2022, arXiv 2205.05198, Section 4), for the
+layers of transformers 5: RMSNorm in separate operations, scaled dot-product attention that keeps no
+scores, a gated MLP. On a GPU the passes run under bfloat16 autocast: over float32 weights the
+residual stream is float32 (`wide`) and the inputs of matrix products are bfloat16 (`narrow`); over
+bfloat16 weights both are bfloat16. On a CPU both are as the weights. `benchmarks/memory.py`
+compares with real trainings.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-from .adapter_sizes import NO_ADAPTERS, Adapters
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 
-EAGER = "eager"
-PIECE = 256
+CPU_PIECE = 256
 """Tokens whose logits are float32 at a time on a CPU: `answer_head.PIECE`."""
-HEAD_TOKENS, HEAD_TILE = 4096, 32_768
-"""TRL's tile of the logits: `TOKEN_CHUNK_SIZE` tokens x `_CHUNKED_LOGPROB_CHUNK_SIZE` words."""
-PIECE_COPIES = 6
+CPU_PIECE_COPIES = 6
 """float32 copies of a piece's logits in `AnswerHead`'s backward pass."""
+HEAD_TOKENS, HEAD_WORDS = 4096, 32_768
+"""TRL's tile of the logits: `TOKEN_CHUNK_SIZE` x `_CHUNKED_LOGPROB_CHUNK_SIZE`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,88 +39,134 @@ PLAIN = Precision(wide=FLOAT32, narrow=FLOAT32)
 HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
 
 
-def layer_bytes(shape: ModelShape, precision: Precision, adapters: Adapters = NO_ADAPTERS) -> int:
-    """Return what a layer keeps of a token for the backward pass.
-
-    Each norm keeps its input in float32 and, where its weight is trained, the normalised input.
-    What enters the matrices of queries, keys and values, and of the MLP, is kept once, or once a
-    matrix where each casts it anew: under autocast, and before float32 adapters. Attention keeps
-    queries, keys and values (repeated to as many heads), and its result, which the last matrix
-    reads as it lies; an adapter beside that casts it. MLP: gate, its activation, up, product.
-    """
-    narrow = precision.narrow
-    scaled = FLOAT32 if shape.float_norms else precision.wide
-    norm = FLOAT32 + (0 if adapters.rank else scaled)
-    norms = norm * shape.norms * shape.hidden
-    if shape.normed_heads:
-        norms += norm * (shape.query_width + shape.kv_width)
-    adapted = adapters.rank > 0 and narrow < FLOAT32
-    entering = (5 if shape.gated else 4) if precision.is_mixed or adapted else 2
-    attention = (5 if adapted else 4) * narrow * shape.query_width
-    mlp = (4 if shape.gated else 2) * narrow * shape.inner
-    beside = adapters.kept_bytes(shape, narrow)
-    return norms + entering * narrow * shape.hidden + attention + mlp + beside
-
-
-def attention_bytes(shape: ModelShape, precision: Precision, *, length: int, kind: str) -> int:
-    """Return what a layer's attention keeps of a token beside queries, keys, values and result.
-
-    By transformers' own choice the mask, as numbers; eager: the probabilities, in float32 and as
-    they meet the values; FlashAttention keeps neither.
-    """
-    if kind.startswith("flash"):
-        return 0
-    if kind != EAGER:
-        return length * precision.narrow
-    numbers = FLOAT32 + (precision.narrow if precision.narrow < FLOAT32 else 0)
-    return length * shape.heads * numbers
+def precision_of(number: float) -> Precision:
+    """Return the precision of a pass over weights of `number` bytes, without autocast."""
+    return HALF if number <= BFLOAT16 else PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingPass:
-    """A forward and a backward pass over `rows` sequences of `length` tokens.
+class Adapters:
+    """Low-rank adapters (Hu et al., 2021, arXiv 2106.09685) on the layers `targets`; rank 0: none.
 
-    `recomputed`: each layer's activations are computed again in the backward pass (gradient
-    checkpointing). `casts` are the bytes of the matrices' narrow copies, which autocast keeps until
-    the forward pass ends; `head` what the output layer holds when the backward pass begins;
-    `attention` is `training.attention`.
+    A matrix of `inward` x `outward` numbers gets two more: `inward` x r and r x `outward`.
     """
 
-    rows: int
-    length: int
+    rank: int = 0
+    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    dropout: bool = False
+
+    def parameters(self, shape: ModelShape) -> int:
+        """Return how many numbers the adapters of a model have."""
+        ends = sum(inward + outward for inward, outward in self._adapted(shape))
+        return shape.layers * self.rank * ends
+
+    def kept_bytes(self, shape: ModelShape, narrow: int) -> int:
+        """Return what a layer's adapters keep of a token: what is between the two matrices.
+
+        With dropout also its mask, of a byte a number on a GPU.
+        """
+        adapted = self._adapted(shape) if self.rank else []
+        masked = sum(inward for inward, _ in adapted) if self.dropout else 0
+        flag = 1 if narrow < FLOAT32 else FLOAT32
+        return len(adapted) * self.rank * narrow + masked * flag
+
+    def _adapted(self, shape: ModelShape) -> list[tuple[int, int]]:
+        """Return both widths of each adapted matrix of a layer; an unknown name is the largest."""
+        hidden, inner = shape.hidden, shape.inner
+        matrices = {
+            "q_proj": (hidden, shape.query_width),
+            "k_proj": (hidden, shape.kv_width),
+            "v_proj": (hidden, shape.kv_width),
+            "o_proj": (shape.query_width, hidden),
+            "up_proj": (hidden, inner),
+            "down_proj": (inner, hidden),
+            **({"gate_proj": (hidden, inner)} if shape.gated else {}),
+        }
+        if self.targets == "all-linear":
+            return list(matrices.values())
+        return [matrices.get(name, (hidden, inner)) for name in self.targets]
+
+
+NO_ADAPTERS = Adapters()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedLayers:
+    """A model as it is trained; `attention` is `training.attention`."""
+
+    shape: ModelShape
     precision: Precision
-    recomputed: bool
-    casts: int = 0
-    head: int = 0
     adapters: Adapters = NO_ADAPTERS
     attention: str = "auto"
 
-    def kept_bytes(self, shape: ModelShape) -> int:
-        """Return what the pass holds at its peak beside weights, gradients and moments.
+    def pass_bytes(
+        self, rows: int, length: int, *, recomputed: bool, casts: int = 0, head: int = 0
+    ) -> int:
+        """Return what a forward and a backward pass over `rows` sequences hold at the peak.
 
-        Recomputed, each layer's input is kept, and either the casts or, in the backward pass, all
-        of one layer.
+        `casts` are the bytes of the matrices' narrow copies, which autocast keeps until the forward
+        pass ends, `head` what the output layer holds when the backward pass begins. With
+        `recomputed` (gradient checkpointing) only each layer's input is kept, and either the casts
+        or, in the backward pass, all of one layer.
         """
-        tokens, precision = self.rows * self.length, self.precision
-        stream = tokens * precision.wide * shape.hidden
-        scores = attention_bytes(shape, precision, length=self.length, kind=self.attention)
-        layer = tokens * (layer_bytes(shape, precision, self.adapters) + scores)
-        if self.recomputed:
-            return (shape.layers + 2) * stream + max(self.casts, layer + self.head)
-        return shape.layers * layer + 2 * stream + self.casts + self.head
+        tokens, layers = rows * length, self.shape.layers
+        stream = tokens * self.precision.wide * self.shape.hidden
+        layer = tokens * (self._layer_bytes() + self._attention_bytes(length))
+        if recomputed:
+            return (layers + 2) * stream + max(casts, layer + head)
+        return layers * layer + 2 * stream + casts + head
+
+    def _layer_bytes(self) -> int:
+        """Return what a layer keeps of a token for the backward pass.
+
+        Each norm keeps its input in float32 and, if its weight is trained, the normalised input.
+        The inputs of the matrices of queries, keys and values, and of the MLP, are kept once, or
+        once for each matrix that casts them: under autocast, and before float32 adapters. Attention
+        keeps queries, keys and values (repeated to as many heads) and its result, which an adapter
+        casts once more. The MLP keeps gate, its activation, up and product.
+        """
+        shape, narrow, adapted = self.shape, self.precision.narrow, self.adapters.rank > 0
+        scaled = FLOAT32 if shape.float_norms else self.precision.wide
+        normed = shape.norms * shape.hidden
+        if shape.normed_heads:
+            normed += shape.query_width + shape.kv_width
+        norms = normed * (FLOAT32 + (0 if adapted else scaled))
+        casts = adapted and narrow < FLOAT32
+        inputs = (5 if shape.gated else 4) if self.precision.is_mixed or casts else 2
+        attention = (5 if casts else 4) * shape.query_width
+        mlp = (4 if shape.gated else 2) * shape.inner
+        kept = narrow * (inputs * shape.hidden + attention + mlp)
+        return norms + kept + self.adapters.kept_bytes(shape, narrow)
+
+    def _attention_bytes(self, length: int) -> int:
+        """Return what a layer's attention keeps of a token beside its inputs and its result.
+
+        FlashAttention keeps nothing, eager attention the probabilities of each head, in float32 and
+        as they meet the values, other implementations the mask, as numbers.
+        """
+        narrow = self.precision.narrow
+        if self.attention.startswith("flash"):
+            return 0
+        if self.attention != "eager":
+            return length * narrow
+        return length * self.shape.heads * (FLOAT32 + (narrow if narrow < FLOAT32 else 0))
 
 
-def forward_bytes(shape: ModelShape, precision: Precision, *, rows: int, length: int) -> int:
-    """Return what a pass without gradients holds: one layer at a time, and the mask.
+def forward_bytes(
+    shape: ModelShape, precision: Precision, *, rows: int, length: int, masked: bool = True
+) -> int:
+    """Return what a pass without gradients holds: one layer at a time, and the attention mask.
 
-    The stream, its norm, the queries, keys and values, and gate, up and product of the MLP.
+    A layer is the stream, its norm, the queries, keys and values, and gate, up and product of the
+    MLP.
     """
     widest = max((3 if shape.gated else 2) * shape.inner, 4 * shape.query_width)
     token = precision.narrow * widest + 3 * precision.wide * shape.hidden
-    return rows * length * token + rows * length * length * precision.narrow
+    mask = length * precision.narrow if masked else 0
+    return rows * length * (token + mask)
 
 
-def chunked_head_bytes(
+def tiled_head_bytes(
     shape: ModelShape, precision: Precision, *, tokens: int, on_gpu: bool, frozen: bool = False
 ) -> int:
     """Return what TRL's fused output layer holds in its backward pass.
@@ -133,12 +178,12 @@ def chunked_head_bytes(
     layer = 0 if frozen else shape.embedding
     states = FLOAT32 * (layer + 2 * tokens * shape.hidden)
     if on_gpu:
-        tile = min(tokens, HEAD_TOKENS) * min(HEAD_TILE, shape.vocabulary)
+        tile = min(tokens, HEAD_TOKENS) * min(HEAD_WORDS, shape.vocabulary)
         return states + tile * precision.narrow
-    piece = min(tokens, PIECE) * PIECE_COPIES * FLOAT32
+    piece = min(tokens, CPU_PIECE) * CPU_PIECE_COPIES * FLOAT32
     return states + shape.vocabulary * (2 * precision.narrow * tokens + piece)
 
 
 def logits_bytes(shape: ModelShape, *, rows: int, answer: int, copies: int) -> int:
-    """Return what whole logits of the answers' tokens take, `copies` times in float32."""
+    """Return the bytes of the whole logits of answers, `copies` times in float32."""
     return rows * (answer + 1) * shape.vocabulary * FLOAT32 * copies

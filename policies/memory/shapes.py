@@ -1,4 +1,4 @@
-"""The sizes of a model, read from its folder: no library is loaded, and no weight is read."""
+"""The sizes of a model, read from its folder without loading a library or a weight."""
 
 import json
 import math
@@ -15,9 +15,14 @@ from ..trainers.job import TrainingError
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""
 
-CLASS_DEFAULTS: Mapping[str, Mapping[str, int]] = {
+DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "gemma": {"head_dim": 256},
-    "gemma2": {"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4},
+    "gemma2": {
+        "head_dim": 256,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "sliding_window_pattern": 2,
+    },
     "gemma3_text": {
         "head_dim": 256,
         "num_attention_heads": 8,
@@ -26,19 +31,22 @@ CLASS_DEFAULTS: Mapping[str, Mapping[str, int]] = {
         "sliding_window_pattern": 6,
     },
 }
-"""What config.json leaves out where it is the default of its class in transformers."""
+"""What config.json leaves out if it is the default of the model type in transformers."""
+
+LAYERS: Mapping[str, Mapping[str, Any]] = {
+    "gemma": {"float_norms": True},
+    "gemma2": {"float_norms": True, "norms": 4},
+    "gemma3_text": {"float_norms": True, "norms": 4, "normed_heads": True},
+    "gpt_neox": {"gated": False},
+    "olmo2": {"float_norms": True, "normed_heads": True},
+    "olmo3": {"float_norms": True, "normed_heads": True},
+    "qwen3": {"normed_heads": True},
+    "qwen3_moe": {"normed_heads": True},
+}
+"""By model type, the fields of `ModelShape` in which its layers differ from Llama's."""
 
 TIED = ("gemma", "gemma2", "gemma3", "gemma3_text")
 """Model types whose output layer is the embedding unless config.json says otherwise."""
-
-NORMS: Mapping[str, int] = {"gemma2": 4, "gemma3_text": 4}
-"""Norms of a layer where they are not two: one before and one after attention and MLP each."""
-
-NORMED_HEADS = ("qwen3", "qwen3_moe", "olmo2", "olmo3", "gemma3_text")
-"""Model types that normalise queries and keys."""
-
-FLOAT_NORMS = ("gemma", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3")
-"""Model types whose norms are scaled in float32, whatever the weights' type."""
 
 OTHER_CACHES = ("kv_lora_rank", "ssm_cfg", "mamba_d_state", "linear_num_key_heads")
 """Keys of models that keep something else than keys and values of each token."""
@@ -52,13 +60,15 @@ class UnknownShapeError(Exception):
 class ModelShape:
     """The sizes that memory depends on; `inner` is the width of a token inside the MLP.
 
-    `file_bytes` is the size of the weights as saved. Of the `layers`, `windowed` see the last
-    `window` tokens alone. `float_norms`: norms are scaled in float32. `quantised`: the files hold
-    fewer bits a weight than they have elements.
+    `file_bytes` is the size of the weights as saved. Of the `layers`, `windowed` attend to the last
+    `window` tokens only. A layer has `norms` norms, one before attention and one before the MLP if
+    two; `float_norms` are scaled in float32, and with `normed_heads` queries and keys have norms,
+    too. `gated`: the MLP has three matrices. `quantised`: the files hold fewer bits a weight than
+    they have elements.
     """
 
-    parameters: int
-    file_bytes: int
+    parameters: int = 0
+    file_bytes: int = 0
     layers: int
     hidden: int
     inner: int
@@ -102,7 +112,7 @@ class ModelShape:
         return self.file_bytes / self.parameters
 
     def as_classifier(self) -> "ModelShape":
-        """Return the shape of a reward model made of this: one number in place of the logits.
+        """Return the shape of a reward model made of this, with one number instead of logits.
 
         It is saved as it is trained, in float32.
         """
@@ -127,24 +137,19 @@ def shape_of(folder: Path) -> ModelShape:
     except (OSError, ValueError) as error:
         raise UnknownShapeError(f"not known until {folder} holds the model") from error
     if not isinstance(config, dict):
-        raise UnknownShapeError(f"{path} is no JSON object")
+        raise UnknownShapeError(f"{path} is not a JSON object")
     try:
         files = weight_files(folder)
-    except EngineError as error:
+        entries = [e for file in files for n, e in header(file).items() if n != "__metadata__"]
+    except (EngineError, TrainingError) as error:
         raise UnknownShapeError(str(error)) from error
     if not files:
         raise UnknownShapeError(f"not known until the weights are in {folder}")
-    try:
-        parameters = sum(math.prod(shape) for file in files for shape in _tensors(file))
-    except TrainingError as error:
-        raise UnknownShapeError(str(error)) from error
-    shape = configured(cast("dict[str, Any]", config))
-    size = sum(file.stat().st_size for file in files)
-    return replace(shape, parameters=parameters, file_bytes=size)
-
-
-def _tensors(file: Path) -> list[list[int]]:
-    return [entry["shape"] for name, entry in header(file).items() if name != "__metadata__"]
+    return replace(
+        configured(cast("dict[str, Any]", config)),
+        parameters=sum(math.prod(entry["shape"]) for entry in entries),
+        file_bytes=sum(file.stat().st_size for file in files),
+    )
 
 
 def configured(config: Mapping[str, Any]) -> ModelShape:
@@ -156,74 +161,53 @@ def configured(config: Mapping[str, Any]) -> ModelShape:
     Raises:
         UnknownShapeError: naming the key that is missing.
     """
-    whole = cast("Mapping[str, Any]", config.get("text_config") or config)
-    kind = str(whole.get("model_type", config.get("model_type", "")))
-    told: dict[str, Any] = {**CLASS_DEFAULTS.get(kind, {}), **whole}
-    if found := next((key for key in OTHER_CACHES if key in told), None):
+    text = cast("Mapping[str, Any]", config.get("text_config") or config)
+    kind = str(text.get("model_type", config.get("model_type", "")))
+    values: dict[str, Any] = {**DEFAULTS.get(kind, {}), **text}
+    if found := next((key for key in OTHER_CACHES if key in values), None):
         raise UnknownShapeError(f"not known for models with {found} in their config.json")
-    heads, hidden = _number(told, "num_attention_heads"), _number(told, "hidden_size")
-    layers = _number(told, "num_hidden_layers")
-    window, windowed = _windows(told, layers)
+
+    def number(key: str) -> int:
+        value = values.get(key)
+        if not isinstance(value, int) or value <= 0:
+            raise UnknownShapeError(f"not known: the model's config.json has no {key}")
+        return value
+
+    heads, hidden, layers = map(number, ("num_attention_heads", "hidden_size", "num_hidden_layers"))
+    inner, experts = number("intermediate_size"), values.get("num_experts_per_tok")
+    if experts:  # a token visits some of a mixture's experts
+        inner = int(experts) * int(values.get("moe_intermediate_size") or inner)
+    windowed = _windowed_layers(values, layers)
     shape = ModelShape(
-        parameters=0,
-        file_bytes=0,
         layers=layers,
         hidden=hidden,
-        inner=_inner(told),
+        inner=inner,
         heads=heads,
-        kv_heads=int(told.get("num_key_value_heads") or heads),
-        head_dim=int(told.get("head_dim") or hidden // heads),
-        vocabulary=_number(told, "vocab_size"),
-        gated=kind != "gpt_neox",
-        norms=NORMS.get(kind, 2),
-        normed_heads=kind in NORMED_HEADS,
-        float_norms=kind in FLOAT_NORMS,
-        tied=bool(told.get("tie_word_embeddings", kind in TIED)),
-        context=told.get("max_position_embeddings"),
-        window=window,
+        kv_heads=int(values.get("num_key_value_heads") or heads),
+        head_dim=int(values.get("head_dim") or hidden // heads),
+        vocabulary=number("vocab_size"),
+        tied=bool(values.get("tie_word_embeddings", kind in TIED)),
+        context=values.get("max_position_embeddings"),
+        window=int(values["sliding_window"]) if windowed else 0,
         windowed=windowed,
         quantised="quantization_config" in config,
+        **LAYERS.get(kind, {}),
     )
-    parameters = _counted(shape)
-    number = FLOAT32 if "32" in str(config.get("dtype", config.get("torch_dtype"))) else BFLOAT16
-    return replace(shape, parameters=parameters, file_bytes=number * parameters)
+    attention = 2 * hidden * (shape.query_width + shape.kv_width)
+    mlp = (3 if shape.gated else 2) * hidden * inner
+    ends = shape.embedding * (1 if shape.tied else 2)
+    parameters = layers * (attention + mlp + 2 * hidden) + ends + hidden
+    is_float = "32" in str(config.get("dtype", config.get("torch_dtype")))
+    size = parameters * (FLOAT32 if is_float else BFLOAT16)
+    return replace(shape, parameters=parameters, file_bytes=size)
 
 
-def _number(told: Mapping[str, Any], key: str) -> int:
-    value = told.get(key)
-    if not isinstance(value, int) or value <= 0:
-        raise UnknownShapeError(f"not known: the model's config.json has no {key}")
-    return value
-
-
-def _inner(told: Mapping[str, Any]) -> int:
-    """Return the width of a token inside the MLP: of a mixture, of the experts that it visits."""
-    experts = told.get("num_experts_per_tok")
-    if experts:
-        return int(experts) * int(told.get("moe_intermediate_size") or told["intermediate_size"])
-    return _number(told, "intermediate_size")
-
-
-def _windows(told: Mapping[str, Any], layers: int) -> tuple[int, int]:
-    """Return the window in tokens, and how many layers see no further."""
-    window = told.get("sliding_window")
-    if not window or told.get("use_sliding_window") is False:
-        return 0, 0
-    if types := told.get("layer_types"):
-        return int(window), sum(kind == "sliding_attention" for kind in types)
-    pattern = int(told.get("sliding_window_pattern") or 0)
-    if told.get("model_type") == "gemma2":
-        pattern = pattern or 2
-    if pattern:
-        return int(window), layers - layers // pattern
-    if "max_window_layers" in told:
-        return int(window), max(0, layers - int(told["max_window_layers"]))
-    return int(window), layers
-
-
-def _counted(shape: ModelShape) -> int:
-    attention = shape.hidden * (2 * shape.query_width + 2 * shape.kv_width)
-    mlp = (3 if shape.gated else 2) * shape.hidden * shape.inner
-    layer = attention + mlp + 2 * shape.hidden
-    head = shape.embedding * (1 if shape.tied else 2)
-    return shape.layers * layer + head + shape.hidden
+def _windowed_layers(values: Mapping[str, Any], layers: int) -> int:
+    """Return how many layers attend to a sliding window only."""
+    if not values.get("sliding_window") or values.get("use_sliding_window") is False:
+        return 0
+    if types := values.get("layer_types"):
+        return sum(kind == "sliding_attention" for kind in types)
+    if pattern := int(values.get("sliding_window_pattern") or 0):
+        return layers - layers // pattern
+    return max(0, layers - int(values.get("max_window_layers", 0)))

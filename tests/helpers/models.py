@@ -16,7 +16,6 @@ from lpfloop.policies import devices
 from lpfloop.policies.engines.canary import CanaryRow
 from lpfloop.policies.engines.chat import ChatTokenizer
 from lpfloop.policies.engines.thinking import ChatForm
-from lpfloop.policies.memory.published_sizes import PUBLISHED
 from lpfloop.stores.records import Message
 
 # chat templates in the forms that families publish, in own words
@@ -646,7 +645,12 @@ def descend(source: Path, folder: Path, template: str | None = None) -> list[Can
 # what the config.json of large models say, which memory depends on
 
 
-LLAMA_13B: dict[str, Any] = dict(PUBLISHED["Llama-2-13B"])
+LLAMA_13B: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 5120, "intermediate_size": 13_824,
+    "num_hidden_layers": 40, "num_attention_heads": 40, "num_key_value_heads": 40,
+    "vocab_size": 32_000, "max_position_embeddings": 4096, "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+}  # fmt: skip
 LLAMA_7B: dict[str, Any] = {
     **LLAMA_13B, "hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 2048,

@@ -8,8 +8,14 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from lpfloop.policies.memory.activations import AUTOCAST, HALF, PLAIN, Precision, TrainingPass
-from lpfloop.policies.memory.adapter_sizes import Adapters
+from lpfloop.policies.memory.activations import (
+    AUTOCAST,
+    HALF,
+    PLAIN,
+    Adapters,
+    Precision,
+    TrainedLayers,
+)
 from lpfloop.policies.memory.shapes import configured, shape_of
 
 pytestmark = pytest.mark.model
@@ -68,10 +74,8 @@ def kept_by_torch(model, body, autocast: bool) -> int:
 def kept_by_arithmetic(config, precision: Precision, **given) -> int:
     shape = configured(config.to_dict())
     casts = precision.narrow * shape.matrices if precision.is_mixed else 0
-    made = TrainingPass(
-        rows=2, length=384, precision=precision, recomputed=False, casts=casts, **given
-    )
-    return made.kept_bytes(shape)
+    layers = TrainedLayers(shape=shape, precision=precision, **given)
+    return layers.pass_bytes(2, 384, recomputed=False, casts=casts)
 
 
 def test_pass(subtests):

@@ -116,7 +116,8 @@ class TrainingConfig(Section):
         "adamw", "adamw_8bit: its moments take a byte each (needs bitsandbytes, on a GPU)"
     )
     recompute: Literal["auto", "always", "never"] = cosmetic(
-        "auto", "activations are computed again in the backward pass; auto: from 0.5 B weights on"
+        "auto",
+        "activations are computed again in the backward pass; auto: if memory would not suffice",
     )
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = (
         cosmetic("auto", "implementation of attention in training; auto: transformers' choice")

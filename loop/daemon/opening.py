@@ -126,6 +126,7 @@ def parts_of(job: Job) -> RunParts:
             roles=panels.roles,
             completers=() if completers is None else completers.others,
             training_bytes=training.most_bytes,
+            keeps_activations=training.keeps_activations,
         )
         if trains(job.config) and job.answers is None:
             models.require_trainable()

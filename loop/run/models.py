@@ -68,7 +68,8 @@ class Models:
     """Opens models on demand, keeps them for as long as they are of use, closes them at the end.
 
     `reward_start` is the model that a reward model begins as, where that is not M_0.
-    `training_bytes` is what the run's trainings need of a device at the most.
+    `training_bytes` is what the run's trainings need of a device at the most, and
+    `keeps_activations` are the methods that fit there without recomputing activations.
 
     `_lock` and `_lock_elsewhere` are held while a model loads. `_changing` guards `config`,
     `_policies` and `_tenants` against a change of settings, and is held for a moment only.
@@ -84,6 +85,7 @@ class Models:
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
     nli_id: str | None = None
     training_bytes: int = 0
+    keeps_activations: Collection[str] = ()
     premises: Premises = field(default_factory=Premises.here)
     _loaded: LoadedModels = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -105,6 +107,7 @@ class Models:
         roles: Collection[Role] = (),
         completers: Sequence[PoolModel] = (),
         training_bytes: int = 0,
+        keeps_activations: Collection[str] = (),
     ) -> "Models":
         """Identify the configured models that are asked; nothing is loaded yet.
 
@@ -125,6 +128,7 @@ class Models:
             completers={model.name: _completer(model) for model in completers},
             nli_id=_nli_id(_nli_folder(config)) if NLI in asked else None,
             training_bytes=training_bytes,
+            keeps_activations=keeps_activations,
         )
 
     def require_trainable(self) -> None:

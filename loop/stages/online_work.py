@@ -182,7 +182,7 @@ class OnlineTraining:
             settings=self.settings,
             seed=derive_seed(config.seed, "train", identity) % 2**32,
             processes=training_processes(it.run, self.settings),
-            fit=training_fit(it.run),
+            fit=training_fit(it.run, self.method),
             reward=self._reward_folder(),
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             template=it.run.models.template,

@@ -4,12 +4,12 @@ Whatever is trained goes this way: a policy by rows or by its own rollouts, a re
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...policies.engines.canary import CANARY
 from ...policies.trainers.faults import continuation, place
-from ...policies.trainers.job import Settings, TrainingError, TrainJob
+from ...policies.trainers.job import Method, Settings, TrainingError, TrainJob
 from ...policies.trainers.launch import (
     left_idle,
     processes_of,
@@ -160,9 +160,16 @@ class Publishing:
         write_file(folder / CANARY, job.folder(CANARY).read_bytes())
 
 
-def training_fit(run: Run) -> TrainingFit:
-    """Return how a run's trainings fit on their devices."""
-    return placed_fit(run.config)
+def training_fit(run: Run, method: Method) -> TrainingFit:
+    """Return how a training of the run fits on its devices.
+
+    Recomputation "auto" is decided here, by the memory of this machine.
+    """
+    fit = placed_fit(run.config)
+    if fit.recompute != "auto":
+        return fit
+    keeps = method in run.models.keeps_activations
+    return replace(fit, recompute="never" if keeps else "always")
 
 
 def warm_trainer(run: Run) -> None:

@@ -103,7 +103,7 @@ class Training:
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
             processes=training_processes(self.run, self._settings(rows)),
             accelerate_config=accelerate_config(self.run),
-            fit=training_fit(self.run),
+            fit=training_fit(self.run, method),
             template=self.run.models.template,
             supervised=None if self.supervision is None else self.supervision.as_job(work),
             turns=turn_form(self.run, self.policy, thoughts),

@@ -59,9 +59,6 @@ GROUPED: frozenset[Method] = frozenset({"grpo", "rloo", "online_dpo"})
 ONLINE: frozenset[Method] = frozenset({"ppo", "quark", *GROUPED})
 """Methods that sample while they train: they need rewards and an `OnlineJob`."""
 
-LARGE = 500_000_000
-"""From this many parameters on, `recompute=auto` recomputes activations."""
-
 MEASURED_TOGETHER = 4
 """Rows of an online method's pass without gradients, as a multiple of one with them."""
 
@@ -267,9 +264,11 @@ def read_job(path: Path) -> TrainJob:
 def job_identity(text: bytes) -> str:
     """Return the identity of the job of a `job.json`: a hash of its fields and of what it reads.
 
-    The paths do not count: on another machine the job goes on from the same checkpoint.
+    The paths do not count, nor whether activations are recomputed, which depends on the machine's
+    memory: on another machine the job goes on from the same checkpoint.
     """
     fields: dict[str, Any] = json.loads(text)
+    fields["fit"].pop("recompute")
     inputs: Mapping[str, str] = fields.pop("inputs")
     del fields["output"]
 

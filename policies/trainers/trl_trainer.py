@@ -18,12 +18,11 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.methods import DPOTraining, KTOTraining, SFTTraining
-from ..engines.weight_files import weight_files
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
 from .base_trainer import BaseTrainer
 from .bfloat16 import RemainderAdamW, split_weights
-from .job import LARGE, TrainingError, TrainJob
+from .job import TrainingError, TrainJob
 from .next_token import NextTokenLoss
 from .preference_trainers import (
     PreferenceTrainer,
@@ -169,16 +168,9 @@ def refuse_world(job: TrainJob, processes: int) -> None:
         raise TrainingError("refused", message)
 
 
-def weight_bytes(model: Path) -> int:
-    """Return the size of a model's weight files in bytes."""
-    return sum(p.stat().st_size for p in weight_files(model))
-
-
 def recomputes(job: TrainJob) -> bool:
-    """Return whether the backward pass recomputes activations."""
-    if job.fit.recompute == "auto":
-        return not recomputes_itself() and weight_bytes(job.model) > 2 * LARGE
-    return job.fit.recompute == "always"
+    """Return whether the backward pass recomputes activations by the model's own switch."""
+    return job.fit.recompute == "always" and not recomputes_itself()
 
 
 def loading(job: TrainJob) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies import devices
 from lpfloop.policies.trainers.checks import require_training_places
-from lpfloop.policies.trainers.job import TrainingError, TrainJob, job_json
+from lpfloop.policies.trainers.job import TrainingError, TrainJob, job_identity, job_json
 from lpfloop.policies.trainers.launch import (
     HEAD,
     RANK,
@@ -158,6 +158,14 @@ def test_visible_by_environment(tmp_path: Path, environ: dict[str, str]) -> None
     assert job_json(job) == job_json(replace(job, fit=TrainingFit()))
     with pytest.raises(TrainingError, match="3 processes"):
         environment(replace(job, processes=3, fit=TrainingFit()))
+
+
+def test_recomputation_keeps_checkpoints(tmp_path: Path) -> None:
+    job = plain_job(tmp_path)
+    fits = (TrainingFit(recompute=value) for value in ("auto", "always", "never"))
+    texts = [job_json(replace(job, fit=fit)) for fit in fits]
+    assert len({*texts}) == 3
+    assert len({job_identity(text.encode()) for text in texts}) == 1
 
 
 @pytest.mark.usefixtures("four")

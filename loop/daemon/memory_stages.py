@@ -232,22 +232,13 @@ class MemoryStages:
         self, method: Method, recompute: Literal["always", "never"]
     ) -> Iterator[StageMemory]:
         """Yield the stages of a training that recomputes activations or does not."""
-        config, training, settings = self.config, self.config.training, self._settings(method)
-        online = isinstance(settings, OnlineSettings)
+        config, settings = self.config, self._settings(method)
         shape = self.shapes(Path(located(config.policy.model)))
         start = self._reward_start(shape) if method == "reward" else shape
         sharding = self._sharding(method)
         if sharding.unknown:
             raise UnknownShapeError(sharding.unknown)
-        reward = self._reward(shape) if online else None
-        # A second model is DPO's reference of a later iteration, or of weights that are divided, as
-        # these cannot be asked before they are trained. A teacher, and an online method's
-        # reference, is the model below the adapters if there are any.
-        later = config.iterations > 1 and training.reference == "initial"
-        divided = sharding.stage >= WEIGHTS
-        whole = training.lora.r == 0
-        second: dict[str, bool] = {"distil": whole, "dpo": later or divided}
-        second["kto"] = second["dpo"]
+        reward = self._reward(shape) if method in ONLINE else None
         work = Workload(
             method=method,
             rows=settings.micro_batch_size,
@@ -256,17 +247,32 @@ class MemoryStages:
             sharding=sharding,
             on_gpu=self.have.on_gpu,
             fit=replace(placed_fit(config), recompute=recompute),
-            reference=later or whole if online else second.get(method, False),
+            reference=self._has_reference(method, sharding),
             answer=config.policy.sampling.max_tokens,
             reward_number=0 if reward is None else self._reward_number(reward),
         )
         stage, terms = f"{TRAINS} {method}", training_terms(start, work, reward)
         if isinstance(settings, OnlineSettings):
-            beside, others = self._beside(stage, settings, shape, sharding.processes)
+            beside, others = self._beside(method, settings, shape, sharding.processes)
             yield from others
             terms += beside
         found = self._on_trainer(stage, terms, sharding.processes)
         yield replace(found, note="activations are recomputed" if recompute == "always" else "")
+
+    def _has_reference(self, method: Method, sharding: Sharding) -> bool:
+        """Whether a training loads a second, frozen model: a reference or a teacher.
+
+        A teacher, and an online method's first reference, is what lies below the adapters if there
+        are any. DPO and KTO ask the trained model before they begin, unless it is divided.
+        """
+        training = self.config.training
+        whole = training.lora.r == 0
+        later = self.config.iterations > 1 and training.reference == "initial"
+        if method == "distil":
+            return whole
+        if method in ONLINE:
+            return later or whole
+        return method in ("dpo", "kto") and (later or sharding.stage >= WEIGHTS)
 
     def _sharding(self, method: Method) -> Sharding:
         """Return how a training is divided; an online method averages gradients in place."""
@@ -278,13 +284,13 @@ class MemoryStages:
         return Sharding(processes=count, stage=WEIGHTS if divided else 0)
 
     def _beside(
-        self, stage: str, settings: OnlineSettings, shape: ModelShape, processes: int
+        self, method: Method, settings: OnlineSettings, shape: ModelShape, processes: int
     ) -> tuple[list[Term], list[StageMemory]]:
         """Return what an online method's sampler and critic take of the trainer's devices.
 
         And the stages of what they need on their own: vLLM in its share, and both on one GPU.
         """
-        config = self.config
+        config, stage = self.config, f"{TRAINS} {method}"
         policy = next(role for role in self.roles if role.name == "policy")
         engine = policy.engine or EngineConfig()
         inference = self._inference(policy, shape)
@@ -296,7 +302,7 @@ class MemoryStages:
             share, setting = engine.memory_utilization, "vLLM's share"
             if sampled & trained:
                 share = settings.sampler_memory
-                setting = f"training.{stage.removeprefix(TRAINS).strip()}.sampler_memory"
+                setting = f"training.{method}.sampler_memory"
             stages.append(
                 self._vllm(f"{stage}: sampler", shape, inference, engine.devices, share, setting)
             )

@@ -41,12 +41,12 @@ def launch(
     It stops before the time limit; Slurm starts it again.
     """
     from ...configs.schema import ConfigError
-    from ..daemon.launching import Allocation
-    from ..daemon.submitting import submit
+    from ..daemon.launching import Allocation, submit
 
     with exit_codes():
-        words = list(options or ())
-        refuse_secrets(words)
+        if where not in ("slurm", "ray"):
+            raise ConfigError(f"launch {where}: the schedulers are slurm and ray")
+        refuse_secrets(options or ())
         allocation = Allocation(
             nodes=nodes,
             partition=partition,
@@ -56,48 +56,36 @@ def launch(
             mem=mem,
             time=time,
         )
-        match where:
-            case "slurm":
-                text = _for_slurm(name, lake, words, allocation)
-            case "ray":
-                text = _for_ray(name, lake, words, allocation)
-            case _:
-                raise ConfigError(f"launch {where}: the schedulers are slurm and ray")
+        text = (_for_slurm if where == "slurm" else _for_ray)(name, lake, options or [], allocation)
         typer.echo(text if only_print else submit(where, text), nl=False)
 
 
 def _for_slurm(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:
-    from ..daemon.launching import launched_run, placed_in_ray, refuse_launcher, sampling_nodes
+    from ..daemon.launching import LaunchedRun, placed_in_ray, refuse_launcher, sampling_nodes
     from ..daemon.slurm import batch_file
 
     sampling = 0
     if allocation.nodes > 1:
         config = _configured(words)
-        refuse_launcher(config, "slurm", "ray")
+        refuse_launcher(config, "slurm")
         sampling = sampling_nodes(config, allocation.nodes)
-        words += placed_in_ray(config) if sampling else ()
+        words = [*words, *(placed_in_ray(config) if sampling else ())]
         _warn_of(lake)
-    return batch_file(
-        launched_run(name, lake, words),
-        lake,
-        allocation,
-        sampling=sampling,
-        resumable=Exit.STOPPED,
-    )
+    run = LaunchedRun(name=name, lake=lake, options=tuple(words))
+    return batch_file(run, allocation, sampling=sampling, resumable=Exit.STOPPED)
 
 
 def _for_ray(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:
     from ...configs.schema import ConfigError
-    from ..daemon.launching import launched_run, placed_in_ray, refuse_launcher
-    from ..daemon.ray_job import ray_script
+    from ..daemon.launching import LaunchedRun, placed_in_ray, ray_script, refuse_launcher
 
     config = _configured(words)
     if allocation.nodes > 1:
         raise ConfigError(f"--nodes {allocation.nodes}: a Ray cluster has its nodes; leave it out")
-    refuse_launcher(config, "ray", "srun")
-    words += placed_in_ray(config)
+    refuse_launcher(config, "ray")
     _warn_of(lake)
-    return ray_script(launched_run(name, lake, words), config, allocation)
+    options = (*words, *placed_in_ray(config))
+    return ray_script(LaunchedRun(name=name, lake=lake, options=options), config, allocation)
 
 
 def _configured(words: Sequence[str]) -> "RunConfig":

@@ -1,11 +1,14 @@
-"""The command of a run for a scheduler, and checks of its options before it waits in a queue."""
+"""Handing a run to Slurm or to a Ray cluster, with checks before it waits in a queue."""
 
-import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from pprint import pformat
+from typing import Any, Literal
 
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import bucket_of
@@ -16,17 +19,18 @@ from ..run.models import CRITIC, is_endpoint
 
 Scheduler = Literal["slurm", "ray"]
 
-REACHES: Mapping[Scheduler, str] = {
-    "slurm": "choose srun, or local for the first node alone",
-    "ray": "choose ray, or local for the job's own node alone",
+PROGRAMS: Mapping[Scheduler, Sequence[str]] = {
+    "slurm": ("sbatch",),
+    "ray": (sys.executable, "-P", "-"),
 }
-"""What a training can be started by."""
+"""What reads a scheduler's text from its standard input.
+
+`ray job submit` quotes an entrypoint as Windows does, so a Python script submits the job.
+"""
 
 GRACE_S = 120
 """Seconds between SIGTERM and the end: the loop drains, commits and exits as resumable."""
 
-WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
-POLICY = "policy"
 OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- compared with
 
 
@@ -45,116 +49,128 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedRun:
-    """A run as a scheduler is to start it: `options` are those of `lpfloop run`.
+    """A run as a scheduler starts it: `options` are those of `lpfloop run`.
 
-    `lake` is its place as the head names it, `journal` the file that says that the run has begun.
+    The scheduler's machines see the `lake` at the same place as this one.
     """
 
     name: str
-    lake: str
-    journal: Path
+    lake: Path
     options: tuple[str, ...]
 
-    def start(self, program: Sequence[str]) -> list[str]:
-        """Return the command that begins the run."""
-        return [*program, "run", "--run", self.name, "--lake", self.lake, *self.options]
+    @property
+    def journal(self) -> Path:
+        """The file that exists once the run has begun."""
+        return run_folder(self.lake.absolute(), self.name) / JOURNAL
 
-    def resumption(self, program: Sequence[str]) -> list[str]:
-        """Return the command that continues it."""
-        return [*program, "resume", self.name, "--lake", self.lake]
+    def start(self, program: Sequence[str]) -> str:
+        """Return the shell command that begins the run."""
+        return shlex.join([*program, "run", "--run", self.name, *self._lake(), *self.options])
 
-    def end(self, program: Sequence[str]) -> list[str]:
-        """Return the command that stops it cleanly."""
-        return [*program, "stop", self.name, "--lake", self.lake]
+    def go_on(self, program: Sequence[str], command: Literal["resume", "stop"]) -> str:
+        """Return the shell command that continues the run, or stops it cleanly."""
+        return shlex.join([*program, command, self.name, *self._lake()])
 
-    def script(self, program: Sequence[str]) -> str:
-        """Return a shell script that becomes the one or the other."""
-        return (
-            f"if [ -e {shlex.quote(str(self.journal))} ]; then\n"
-            f"    exec {shlex.join(self.resumption(program))}\n"
-            "fi\n"
-            f"exec {shlex.join(self.start(program))}\n"
-        )
+    def _lake(self) -> list[str]:
+        lake = self.lake.absolute()
+        return ["--lake", bucket_of(lake) or str(lake)]
 
 
-def launched_run(name: str, lake: Path, options: Sequence[str]) -> LaunchedRun:
-    """Return a run of a lake that the scheduler's machines see where this one does.
+def ray_script(run: LaunchedRun, config: RunConfig, allocation: Allocation) -> str:
+    """Return a Python script that submits the loop to the cluster that RAY_ADDRESS names.
 
-    Raises:
-        RunNameError: if the name of the run is not allowed.
+    The job itself has the GPUs of a node if it trains there. Ray ends a job three seconds after its
+    SIGTERM unless it is told otherwise, and starts none again: the same script continues the run.
     """
-    lake = lake.absolute()
-    return LaunchedRun(
-        name=name,
-        lake=bucket_of(lake) or str(lake),
-        journal=run_folder(lake, name) / JOURNAL,
-        options=tuple(options),
+    # By name: what is called so on the nodes of the cluster.
+    program = ("python", "-P", "-m", "lpfloop")
+    job: dict[str, Any] = {
+        "entrypoint": (
+            f"if [ -e {shlex.quote(str(run.journal))} ]; then\n"
+            f"    exec {run.go_on(program, 'resume')}\n"
+            "fi\n"
+            f"exec {run.start(program)}\n"
+        ),
+        "entrypoint_num_cpus": allocation.cpus,
+        "entrypoint_num_gpus": 0 if config.training.launcher == "ray" else allocation.gpus,
+        "metadata": {"lpfloop_run": run.name},
+        "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(GRACE_S)}},
+    }
+    return (
+        "from ray.job_submission import JobSubmissionClient\n\n"
+        f"job = {pformat(job, sort_dicts=False, width=100)}\n\n"
+        "print(JobSubmissionClient().submit_job(**job))\n"
     )
 
 
-def require_words(allocation: Allocation) -> None:
-    """Refuse what a scheduler would not read as one word.
+def submit(scheduler: Scheduler, text: str) -> str:
+    """Hand a text to a scheduler's program; return what that prints.
 
     Raises:
-        ConfigError: naming the option.
+        ConfigError: if the program is not here, or refuses it.
     """
-    for option in ("partition", "account", "mem", "time"):
-        value = getattr(allocation, option)
-        if value is not None and not WORD.fullmatch(value):
-            raise ConfigError(f"--{option} {value!r}: not a value that a scheduler accepts")
+    program = PROGRAMS[scheduler]
+    if shutil.which(program[0]) is None:
+        raise ConfigError(
+            f"launch {scheduler}: there is no `{program[0]}` here; --print shows what to submit "
+            "elsewhere"
+        )
+    done = subprocess.run(program, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = " ".join((done.stderr or done.stdout).split()[-60:])
+        raise ConfigError(f"launch {scheduler}: `{program[0]}` refused it: {message}")
+    return done.stdout
 
 
-def refuse_launcher(config: RunConfig, scheduler: Scheduler, launcher: str) -> None:
+def refuse_launcher(config: RunConfig, scheduler: Scheduler) -> None:
     """Refuse a way to train over nodes that a scheduler does not have.
 
     Raises:
         ConfigError: if the configuration names it.
     """
-    if config.training.launcher == launcher:
+    theirs, other = ("srun", "ray") if scheduler == "slurm" else ("ray", "srun")
+    if config.training.launcher == other:
         raise ConfigError(
-            f"launch {scheduler}: training.launcher={launcher} starts nothing there; "
-            f"{REACHES[scheduler]}"
+            f"launch {scheduler}: training.launcher={other} starts nothing there; choose {theirs}, "
+            "or local for the node of the loop alone"
         )
 
 
 def sampling_nodes(config: RunConfig, nodes: int) -> int:
-    """Return how many of the nodes nothing is trained on: models can be sampled there.
+    """Return on how many of the nodes nothing is trained: models can be sampled there.
 
     Raises:
         ConfigError: if a training asks for more nodes, or no model can be asked on the others.
     """
-    trained = config.training.nodes
-    if trained > nodes:
+    sampling = nodes - config.training.nodes
+    if sampling < 0:
         raise ConfigError(
-            f"--nodes {nodes}: training.nodes={trained}; ask for as many at least, or lower it"
+            f"--nodes {nodes}: training.nodes={config.training.nodes}; ask for as many at least, "
+            "or lower it"
         )
-    if nodes > trained and not _local_roles(config) and not _placed(config):
+    if sampling and not _local_roles(config) and not _is_placed(config):
+        idle = "1 node" if sampling == 1 else f"{sampling} nodes"
         raise ConfigError(
-            f"--nodes {nodes}: every model of this run is at an endpoint, and "
-            f"{_nodes(nodes - trained)} would have nothing to do; leave out --nodes"
+            f"--nodes {nodes}: every model of this run is at an endpoint, and {idle} would have "
+            "nothing to do; leave out --nodes"
         )
-    return nodes - trained
+    return sampling
 
 
 def placed_in_ray(config: RunConfig) -> list[str]:
-    """Return the options that put policy and critic in a Ray cluster.
-
-    There are none if the configuration itself says where a model is.
-    """
-    if _placed(config):
-        return []
-    return [f"--set={role.name}.engine.place=ray" for role in _local_roles(config)]
+    """Return the options that put policy and critic in a Ray cluster, unless a place is set."""
+    roles = [] if _is_placed(config) else _local_roles(config)
+    return [f"--set={role.name}.engine.place=ray" for role in roles]
 
 
 def unseen(lake: Path) -> str | None:
-    """Say of a lake that other machines will hardly see, or None."""
-    lake = lake.absolute()
-    if any(lake.is_relative_to(disk) for disk in OWN_DISKS):
-        return (
-            f"--lake {lake}: every machine has such a folder of its own; the nodes must see this "
-            "one, for its journal and for the weights that it trains"
-        )
-    return None
+    """Return a warning about a lake that other machines will hardly see, or None."""
+    if not any(lake.absolute().is_relative_to(disk) for disk in OWN_DISKS):
+        return None
+    return (
+        f"--lake {lake.absolute()}: every machine has such a folder of its own; the nodes must see "
+        "this one, for its journal and for the weights that it trains"
+    )
 
 
 def _local_roles(config: RunConfig) -> list[NeededRole]:
@@ -162,18 +178,14 @@ def _local_roles(config: RunConfig) -> list[NeededRole]:
     return [
         role
         for role in needed_roles(config)
-        if role.name in (POLICY, CRITIC)
+        if role.name in ("policy", CRITIC)
         and role.engine is not None
         and role.engine.kind not in ("openai", "scripted")
         and not is_endpoint(role.model)
     ]
 
 
-def _placed(config: RunConfig) -> bool:
+def _is_placed(config: RunConfig) -> bool:
     """Whether the configuration says that a model is elsewhere."""
     engines = [role.engine for role in needed_roles(config) if role.engine is not None]
     return any(part.place != "local" for part in (config.reward, *engines))
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"

@@ -5,14 +5,16 @@ SIGTERM to the shell two minutes before the time limit. The shell then stops the
 and exits as resumable, and requeues the job unless a user cancelled it.
 """
 
+import re
 import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator
-from pathlib import Path
 
 from ...configs.schema import ConfigError
-from .launching import GRACE_S, Allocation, LaunchedRun, require_words
+from .launching import GRACE_S, Allocation, LaunchedRun
+
+WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
+"""What sbatch reads as one word."""
 
 TEMPLATE = """\
 #!/bin/bash
@@ -69,10 +71,8 @@ srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={cpus} --kill-on-bad-exit=
 """The step of a loop whose models are sampled in a Ray cluster of all nodes."""
 
 
-def batch_file(
-    run: LaunchedRun, folder: Path, allocation: Allocation, *, sampling: int, resumable: int
-) -> str:
-    """Return an sbatch file that runs the loop until it is finished; its log goes to `folder`.
+def batch_file(run: LaunchedRun, allocation: Allocation, *, sampling: int, resumable: int) -> str:
+    """Return an sbatch file that runs the loop until it is finished; its log goes into the lake.
 
     Models are sampled in Ray on the last `sampling` nodes; 0: without Ray. `resumable` is the exit
     code of a loop that stopped cleanly before its end.
@@ -80,10 +80,7 @@ def batch_file(
     Raises:
         ConfigError: if a value is not allowed in the file's header.
     """
-    folder, program = folder.absolute(), (sys.executable, "-P", "-m", "lpfloop")
-    require_words(allocation)
-    if '"' in str(folder) or not str(folder).isprintable():
-        raise ConfigError(f"--lake {str(folder)!r}: not allowed in the header of a batch file")
+    program = (sys.executable, "-P", "-m", "lpfloop")
     step = (CLUSTER if sampling else ALONE).format(
         nodes=allocation.nodes,
         training=allocation.nodes - sampling,
@@ -91,42 +88,46 @@ def batch_file(
         gpus=allocation.gpus,
     )
     return TEMPLATE.format(
-        header="\n".join(f"#SBATCH {line}" for line in _header(run, folder, allocation, sampling)),
+        header="\n".join(f"#SBATCH {line}" for line in _header(run, allocation, sampling)),
         path=shlex.quote(sysconfig.get_path("scripts")),
         journal=shlex.quote(str(run.journal)),
-        resume=shlex.join(run.resumption(program)),
-        start=shlex.join(run.start(program)),
+        resume=run.go_on(program, "resume"),
+        start=run.start(program),
         step=step,
-        stop=shlex.join(run.end(program)),
+        stop=run.go_on(program, "stop"),
         resumable=resumable,
     )
 
 
-def _header(run: LaunchedRun, folder: Path, allocation: Allocation, sampling: int) -> Iterator[str]:
-    yield f"--job-name=lpfloop-{run.name}"
-    yield f"--output={_in_header(folder)}/slurm-%j.log"
-    yield "--open-mode=append"
-    yield f"--nodes={allocation.nodes}"
-    yield "--ntasks-per-node=1"
-    yield f"--cpus-per-task={allocation.cpus}"
-    yield f"--mem={allocation.mem}"
-    yield f"--time={allocation.time}"
-    yield f"--signal=B:TERM@{GRACE_S}"
-    yield "--requeue"
-    if allocation.nodes > 1:
-        # The job goes on if it loses a node.
-        yield "--no-kill"
-    if sampling:
-        # `ray symmetric-run` refuses a node on which another Ray runs, and stops all Ray there.
-        yield "--exclusive"
-    if allocation.gpus:
-        yield f"--gpus-per-node={allocation.gpus}"
-    if allocation.partition:
-        yield f"--partition={allocation.partition}"
-    if allocation.account:
-        yield f"--account={allocation.account}"
+def _header(run: LaunchedRun, allocation: Allocation, sampling: int) -> list[str]:
+    """Return the options for sbatch.
 
-
-def _in_header(path: Path) -> str:
-    """Quote a path for a line that sbatch reads, not the shell; `%` begins patterns of sbatch."""
-    return f'"{path}"'.replace("%", "%%")
+    With more than one node the job goes on if it loses one. `ray symmetric-run` refuses a node on
+    which another Ray runs, and stops all Ray there, so its nodes are exclusive.
+    """
+    for option in ("partition", "account", "mem", "time"):
+        value = getattr(allocation, option)
+        if value is not None and not WORD.fullmatch(value):
+            raise ConfigError(f"--{option} {value!r}: not a value that a scheduler accepts")
+    folder = str(run.lake.absolute())
+    if '"' in folder or not folder.isprintable():
+        raise ConfigError(f"--lake {folder!r}: not allowed in the header of a batch file")
+    # sbatch reads this line, not the shell; `%` begins its patterns.
+    log = f'"{folder}"'.replace("%", "%%")
+    return [
+        f"--job-name=lpfloop-{run.name}",
+        f"--output={log}/slurm-%j.log",
+        "--open-mode=append",
+        f"--nodes={allocation.nodes}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={allocation.cpus}",
+        f"--mem={allocation.mem}",
+        f"--time={allocation.time}",
+        f"--signal=B:TERM@{GRACE_S}",
+        "--requeue",
+        *(["--no-kill"] if allocation.nodes > 1 else []),
+        *(["--exclusive"] if sampling else []),
+        *([f"--gpus-per-node={allocation.gpus}"] if allocation.gpus else []),
+        *([f"--partition={allocation.partition}"] if allocation.partition else []),
+        *([f"--account={allocation.account}"] if allocation.account else []),
+    ]

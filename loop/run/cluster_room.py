@@ -13,7 +13,7 @@ from ...configs.engines import NO_MODEL, EngineConfig
 from ...configs.schema import RewardConfig, RunConfig
 from ...configs.section import Section, single_place
 from ...policies.workers.ray_cluster import RayCluster, ray_cluster
-from .turns import CLUSTER, Tenant
+from .turns import CLUSTER, Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,14 @@ def is_crowded(config: RunConfig) -> bool:
     return len(demands) > 1 and _share(sum(demands, _ClusterNeed())) > 1
 
 
-def in_turns(tenant: Tenant, part: EngineConfig | RewardConfig, config: RunConfig) -> Tenant:
+def in_turns(
+    allocation: Allocation, part: EngineConfig | RewardConfig, config: RunConfig
+) -> Allocation:
     """Return what a model takes, with its share of a cluster that is too small for all."""
     if single_place(part.place) != "ray" or not is_crowded(config):
-        return tenant
+        return allocation
     share = min(1.0, _share(_demand_of(part)))
-    return replace(tenant, devices=frozenset((CLUSTER,)), share=share)
+    return replace(allocation, devices=frozenset((CLUSTER,)), share=share)
 
 
 def _in_cluster(section: Section) -> Iterator[EngineConfig | RewardConfig]:

@@ -32,6 +32,7 @@ from ...policies.workers.open import engine_kind, open_engine, open_entailment, 
 from ...policies.workers.replicas import Replicas
 from ...stores.keys import Json
 from .cluster_room import in_turns
+from .device_inventory import DeviceInventory
 from .loaded_models import LoadedModels
 from .model_pool import PoolModel
 from .served import (
@@ -44,8 +45,7 @@ from .served import (
     named_start,
     run_alike,
 )
-from .tenants import Premises
-from .turns import Tenant
+from .turns import Allocation
 
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
 NLI = "facts.nli"
@@ -72,7 +72,7 @@ class Models:
     `keeps_activations` are the methods that fit there without recomputing activations.
 
     `_lock` and `_lock_elsewhere` are held while a model loads. `_changing` guards `config`,
-    `_policies` and `_tenants` against a change of settings, and is held for a moment only.
+    `_policies` and `_allocations` against a change of settings, and is held for a moment only.
     """
 
     config: RunConfig
@@ -86,16 +86,16 @@ class Models:
     nli_id: str | None = None
     training_bytes: int = 0
     keeps_activations: Collection[str] = ()
-    premises: Premises = field(default_factory=Premises.here)
+    inventory: DeviceInventory = field(default_factory=DeviceInventory.here)
     _loaded: LoadedModels = field(init=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
     _lock_elsewhere: threading.RLock = field(default_factory=threading.RLock, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _policies: dict[str, Served] = field(default_factory=dict[str, Served], init=False)
-    _tenants: dict[str, Tenant] = field(default_factory=dict[str, Tenant], init=False)
+    _allocations: dict[str, Allocation] = field(default_factory=dict[str, Allocation], init=False)
 
     def __post_init__(self) -> None:
-        self._loaded = LoadedModels(free_ram=self.premises.free_ram)
+        self._loaded = LoadedModels(free_ram=self.inventory.free_ram)
 
     @classmethod
     def of(
@@ -196,10 +196,10 @@ class Models:
         """
         name = served.engine_name
         with self._lock_of(served):
-            tenant = self._tenant(name, lambda: self._tenant_of(name, served))
+            allocation = self._allocation(name, lambda: self._allocation_of(name, served))
             if name not in self._loaded:
-                self._hand_over(served, tenant)
-            engine = self._loaded.bring(tenant, lambda: self._opened(name, served))
+                self._hand_over(served, allocation)
+            engine = self._loaded.bring(allocation, lambda: self._opened(name, served))
             if served.canary is not None or served == self.initial:
                 with self._changing:
                     self._policies[name] = served
@@ -216,10 +216,10 @@ class Models:
             for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
                 self._loaded.close(other)
             return self._loaded.bring(
-                self._tenant(
+                self._allocation(
                     name,
                     lambda: in_turns(
-                        self.premises.scorer(name, wanted, config), config, self.config
+                        self.inventory.scorer(name, wanted, config), config, self.config
                     ),
                 ),
                 lambda: open_scorer(wanted, config, log=log, identity=identity),
@@ -230,7 +230,7 @@ class Models:
         folder, config, log = _nli_folder(self.config), _nli_settings(self.config), "nli.log"
         with self._lock:
             return self._loaded.bring(
-                self._tenant(NLI, lambda: self.premises.scorer(NLI, str(folder), config)),
+                self._allocation(NLI, lambda: self.inventory.scorer(NLI, str(folder), config)),
                 lambda: open_entailment(folder, config, log=self.logs / log),
             )
 
@@ -239,7 +239,7 @@ class Models:
         with self._changing:
             before, self.config = self.config, config
             # What they take of the devices is looked up again.
-            self._tenants.clear()
+            self._allocations.clear()
             policies = list(self._policies.items())
         settings = {served.engine_name: served.engine for served in self.completers.values()}
         for name, policy in policies:
@@ -260,7 +260,7 @@ class Models:
 
     def make_room(self) -> None:
         """Put aside what is in the way of a training."""
-        training = self.premises.training(self.config.training.devices, self.training_bytes)
+        training = self.inventory.training(self.config.training.devices, self.training_bytes)
         with self._lock:
             self._loaded.make_room(training)
 
@@ -273,25 +273,25 @@ class Models:
         here = engine_kind(served.location, served.engine) in ("vllm", "transformers")
         return self._lock if here else self._lock_elsewhere
 
-    def _tenant(self, name: str, found: Callable[[], Tenant]) -> Tenant:
+    def _allocation(self, name: str, found: Callable[[], Allocation]) -> Allocation:
         """Return what a model takes, looked up once: it reads the headers of its files."""
         with self._changing:
-            known, config = self._tenants.get(name), self.config
+            known, config = self._allocations.get(name), self.config
         if known is not None:
             return known
-        tenant = found()
+        allocation = found()
         with self._changing:
             # Under other settings it may take something else.
             if self.config is config:
-                self._tenants[name] = tenant
-        return tenant
+                self._allocations[name] = allocation
+        return allocation
 
     def _forget(self, policy: str) -> None:
         with self._changing:
             self._policies.pop(policy, None)
 
-    def _tenant_of(self, name: str, served: Served) -> Tenant:
-        found = self.premises.engine(name, served.location, served.engine)
+    def _allocation_of(self, name: str, served: Served) -> Allocation:
+        found = self.inventory.engine(name, served.location, served.engine)
         return in_turns(found, served.engine, self.config)
 
     def _opened(self, name: str, served: Served) -> Engine:
@@ -299,7 +299,7 @@ class Models:
         opened = open_engine(served.location, served.engine, log=log)
         return _proved(opened, served)
 
-    def _hand_over(self, served: Served, tenant: Tenant) -> None:
+    def _hand_over(self, served: Served, allocation: Allocation) -> None:
         """Let the engine of the policy that this one follows load its weights, if it can.
 
         A checkpoint is never asked again once there is another, so its engine does not stay; M_0
@@ -317,7 +317,7 @@ class Models:
                 engine.reload(Path(served.location))
                 prove(engine, rows)
 
-            self._loaded.replace(old, tenant, reload)
+            self._loaded.replace(old, allocation, reload)
             self._forget(old)
         elif before.canary is not None:
             self._loaded.close(old)
@@ -325,7 +325,7 @@ class Models:
 
     def _is_like(self, before: Served, served: Served) -> bool:
         # Of machines elsewhere it is not known.
-        on_gpu = bool(self.premises.cards) or before.engine.place != "local"
+        on_gpu = bool(self.inventory.cards) or before.engine.place != "local"
         return is_like(before, served, on_gpu=on_gpu)
 
     def _predecessor(self, served: Served) -> Served | None:

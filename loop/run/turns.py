@@ -1,12 +1,12 @@
-"""Which models may be awake side by side, and who gives way where they may not.
+"""Which models may be awake at the same time, and which ones give way to the next.
 
-A device has room for shares that sum up to 1. What a model takes there is its share: for vLLM the
-part of a card that it reserves; on a machine without cards its part of the machine's memory.
-Whatever else runs on a card wants it alone. Whoever is in the way of what is wanted next sleeps: it
-leaves a trace on the device and moves its weights into the machine's memory. It is closed where it
-cannot sleep, or that memory cannot hold it. Those used longest ago give way first.
+Shares of a device sum up to 1 at most. A model's share is the part of a card that vLLM reserves; on
+a machine without cards it is the part of the machine's memory. Everything else on a card needs it
+alone. A model that leaves no room for the next one sleeps: it moves its weights into the machine's
+memory and leaves a trace on the device. It is closed if it cannot sleep, or that memory cannot hold
+it. The least recently used models give way first.
 
-Processes do not occur here: `models` carries out what this module decides.
+This is arithmetic alone; `loaded_models` carries it out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,16 +19,16 @@ CLUSTER = -2
 """The device of a run's models in a Ray cluster that cannot hold all of them at once."""
 
 FULL = 1 + 1e-9
-"""A whole device, and what the sum of shares such as 0.6, 0.3 and 0.1 may be off by rounding."""
+"""A whole device, plus the rounding error of a sum of shares such as 0.6, 0.3 and 0.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """A model, or a training, and what it takes of the devices that it is on.
+class Allocation:
+    """What a model, or a training, takes of its devices.
 
-    `share` is taken of each device while it is awake, `trace` while it sleeps, as its process
-    stays; `alone`: nobody else may be awake there. `ram` are the bytes of the machine's memory that
-    it takes while it sleeps. What is served elsewhere is on no device.
+    It takes `share` of each device while it is awake, and `trace` while it sleeps, because its
+    process stays; `alone`: no other model may be awake there. `ram` are the bytes of the machine's
+    memory that it takes while it sleeps. A model that is served elsewhere has no devices.
     """
 
     name: str
@@ -43,53 +43,55 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """Who falls asleep and who is closed, by name, so that what is wanted finds room."""
+    """The names of the models that fall asleep or are closed, to make room for another."""
 
     asleep: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
 
 
-def share_a_device(one: Tenant, other: Tenant) -> bool:
-    """Whether two models compete for a device, be it for its memory or for its time."""
+def share_a_device(one: Allocation, other: Allocation) -> bool:
+    """Whether two models compete for the memory or the time of a device."""
     return bool(one.devices & other.devices)
 
 
-def conflict(one: Tenant, other: Tenant) -> bool:
-    """Whether two models cannot be awake side by side."""
+def conflict(one: Allocation, other: Allocation) -> bool:
+    """Whether two models cannot be awake at the same time."""
     alone = one.alone or other.alone
     return share_a_device(one, other) and (alone or one.share + other.share > FULL)
 
 
-def turn(loaded: Sequence[Tenant], wanted: Tenant, *, ram: int) -> Turn:
-    """Return who of the loaded models, the one used longest ago first, gives way to `wanted`.
+def turn(loaded: Sequence[Allocation], wanted: Allocation, *, ram: int) -> Turn:
+    """Return which of the loaded models, the least recently used first, give way to `wanted`.
 
-    `ram` are the bytes of the machine's memory that sleeping models may take together. Only those
-    on a device without room are moved, and nobody is closed who could sleep.
+    `ram` are the bytes of the machine's memory that sleeping models may take together. Only models
+    on a device without room are moved, and none is closed that could sleep.
     """
     others = {t.name: t for t in loaded if t.name != wanted.name}
     asleep: list[str] = []
     closed: list[str] = []
-    for tenant in _in_the_way(others, wanted, asleep=False):
+    for allocation in _in_the_way(others, wanted, asleep=False):
         slept = sum(t.ram for t in others.values() if t.asleep)
-        if tenant.can_sleep and slept + tenant.ram <= ram:
-            others[tenant.name] = replace(tenant, asleep=True)
-            asleep.append(tenant.name)
+        if allocation.can_sleep and slept + allocation.ram <= ram:
+            others[allocation.name] = replace(allocation, asleep=True)
+            asleep.append(allocation.name)
         else:
-            closed.append(others.pop(tenant.name).name)
-    # What sleepers leave on a device can be too much, too, where many of them gather.
+            closed.append(others.pop(allocation.name).name)
+    # The traces of many sleeping models can also be too much for a device.
     closed += [others.pop(t.name).name for t in _in_the_way(others, wanted, asleep=True)]
     return Turn(asleep=tuple(n for n in asleep if n in others), closed=tuple(closed))
 
 
-def _in_the_way(others: Mapping[str, Tenant], wanted: Tenant, *, asleep: bool) -> Iterator[Tenant]:
-    """Yield whom to move next, among those asleep or those awake; the caller moves it."""
-    for tenant in [t for t in others.values() if t.asleep is asleep]:
-        if tenant.devices & _crowded(others, wanted):
-            yield tenant
+def _in_the_way(
+    others: Mapping[str, Allocation], wanted: Allocation, *, asleep: bool
+) -> Iterator[Allocation]:
+    """Yield the model to move next, among those asleep or awake; the caller moves it."""
+    for allocation in [t for t in others.values() if t.asleep is asleep]:
+        if allocation.devices & _crowded(others, wanted):
+            yield allocation
 
 
-def _crowded(others: Mapping[str, Tenant], wanted: Tenant) -> frozenset[int]:
-    """Return the devices on which `wanted` finds no room as things are."""
+def _crowded(others: Mapping[str, Allocation], wanted: Allocation) -> frozenset[int]:
+    """Return the devices that have no room for `wanted` now."""
 
     def is_crowded(device: int) -> bool:
         there = [t for t in others.values() if device in t.devices]

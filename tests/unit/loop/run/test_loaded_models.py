@@ -3,9 +3,9 @@
 import pytest
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
+from lpfloop.loop.run.device_inventory import GIB, DeviceInventory
 from lpfloop.loop.run.loaded_models import LoadedModels
-from lpfloop.loop.run.tenants import GIB, Premises
-from lpfloop.loop.run.turns import MACHINE, Tenant
+from lpfloop.loop.run.turns import MACHINE, Allocation
 from lpfloop.policies.devices import Gpu
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 
@@ -32,23 +32,23 @@ class Dozing(ScriptedEngine):
         self.state = "closed"
 
 
-def lodger(name: str) -> Tenant:
-    return Tenant(name=name, devices=GPU, share=0.9, ram=4, can_sleep=True)
+def allocation(name: str) -> Allocation:
+    return Allocation(name=name, devices=GPU, share=0.9, ram=4, can_sleep=True)
 
 
 def test_sleeping_in_turns():
     loaded, made = LoadedModels(free_ram=lambda: 100), dict[str, Dozing]()
 
     def bring(name: str) -> Dozing:
-        return loaded.bring(lodger(name), lambda: made.setdefault(name, Dozing()))
+        return loaded.bring(allocation(name), lambda: made.setdefault(name, Dozing()))
 
     for name in ("policy", "critic", "policy", "reward", "critic"):
         assert bring(name).state == "awake"
         assert [m.state for m in made.values()].count("awake") == 1
     assert len(made) == 3
-    loaded.make_room(Tenant(name="training", devices=GPU, alone=True))
+    loaded.make_room(Allocation(name="training", devices=GPU, alone=True))
     assert {m.state for m in made.values()} == {"asleep"}
-    elsewhere = Tenant(name="training", devices=frozenset({1}), alone=True)
+    elsewhere = Allocation(name="training", devices=frozenset({1}), alone=True)
     assert bring("policy").state == "awake"
     loaded.make_room(elsewhere)
     assert made["policy"].state == "awake"
@@ -59,7 +59,7 @@ def config(**settings: object) -> EngineConfig:
 
 
 def test_needs_of_a_model(tiny_policy, tiny_reward):
-    here = Premises(cards={}, ram=100 * GIB)
+    here = DeviceInventory(cards={}, ram=100 * GIB)
     policy = here.engine("p", str(tiny_policy), config(kv_cache_gib=9))
     assert policy.devices == {MACHINE}
     assert 0.1 < policy.share < 0.12
@@ -75,7 +75,7 @@ def test_needs_of_a_model(tiny_policy, tiny_reward):
 def test_shares_of_gpus(tiny_policy, monkeypatch):
     gpus = tuple(Gpu(handle=str(number), memory=80 * GIB) for number in range(2))
     monkeypatch.setattr("lpfloop.policies.workers.places.visible_gpus", lambda: gpus)
-    cards = Premises(cards={0: 80 * GIB, 1: 80 * GIB}, ram=100 * GIB)
+    cards = DeviceInventory(cards={0: 80 * GIB, 1: 80 * GIB}, ram=100 * GIB)
     policy = cards.engine("p", str(tiny_policy), config(devices=[1], memory_utilization=0.4))
     assert (policy.devices, policy.share, policy.alone) == ({1}, 0.4, False)
     assert policy.can_sleep
@@ -88,12 +88,12 @@ def test_shares_of_gpus(tiny_policy, monkeypatch):
 
 
 def test_least_used_is_closed(tiny_policy):
-    here = Premises(cards={}, ram=12 * GIB)
+    here = DeviceInventory(cards={}, ram=12 * GIB)
     loaded, opened = LoadedModels(free_ram=here.free_ram), list[Dozing]()
 
     def bring(name: str) -> Dozing:
-        tenant = here.engine(name, str(tiny_policy), config(kv_cache_gib=4))
-        return loaded.bring(tenant, lambda: opened.append(Dozing()) or opened[-1])
+        allocation = here.engine(name, str(tiny_policy), config(kv_cache_gib=4))
+        return loaded.bring(allocation, lambda: opened.append(Dozing()) or opened[-1])
 
     first, second = bring("a"), bring("b")
     assert bring("a") is first

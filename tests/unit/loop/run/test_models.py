@@ -8,9 +8,9 @@ import pytest
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.loop.run import models as run_models
+from lpfloop.loop.run.device_inventory import DeviceInventory
 from lpfloop.loop.run.models import Models
-from lpfloop.loop.run.tenants import Premises
-from lpfloop.loop.run.turns import Tenant
+from lpfloop.loop.run.turns import Allocation
 from lpfloop.policies.engines.engine import Engine
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 
@@ -69,13 +69,13 @@ def test_devices_are_looked_up_under_new_settings(opened, monkeypatch):
     changed = load_config("tiny", None, ("critic.engine.concurrency=3",), {})
     looked = list[str]()
 
-    def found(name: str, location: str, engine: EngineConfig) -> Tenant:
+    def found(name: str, location: str, engine: EngineConfig) -> Allocation:
         looked.append(location)
         if len(looked) == 1:
             opened.configure(changed)
-        return Tenant(name=name)
+        return Allocation(name=name)
 
-    monkeypatch.setattr(Premises, "engine", lambda _, *args: found(*args))
+    monkeypatch.setattr(DeviceInventory, "engine", lambda _, *args: found(*args))
     for _ in range(3):
         assert opened.engine(replace(opened.feedback, identity="another"))
     assert len(looked) == 2

@@ -5,17 +5,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.run.turns import FULL, Tenant, Turn, conflict, share_a_device, turn
+from lpfloop.loop.run.turns import FULL, Allocation, Turn, conflict, share_a_device, turn
 
 GPU = frozenset({0})
 SHARES = st.sampled_from([0.0, 0.1, 0.3, 0.45, 0.5, 0.9, 1.0])
 
 
 @st.composite
-def tenants(draw: st.DrawFn, name: str, *, asleep: bool | None = None) -> Tenant:
+def allocations(draw: st.DrawFn, name: str, *, asleep: bool | None = None) -> Allocation:
     """Draw a model on some of three cards, or on none."""
     can_sleep = draw(st.booleans())
-    return Tenant(
+    return Allocation(
         name=name,
         devices=frozenset(draw(st.sets(st.integers(0, 2)))),
         share=draw(SHARES),
@@ -28,32 +28,32 @@ def tenants(draw: st.DrawFn, name: str, *, asleep: bool | None = None) -> Tenant
 
 
 @st.composite
-def houses(draw: st.DrawFn) -> tuple[list[Tenant], Tenant, int]:
+def loaded_models(draw: st.DrawFn) -> tuple[list[Allocation], Allocation, int]:
     """Draw models, as one after another came in, what is wanted next, and room for sleepers."""
     ram = draw(st.integers(0, 10))
-    inside: list[Tenant] = []
+    loaded: list[Allocation] = []
     for number in range(draw(st.integers(0, 5))):
-        newcomer = draw(tenants(f"model {number}", asleep=False))
-        inside = [*after(inside, newcomer, turn(inside, newcomer, ram=ram)), newcomer]
-    if inside and draw(st.booleans()):
-        return inside, replace(draw(st.sampled_from(inside)), asleep=False), ram
-    return inside, draw(tenants("wanted", asleep=False)), ram
+        model = draw(allocations(f"model {number}", asleep=False))
+        loaded = [*after(loaded, model, turn(loaded, model, ram=ram)), model]
+    if loaded and draw(st.booleans()):
+        return loaded, replace(draw(st.sampled_from(loaded)), asleep=False), ram
+    return loaded, draw(allocations("wanted", asleep=False)), ram
 
 
-def after(inside: list[Tenant], wanted: Tenant, moved: Turn) -> list[Tenant]:
+def after(loaded: list[Allocation], wanted: Allocation, moved: Turn) -> list[Allocation]:
     """Return who is left besides `wanted`, and how."""
     return [
         replace(t, asleep=t.asleep or t.name in moved.asleep)
-        for t in inside
+        for t in loaded
         if t.name not in moved.closed and t.name != wanted.name
     ]
 
 
-@given(houses())
-def test_wanted_finds_room(house: tuple[list[Tenant], Tenant, int]) -> None:
-    inside, wanted, ram = house
-    moved = turn(inside, wanted, ram=ram)
-    left = after(inside, wanted, moved)
+@given(loaded_models())
+def test_wanted_finds_room(given: tuple[list[Allocation], Allocation, int]) -> None:
+    loaded, wanted, ram = given
+    moved = turn(loaded, wanted, ram=ram)
+    left = after(loaded, wanted, moved)
     for device in wanted.devices:
         there = [t for t in left if device in t.devices]
         taken = sum(t.trace if t.asleep else t.share for t in there)
@@ -62,13 +62,13 @@ def test_wanted_finds_room(house: tuple[list[Tenant], Tenant, int]) -> None:
     assert sum(t.ram for t in left if t.asleep) <= ram
     assert all(t.can_sleep for t in left if t.asleep)
     gone = {*moved.asleep, *moved.closed}
-    assert all(share_a_device(t, wanted) for t in inside if t.name in gone)
+    assert all(share_a_device(t, wanted) for t in loaded if t.name in gone)
     assert turn(left, wanted, ram=ram) == Turn()
     assert wanted.name not in gone
 
 
 def test_two_engines_share_a_card() -> None:
-    policy, critic = (Tenant(name=n, devices=GPU, share=0.45, can_sleep=True) for n in "pc")
+    policy, critic = (Allocation(name=n, devices=GPU, share=0.45, can_sleep=True) for n in "pc")
     assert not conflict(policy, critic)
     assert turn([policy], critic, ram=0) == Turn()
     assert conflict(policy, replace(critic, share=0.6))
@@ -77,12 +77,12 @@ def test_two_engines_share_a_card() -> None:
 
 def test_least_recently_used_gives_way() -> None:
     first, second = (
-        Tenant(name=n, devices=GPU, share=0.5, can_sleep=True) for n in ("first", "second")
+        Allocation(name=n, devices=GPU, share=0.5, can_sleep=True) for n in ("first", "second")
     )
-    wanted = Tenant(name="wanted", devices=GPU, share=0.5)
+    wanted = Allocation(name="wanted", devices=GPU, share=0.5)
     assert turn([first, second], wanted, ram=0) == Turn(asleep=("first",))
     assert turn([second, first], wanted, ram=0) == Turn(asleep=("second",))
-    model = Tenant(name="m", devices=GPU, share=0.9, ram=16, can_sleep=True)
-    training = Tenant(name="training", devices=GPU, alone=True)
+    model = Allocation(name="m", devices=GPU, share=0.9, ram=16, can_sleep=True)
+    training = Allocation(name="training", devices=GPU, alone=True)
     assert turn([model], training, ram=16) == Turn(asleep=("m",))
     assert turn([model], training, ram=15) == Turn(closed=("m",))

@@ -1,4 +1,4 @@
-"""What models and trainings take of this machine's devices, by arithmetic: see `turns`."""
+"""What models and trainings take of this machine's devices, computed for `turns`."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -17,22 +17,22 @@ from ...policies.memory.shapes import UnknownShapeError, shape_of
 from ...policies.memory.stage_memory import GIB
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
-from .turns import MACHINE, Tenant
+from .turns import MACHINE, Allocation
 
 LEFT_FREE = 0.1
-"""The share of the machine's memory that no model is to fill: other programs live there, too."""
+"""The share of the machine's memory that is left to other programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Premises:
+class DeviceInventory:
     """The devices that models share: the bytes of each GPU by its number, and the machine's."""
 
     cards: Mapping[int, int]
     ram: int
 
     @classmethod
-    def here(cls) -> "Premises":
-        """Return this machine's; a GPU whose memory is not told counts as a whole one."""
+    def here(cls) -> "DeviceInventory":
+        """Return this machine's; a GPU of unknown memory counts as a whole one."""
         cards = {number: gpu.memory or 0 for number, gpu in enumerate(visible_gpus())}
         return cls(cards=cards, ram=psutil.virtual_memory().total)
 
@@ -40,14 +40,14 @@ class Premises:
         """Return the bytes of the machine's memory that models may still take."""
         return max(0, psutil.virtual_memory().available - round(LEFT_FREE * self.ram))
 
-    def engine(self, name: str, location: str, config: EngineConfig) -> Tenant:
+    def engine(self, name: str, location: str, config: EngineConfig) -> Allocation:
         """Return what the engine of a model takes; one that runs elsewhere takes nothing."""
         kind = engine_kind(location, config)
         if kind not in ("vllm", "transformers"):
-            return Tenant(name=name)
+            return Allocation(name=name)
         groups = engine_groups(config)
         if not groups:
-            return Tenant(name=name)
+            return Allocation(name=name)
         weights = self._weights(Path(location), config, by_vllm=kind == "vllm")
         if not self.cards:
             cache = config.kv_cache_gib * GIB if kind == "vllm" else 0
@@ -61,30 +61,30 @@ class Premises:
             weights=len(groups) * weights,
         )
 
-    def scorer(self, name: str, location: str, config: RewardConfig) -> Tenant:
+    def scorer(self, name: str, location: str, config: RewardConfig) -> Allocation:
         """Return what a reward model takes; a function of the user's own may take its cards."""
         own = names_function(location)
         weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
         groups = scorer_groups(config, function=own)
         if not groups:
-            return Tenant(name=name)
+            return Allocation(name=name)
         if not self.cards:
             return self._on_cpu(name, len(groups) * (weights + PROCESS_BYTES))
         found = self._on_cards(name, groups, share=None, trace=CUDA_BYTES, weights=weights)
         return replace(found, can_sleep=not own)
 
-    def training(self, devices: Devices, size: int) -> Tenant:
+    def training(self, devices: Devices, size: int) -> Allocation:
         """Return what a training takes whose processes need `size` bytes of a device each."""
         name = "training"
         if not self.cards:
             return self._on_cpu(name, size)
         groups = device_groups(name, devices, "auto")
         there = _numbers(groups)
-        return Tenant(name=name, devices=there, share=self._part(size, there), alone=True)
+        return Allocation(name=name, devices=there, share=self._part(size, there), alone=True)
 
-    def _on_cpu(self, name: str, size: int) -> Tenant:
+    def _on_cpu(self, name: str, size: int) -> Allocation:
         most = (1 - LEFT_FREE) * self.ram
-        return Tenant(name=name, devices=frozenset((MACHINE,)), share=min(1.0, size / most))
+        return Allocation(name=name, devices=frozenset((MACHINE,)), share=min(1.0, size / most))
 
     def _on_cards(
         self,
@@ -94,11 +94,11 @@ class Premises:
         share: float | None,
         trace: int,
         weights: int,
-    ) -> Tenant:
+    ) -> Allocation:
         """Return what takes a share of its cards, or all of them where there is none."""
         there = _numbers(groups)
         needed = self._part(trace + weights, there) if share is None else share
-        return Tenant(
+        return Allocation(
             name=name,
             devices=there,
             share=needed,

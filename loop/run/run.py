@@ -38,7 +38,7 @@ from .prompt_filters import EVERYTHING, Filters
 from .reporter import Advance, Reporter, served_by
 from .run_events import STAGE
 from .stage import Stage
-from .stage_places import MAIN_THREAD, Places, Whereabouts
+from .stage_places import MAIN_THREAD, DevicePlacement, Places
 from .stop import StopSignal
 from .wall_time import StageTime, WallTime
 
@@ -138,9 +138,9 @@ class Run:
         self.models.configure(config)
 
     @property
-    def places(self) -> Whereabouts:
+    def places(self) -> DevicePlacement:
         """Where the models of the run are asked."""
-        return Whereabouts(config=self.config)
+        return DevicePlacement(config=self.config)
 
     @property
     def rates(self) -> bool:
@@ -225,19 +225,19 @@ class Run:
         if owed and self.fork is not None:
             owed = self.fork.adopt(self.store, owed)
         reach("stage.planned")
-        payment = Payment(run=self, planned=planned, judge=judge)
+        writer = StageWriter(run=self, planned=planned, judge=judge)
         time_ = StageTime(self.wall_time)
         stage = Stage(
             planned=planned,
             owed=owed,
-            commit=payment.commit,
+            commit=writer.commit,
             flow=self.flow,
             waits=self.flow.unread(work.upstream, work.reads),
             rest=time_.rest,
         )
         needed = places if owed else MAIN_THREAD
-        paid = partial(self._paid, stage, payment, time_, pay)
-        self.flow.pay(planned, owed, needed, payment.show, paid)
+        paid = partial(self._paid, stage, writer, time_, pay)
+        self.flow.pay(planned, owed, needed, writer.show, paid)
         return planned
 
     def decide_by(self, stage: Planned) -> None:
@@ -265,7 +265,7 @@ class Run:
     def _paid(
         self,
         stage: Stage,
-        payment: "Payment",
+        writer: "StageWriter",
         time_: StageTime,
         pay: Callable[[Stage], None],
     ) -> None:
@@ -287,10 +287,10 @@ class Run:
                 pay(stage)
         finally:
             self._end(planned, time_ if owed else None)
-        if payment.units < len(owed):
+        if writer.units < len(owed):
             self.flow.check()
             self.budget.check()
-            missing = len(owed) - payment.units
+            missing = len(owed) - writer.units
             raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
         if owed:
             self.store.keeper.ask()
@@ -347,8 +347,8 @@ class Run:
 
 
 @dataclass(kw_only=True)
-class Payment:
-    """What a stage has paid: handed to the store, and shown once it is durable."""
+class StageWriter:
+    """Hands a stage's finished units to the store, and shows them once they are durable."""
 
     run: Run
     planned: Planned

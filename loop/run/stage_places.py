@@ -1,10 +1,9 @@
-"""Where stages are paid: two that need a place in common take turns, all others overlap.
+"""Where stages run: two that need the same place take turns, all others overlap.
 
-A place is a GPU, or the CPU, which all models of a machine without GPUs share. An endpoint is none:
-stages that ask the same model there share its engine, and the requests that may be under way. Nor
-is another machine, where the workers of each model are a place of their own; but a Ray cluster is
-one that is too small for all of a run's models at once. What asks no model is computed in the main
-thread of the loop's own process.
+A place is a GPU, or the CPU, which all models of a machine without GPUs share. An endpoint is no
+place: stages that ask the same model there share its engine and its limit of requests in flight.
+On other machines the workers of each model are a place, and so is a Ray cluster that is too small
+for all of a run's models at once. A stage that asks no model runs in the main thread of the loop.
 """
 
 from dataclasses import dataclass
@@ -24,14 +23,14 @@ HERE = "the main thread"
 MAIN_THREAD: Places = frozenset((HERE,))
 CPU = "the CPU"
 ELSEWHERE: Places = frozenset()
-"""The places of a model that endpoints serve: it takes turns with no other."""
+"""The places of a model that endpoints serve: no other model waits for it."""
 CLUSTER = "the Ray cluster"
-"""A place only where the cluster cannot hold all of the run's models at once."""
+"""A place only if the cluster cannot hold all of the run's models at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
-    """The places of a run's models; without `overlap` all of them are asked in the main thread."""
+class DevicePlacement:
+    """The places of a run's models; without `overlap` that of all is the main thread."""
 
     config: RunConfig
 
@@ -56,12 +55,12 @@ class Whereabouts:
         if not names_function(location):
             groups = scorer_groups(self.config.reward)
             return _local(groups) or self._there("the reward model's workers")
-        # It may hold a model on a GPU, but on a CPU it is nobody's rival.
+        # It may hold a model on a GPU, but on a CPU it competes with no model.
         groups = scorer_groups(self.config.reward, function=True)
         return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
 
     def _there(self, *workers: str) -> Places:
-        """Return the places of a model whose workers are on other machines alone."""
+        """Return the places of a model that has workers on other machines only."""
         cluster = (CLUSTER,) if is_crowded(self.config) else ()
         return frozenset((*workers, *cluster))
 
@@ -72,16 +71,16 @@ class Whereabouts:
         return _local(device_groups("facts.nli", self.config.facts.nli.devices, 1))
 
     def of_training(self, devices: Devices) -> Places:
-        """Return the places of a training, which the main thread watches over."""
+        """Return the places of a training, which the main thread watches."""
         if not self.config.overlap:
             return MAIN_THREAD
         return MAIN_THREAD | _local(device_groups("training", devices, "auto"))
 
 
 def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
-    """Name the workers that a model has elsewhere: one stage at a time asks them.
+    """Name the workers that a model has elsewhere, which one stage at a time asks.
 
-    Those of a policy load the weights of the next, so that no two policies are asked side by side.
+    A policy's workers load the weights of the next, so two policies are never asked at once.
     """
     policy = config.policy
     first = served.engine == policy.engine and served.location == located(policy.model)

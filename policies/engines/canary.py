@@ -22,19 +22,19 @@ CANARY_ROWS = 8
 """Answers that are measured: those that training moved most, as they show most."""
 
 AGREEMENT = 0.05
-"""Nats a token, on average over rows, within which a right engine agrees with the trainer: 0.01 to
-0.02 between kernels of two libraries in bfloat16; weights one training old are 0.2 off."""
+"""Nats a token, averaged over rows, by which a right engine may differ from the trainer: kernels of
+two libraries differ by 0.01 to 0.02 in bfloat16, weights from one training before by 0.2."""
 
 APART = 0.02
 """Nats a token by which a row's two numbers must differ to tell old weights from new."""
 
 CLEARLY = 3.0
-"""How many times nearer to the old numbers, over all rows, an engine must be to count as stale
-after a training that moved no row far. It needs no scale: a right engine's noise is equally far
-from both when the step is small beside it."""
+"""How many times nearer to the old numbers than to the new ones, over all rows, is stale after a
+training that moved no row far. This ratio needs no scale: if the step is small compared with a
+right engine's noise, the engine is equally far from both."""
 
 CLEARLY_ROWS = 4
-"""Rows from which on that is not a coincidence."""
+"""Rows that it takes for this not to be a coincidence."""
 
 
 class StaleWeightsError(EngineError):

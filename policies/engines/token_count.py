@@ -1,8 +1,8 @@
-"""How many tokens texts are, where the engine that counts them is not asked: at most, and about.
+"""How many tokens texts have, without asking an engine: an upper bound, and an estimate.
 
-A budget is held by what a request costs at most, and planned by what it costs about. An endpoint
-that reports no usage is settled by the count of the model's own tokenizer if its folder is at hand,
-else by the length of the texts.
+A budget reserves the upper bound of a request, and a plan adds up estimates. If an endpoint reports
+no usage, lpfloop counts with the model's own tokenizer if its folder is at hand, or else estimates
+from the length of the texts.
 """
 
 import json
@@ -14,7 +14,7 @@ from ...stores.keys import Json
 from ...stores.records import Message
 
 BYTES_A_TOKEN = 3
-"""English prose has 4 to 5 bytes a token, code about 3, Chinese 3 to 4: rather too many tokens."""
+"""English prose has 4 to 5 bytes a token, code about 3, Chinese 3 to 4; 3 rather overestimates."""
 
 TURN_TOKENS = 16
 """Tokens that a chat template may put around one message."""
@@ -26,27 +26,27 @@ TokenCount = Callable[[str], int]
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
-    """Return how many tokens a conversation is at most: a byte is at most one token."""
+    """Return the most tokens that a conversation can have: one for each byte."""
     return OPENING_TOKENS + sum(len(m.content.encode()) + TURN_TOKENS for m in messages)
 
 
 def schema_tokens(schema: Mapping[str, Json] | None) -> int:
-    """Return how many tokens a reply's schema is at most: some models read it with the prompt."""
+    """Return the most tokens of a reply's schema, which some models read with the prompt."""
     return 0 if schema is None else len(json.dumps(schema).encode()) + TURN_TOKENS
 
 
 def about(text: str) -> int:
-    """Return about how many tokens a text is, by its length: rather too many than too few."""
+    """Estimate the tokens of a text from its length, too many rather than too few."""
     return math.ceil(len(text.encode()) / BYTES_A_TOKEN)
 
 
 def counted(messages: Sequence[Message], count: TokenCount = about) -> int:
-    """Return about how many tokens a conversation is."""
+    """Estimate the tokens of a conversation."""
     return sum(count(m.content) + TURN_TOKENS for m in messages)
 
 
 def token_count(model: str) -> TokenCount:
-    """Return the count of a model's own tokenizer, if `model` is a folder that holds it."""
+    """Return a count by a model's own tokenizer if `model` is a folder with it, or else `about`."""
     path = Path(model) / "tokenizer.json"
     if not path.is_file():
         return about

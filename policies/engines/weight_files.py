@@ -1,7 +1,7 @@
 """Which files of a model's folder are its weights: those that every loader here reads.
 
-Repositories keep other copies beside them (pickles, Mistral's consolidated file): nothing opens
-those, so they are no part of a model's identity, nor of its size.
+A repository may hold other copies (pickles, Mistral's consolidated file). lpfloop opens none of
+them, so they count neither for a model's identity nor for its size.
 """
 
 import json
@@ -16,8 +16,8 @@ def weight_files(folder: Path) -> list[Path]:
     """Return the files of a model's weights, sorted; none if the folder has no safetensors.
 
     Raises:
-        EngineError: if shards are missing, or if files lie there that engines would take for more
-            of the model's weights.
+        EngineError: if shards are missing, or there are files that engines would take for more of
+            the model's weights.
     """
     if (folder / INDEX).is_file():
         return _sharded(folder)

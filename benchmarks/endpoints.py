@@ -158,7 +158,9 @@ def what_is_asked(config: RunConfig) -> list[Request]:
             Request(
                 request_id=c.candidate_id,
                 messages=run.critic.ask(
-                    run.prompts[c.prompt_id], c.text, run.guard(c.candidate_id)
+                    run.prompts[c.prompt_id],
+                    c.text,
+                    run.guard(c.candidate_id, run.models.feedback),
                 ).messages,
                 seed=c.seed,
             )

@@ -1,14 +1,13 @@
 """What runs a language model, and how completions are drawn from it."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
     Field,
     JsonValue,
     SecretStr,
-    model_validator,
 )
 
 from .request_body import ExtraBody, ReasoningEffort
@@ -136,11 +135,6 @@ class EngineConfig(Section):
     reasoning_tokens: int = neutral(
         0, "tokens that each request may draw beyond its max_tokens, for a model that reasons", ge=0
     )
-    json_schema: Literal["off", "auto", "on"] = neutral(
-        "off",
-        "whether an endpoint keeps a judge's reply to a JSON schema, where it is an object; auto: "
-        "if it takes response_format",
-    )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
     base_urls: tuple[Place, ...] = cosmetic(
         (), "OpenAI-compatible endpoints of one model, with /v1, that share its requests"
@@ -193,15 +187,6 @@ class EngineConfig(Section):
         "copies of the model that share its work; auto: devices / tensor_parallel",
     )
     vllm: VLLMConfig = optional(VLLMConfig())
-
-    @model_validator(mode="after")
-    def _one_format(self) -> Self:
-        if self.json_schema != "off" and "response_format" in self.extra_body:
-            raise ValueError(
-                "json_schema and extra_body.response_format both say what form a reply has; leave "
-                "one of them out"
-            )
-        return self
 
     @property
     def context(self) -> int | None:

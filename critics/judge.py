@@ -4,22 +4,32 @@ A judge poses a `Question`: messages, and what is expected of the reply. A reply
 `Reading` for each subject of the question. What cannot be read is never a value: the status is the
 reason. No judge knows an engine; asking, retrying and storing stay in the loop.
 
-The reply to a guarded question (`guard`) counts below the line with its mark alone, or in the
-object that begins with it. What is `Expected` has the rules for what counts there, or in the whole
-reply to a bare question.
+The reply to a guarded question (`guard`) is one JSON object that begins with the question's mark,
+where the engine can follow a schema; else it counts below the line with the mark alone. `Expected`
+has the rules for what counts there, or in the whole reply to a bare question.
 """
 
+import json
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from ..stores.records import SCORED, FinishReason, Message
-from .guard import Guard, parted, parted_objects, with_mark
-from .reply_schema import ReplySchema, marked
+from ..stores.records import FinishReason, Message
+from .guard import Guard, parted
+from .reply_schema import (
+    MARK_FIELD,
+    ReplySchema,
+    drawn,
+    marked,
+    marked_objects,
+    outline,
+    require_follows,
+    texts_in,
+)
+from .status import Status, UnreadError
 
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
@@ -63,96 +73,12 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Status(StrEnum):
-    """Why a subject has the value that was asked for (`scored`), or has none."""
-
-    SCORED = SCORED
-    """All that was asked for was read."""
-    NOT_APPLICABLE = "not_applicable"
-    """The judge says that the aspect does not apply here, where that is offered."""
-    EMPTY = "empty"
-    """The reply holds nothing but white space."""
-    OVERLONG = "overlong"
-    """The question did not fit into the judge's context, so nothing was asked."""
-    FAILED = "failed"
-    """The judge broke down on this one: an engine gave it up, a comparison lacked memory."""
-    TRUNCATED_THINKING = "truncated_thinking"
-    """What was to be judged was cut inside its thought, so nothing was asked."""
-    TRUNCATED = "truncated"
-    """The reply ended at the token limit before what counts, or may have; with no attempt, what was
-    to be judged did, and nothing was asked."""
-    TOO_LONG = "too_long"
-    """The reply is longer than `MAX_REPLY`."""
-    REFUSAL = "refusal"
-    """The reply holds nothing that was asked for and opens as refusals do."""
-    ECHO = "echo"
-    """The reply repeats the question, or its verdict stands in a text that is judged."""
-    UNMARKED = "unmarked"
-    """The question was guarded, and the reply lacks the line below which a verdict counts."""
-    MISSING = "missing"
-    """The reply makes no statement on this subject."""
-    MALFORMED = "malformed"
-    """What is stated is not in the form that was asked for."""
-    OUT_OF_RANGE = "out_of_range"
-    """What is stated is none of the values that were offered."""
-    NO_DICTIONARY = "no_dictionary"
-    """The reply has no dictionary of ratings."""
-    QUOTED = "quoted"
-    """The statement stands inside a sentence, or is said to be somebody else's."""
-    NEGATED = "negated"
-    """The statement is what the judge says that it does not state."""
-    DUPLICATE_KEYS = "duplicate_keys"
-    """An aspect is rated twice."""
-    WRONG_KEYS = "wrong_keys"
-    """The keys are not the aspects that were asked for."""
-    NOT_INTEGER = "not_integer"
-    """A rating is a text, a fraction, a truth value or null, or is written with a plus sign."""
-    NO_CLASS = "no_class"
-    """The reply has ratings, but names no class of the taxonomy, or several."""
-    SHIFTED = "shifted"
-    """The numbers in the reply are not those of the pairs, but off by a constant."""
-    NO_CHOICE = "no_choice"
-    """The statement prefers neither, which was not offered."""
-    CONTRADICTORY = "contradictory"
-    """There are several statements on this subject, or several marks, and they differ."""
-    DUPLICATE = "duplicate"
-    """Something stands there twice: a completion's block, a field of it, the overall score."""
-    WRONG_NUMBERS = "wrong_numbers"
-    """The blocks are not those of all completions, in their order."""
-    INCOMPLETE = "incomplete"
-    """Part of a grade is absent: its rating, its rationale, its types, the critique in words."""
-    NO_CHECK = "no_check"
-    """The verifier has nothing to verify for this prompt."""
-    NO_JUDGE = "no_judge"
-    """The verifier does not judge facts, whose statements a judge compares with the reference."""
-    NO_REFERENCE = "no_reference"
-    """There is no reference that a statement could be compared with."""
-    UNREADABLE = "unreadable"
-    """The verifier finds no final answer in the reference."""
-    TIMEOUT = "timeout"
-    """The verifier's comparison took too long."""
-    TOO_LARGE = "too_large"
-    """The answer's formula is larger than any that the verifier compares."""
-
-
-WAS_READ = frozenset({Status.SCORED.value, Status.NOT_APPLICABLE.value})
-"""The statuses of what need not be asked again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T_co]):
     """What is read about one subject; unless it is `scored`, `value` rates nothing."""
 
     status: str
     value: T_co
-
-
-class UnreadError(ValueError):
-    """A reply, or a part of it, says nothing that counts."""
-
-    def __init__(self, status: Status) -> None:
-        super().__init__(status.value)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,17 +117,16 @@ class Expected(ABC, Generic[T]):
 
     @property
     def schema(self) -> ReplySchema | None:
-        """The schema of a reply that is one object; None for a reply in words."""
+        """The schema of a reply that is one object, its mark aside; None if it never is one."""
         return None
 
-    @property
-    def shape(self) -> str:
-        """What a judge is told where `as_object` changes its reply; nothing where it does not."""
-        return ""
+    def read_object(self, said: Mapping[str, Any], judged: Sequence[str]) -> Sequence[Reading[T]]:
+        """Read an object that follows the schema; `judged` are the texts that were shown.
 
-    def as_object(self, reply: str) -> str:
-        """Return a reply in the form that is asked for as the one object that the schema is of."""
-        return reply
+        Raises:
+            UnreadError: if nothing of it counts.
+        """
+        raise NotImplementedError
 
     @property
     @abstractmethod
@@ -218,7 +143,7 @@ class Expected(ABC, Generic[T]):
 
     @abstractmethod
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
-        """Return a reply that can be read, its verdict drawn at random, for the reason given."""
+        """Return a text that can be read, its verdict drawn at random, for the reason given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +152,7 @@ class Question(Generic[T]):
 
     A reply that repeats one of `own_lines` is an echo. `judged` are the texts that are shown, whose
     verdicts are none of the judge's. With a `mark`, what stands below that line counts. With a
-    `schema` the reply is one object, whose first field is the mark: that object counts.
+    `schema` the object whose first field is the mark counts.
     """
 
     messages: tuple[Message, ...]
@@ -239,9 +164,9 @@ class Question(Generic[T]):
 
     def guarded(self, guard: Guard, *, short: bool = False) -> "Question[T]":
         """Return the question under a guard; replies of a few tokens, `short`, have no mark."""
-        schema = schema_under(guard, self.expected, short=short)
+        schema = None if short else schema_under(guard, self.expected)
         if schema is not None:
-            messages = guard.told_of_object(self.messages, self.expected.shape)
+            messages = guard.told_of_object(self.messages, outline(schema))
             return replace(self, messages=messages, mark=guard.mark, schema=schema)
         place = None if short else self.expected.place
         messages = guard.told(self.messages, place)
@@ -249,26 +174,57 @@ class Question(Generic[T]):
 
     def read(self, text: str, finish_reason: FinishReason) -> list[Reading[T]]:
         """Read a reply: one reading for each subject, in their order."""
+        cut = finish_reason in CUT
         try:
-            _require_readable(text, finish_reason, self.expected)
-            return list(self.expected.read(self._heard(text, cut=finish_reason in CUT)))
+            _require_readable(text, finish_reason)
+            if self.schema is not None:
+                return list(self._read_object(text, self.schema, cut=cut))
+            return list(self.expected.read(self._heard(text, cut=cut)))
         except UnreadError as error:
             return unread(error.status, self.expected)
 
     def example(self, seed: int, reason: str = REASON) -> str:
         """Return a reply that this question would read, for a judge that is not asked."""
-        parts = self.expected.example(random.Random(seed), reason)
+        draw = random.Random(seed)
         if self.schema is not None:
-            return reply_object(self.expected, parts.below, self.mark)
+            return json.dumps(drawn(self.schema, draw, reason), ensure_ascii=False)
+        parts = self.expected.example(draw, reason)
         lines = (parts.before, self.mark, parts.below)
         return "\n".join(line for line in lines if line)
+
+    def _read_object(self, text: str, schema: ReplySchema, *, cut: bool) -> Sequence[Reading[T]]:
+        """Read the object that begins with the mark.
+
+        Raises:
+            UnreadError: if there is none, or several, or it is not what was asked for.
+        """
+        own = [one for one in marked_objects(text) if one.mark == self.mark]
+        if not own:
+            raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
+        if refuses(text) or any(map(refuses, texts_in(own[0].value))):
+            raise UnreadError(Status.REFUSAL)
+        if len(own) > 1:
+            raise UnreadError(Status.CONTRADICTORY)
+        said = own[0].value
+        if said is None:
+            raise UnreadError(Status.TRUNCATED if cut else Status.MALFORMED)
+        if own[0].behind:
+            raise UnreadError(Status.MALFORMED)
+        worded = any(len(words) >= ECHO_LENGTH for words in texts_in(said))
+        if worded and json.dumps(said, ensure_ascii=False) in self.own_lines:
+            raise UnreadError(Status.ECHO)
+        require_follows({MARK_FIELD: self.mark, **said}, schema)
+        return self.expected.read_object(said, self.judged)
 
     def _heard(self, text: str, *, cut: bool) -> HeardReply:
         """Return what of a reply counts, with what was said ahead of it.
 
         Raises:
-            UnreadError: if the judge refuses or repeats, or the mark is missing or there twice.
+            UnreadError: if the judge refuses or repeats, the mark is missing or there twice, or the
+                reply was cut and has no parts.
         """
+        if cut and not self.expected.partly:
+            raise UnreadError(Status.TRUNCATED)
         before, below = self._parted(text, cut=cut)
         if refuses(text):
             raise UnreadError(Status.REFUSAL)
@@ -281,8 +237,7 @@ class Question(Generic[T]):
         """Return what stands ahead of the mark, and what counts."""
         if self.mark is None:
             return "", text
-        part = parted if self.schema is None else parted_objects
-        before, *below = part(text, self.mark)
+        before, *below = parted(text, self.mark)
         if not below:
             raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
         if len(below) > 1:
@@ -290,19 +245,10 @@ class Question(Generic[T]):
         return before, below[0]
 
 
-def schema_under(guard: Guard, expected: Expected[T], *, short: bool = False) -> ReplySchema | None:
-    """Return the schema that a reply is kept to under a guard; None if it is kept to none.
-
-    Replies of a few tokens, `short`, have no room for an object.
-    """
-    schema = expected.schema if guard.by_schema and not short else None
-    return schema if schema is None or guard.mark is None else marked(schema)
-
-
-def reply_object(expected: Expected[T], reply: str, mark: str | None) -> str:
-    """Return a reply in the form that is asked for as the object that a schema is of."""
-    whole = expected.as_object(reply)
-    return whole if mark is None else with_mark(whole, mark)
+def schema_under(guard: Guard, expected: Expected[T]) -> ReplySchema | None:
+    """Return the schema that a reply follows under a guard; None if it is a text."""
+    asked = expected.schema if guard.by_schema else None
+    return None if asked is None or guard.mark is None else marked(asked, guard.mark)
 
 
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:
@@ -340,15 +286,13 @@ def user_message(text: str) -> tuple[Message, ...]:
     return (Message(role="user", content=text),)
 
 
-def _require_readable(text: str, finish_reason: FinishReason, expected: Expected[T]) -> None:
+def _require_readable(text: str, finish_reason: FinishReason) -> None:
     """Refuse a reply in which nothing is to be looked for."""
     cut = finish_reason in CUT
     if finish_reason == "overlong":
         raise UnreadError(Status.OVERLONG)
     if finish_reason == "failed":
         raise UnreadError(Status.FAILED)
-    if cut and not expected.partly:
-        raise UnreadError(Status.TRUNCATED)
     if len(text) > MAX_REPLY:
         raise UnreadError(Status.TOO_LONG)
     if not text.strip():

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..stores.records import Rating
-from .judge import Status
 from .math_answers import Final, answer_to, final_answer, reference_answer
 from .math_limits import too_large
 from .math_numbers import quick_equal
 from .math_offers import one_of
 from .math_pool import MathPool
+from .status import Status
 
 EQUAL, DIFFERENT = "equal", "different"
 ACCURACY, UNDECIDED, UNMARKED = "math_accuracy", "math_undecided", "math_unmarked"

@@ -11,10 +11,12 @@ import unicodedata
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from .judge import Status, UnreadError
+from .status import Status, UnreadError
 
 NEAR = 240
 """Characters before and behind a verdict in which its quotation is looked for."""
+COMMENTED = 600
+"""Characters of a comment ahead of its rating in an object."""
 
 _FILLING = (
     r"(?:[ \t]+(?:with|by|me|us|to|for|in|the|a|an|this|that|following|line|text|verdict|score|"
@@ -158,7 +160,10 @@ def _letter(c: str) -> str:
 
 
 def holds(texts: Iterable[str], entries: Collection[str]) -> bool:
-    """Whether one of the texts has all of these entries, such as `preferred: 2`, in any dress."""
+    """Whether one of the texts has all of these entries, such as `preferred: 2`, in any dress.
+
+    A value may stand in an object, behind a comment: `quality: {comment: good, rating: 2}`.
+    """
     wanted = [plain(entry) for entry in entries]
     return any(all(_has(plain(text), entry) for entry in wanted) for text in texts)
 
@@ -166,4 +171,11 @@ def holds(texts: Iterable[str], entries: Collection[str]) -> bool:
 def _has(text: str, entry: str) -> bool:
     """Whether an entry stands in a text with no digit right after it."""
     # Most texts do not have it at all, which `in` tells without an expression.
-    return entry in text and re.search(rf"{re.escape(entry)}(?!\.?[0-9])", text) is not None
+    if entry in text and re.search(rf"{re.escape(entry)}(?!\.?[0-9])", text) is not None:
+        return True
+    name, _, value = entry.rpartition(":")
+    if not name or f"{name}:{{" not in text:
+        return False
+    rated = rf":\{{.{{0,{COMMENTED}}}?(?:rating|score):"
+    nested = rf"{re.escape(name)}{rated}{re.escape(value)}(?!\.?[0-9])"
+    return re.search(nested, text) is not None

@@ -18,20 +18,13 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from ..stores.records import SCORED, AspectRating, Rating
-from .judge import (
-    ExampleReply,
-    Expected,
-    HeardReply,
-    Reading,
-    Status,
-    UnreadError,
-    absent,
-    reasons,
-)
+from .judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
+from .reply_schema import ReplySchema, comment, object_of, one_of
+from .status import Status, UnreadError
 
 AspectRatings = tuple[AspectRating, ...]
 RATINGS: dict[str, Rating] = {"-1": -1, "0": 0, "1": 1}
@@ -69,6 +62,12 @@ class RatedAspects(Expected[AspectRatings]):
         )
 
     @property
+    def schema(self) -> ReplySchema:
+        """The schema of a comment and a rating for each aspect, or for those that are chosen."""
+        aspect = object_of({"comment": comment(self.count), "rating": one_of([-1, 0, 1])})
+        return object_of(dict.fromkeys(self.names, aspect), self.count)
+
+    @property
     def nothing(self) -> tuple[AspectRatings]:
         """No rating of the aspects, as far as it is known before the reply which it must rate."""
         names = self.names if self.count == len(self.names) else ()
@@ -98,6 +97,22 @@ class RatedAspects(Expected[AspectRatings]):
         rated = (
             AspectRating(name=name, rating=RATINGS[value], comment=comment)
             for name, value, comment in zip(names, values, _comments(body, names), strict=True)
+        )
+        return [Reading(SCORED, tuple(rated))]
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[AspectRatings]]:
+        """Read the ratings, in the order of the object's fields.
+
+        Raises:
+            UnreadError: if a judged text holds them, too.
+        """
+        if holds(judged, [f"{name}: {one['rating']}" for name, one in said.items()]):
+            raise UnreadError(Status.ECHO)
+        rated = (
+            AspectRating(name=name, rating=one["rating"], comment=one["comment"].strip())
+            for name, one in said.items()
         )
         return [Reading(SCORED, tuple(rated))]
 

@@ -1,36 +1,63 @@
-"""JSON schemas of replies that are one object, for endpoints that keep a reply to a schema.
+"""Replies that are one JSON object: the schema, what the judge is told of it, and how it is read.
 
-They are in the strict form that hosted models take: every field is required, none may be added, and
-fields come in their order, so that a reason stands ahead of its verdict. Values are listed, as not
-every server knows bounds. The mark of a guard (`guard`) is a field of any text: a schema that held
-the mark itself would be another one for each question, and servers prepare each schema anew. What
-counts is decided by reading: an object with another text there says nothing.
+An engine that can follows the schema while it draws, so that a judge of any size can be read. The
+first field is the mark of a guarded question (`guard`), which the schema fixes. An endpoint may
+ignore the schema, so a reply is checked against it before it counts.
+
+The schemas keep to what hosted endpoints take: fields are required and stand in their order, a
+comment ahead of its verdict, and verdicts are listed values. A schema that lets the judge choose
+some of the fields is the exception.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 from ..stores.keys import Json
-from .guard import MARK_FIELD
+from .status import Status, UnreadError
 
 ReplySchema = Mapping[str, Json]
-"""A JSON schema of one object."""
-ANY_TEXT: ReplySchema = {"type": "string"}
+"""A JSON schema of one value."""
+MARK_FIELD = "verdict_mark"
+"""The first field of an object, which holds the mark."""
+COMMENT = 160
+"""Characters of a comment on one of several subjects."""
+COMMENTS = 3 * COMMENT
+"""Characters of the comments of a reply together, if there are few."""
+MOST_OBJECTS = 40
+"""After so many objects no more are looked for, so that reading takes linear time."""
+_MARKED = re.compile(rf'\{{\s*"{MARK_FIELD}"\s*:\s*"([^"\\\n]{{1,80}})"')
+_FENCE = re.compile(r"\s*`*\s*")
+_TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
 
 
-def object_of(fields: Mapping[str, ReplySchema]) -> ReplySchema:
-    """Return the schema of an object that has these fields, all of them and no others."""
+def object_of(fields: Mapping[str, ReplySchema], chosen: int | None = None) -> ReplySchema:
+    """Return the schema of an object of these fields: all of them, or `chosen` of them."""
+    wanted = [] if chosen in (None, len(fields)) else [chosen]
     return {
         "type": "object",
         "properties": dict(fields),
-        "required": list(fields),
+        "required": [] if wanted else list(fields),
+        **{bound: number for number in wanted for bound in ("minProperties", "maxProperties")},
         "additionalProperties": False,
     }
 
 
-def list_of(entry: ReplySchema) -> ReplySchema:
-    """Return the schema of a list."""
-    return {"type": "array", "items": entry}
+def list_of(entry: ReplySchema, most: int, least: int = 0) -> ReplySchema:
+    """Return the schema of a list of `least` to `most` entries."""
+    return {"type": "array", "items": entry, "minItems": least, "maxItems": most}
+
+
+def text(most: int) -> ReplySchema:
+    """Return the schema of a text of at most so many characters."""
+    return {"type": "string", "maxLength": most}
+
+
+def comment(subjects: int = 1) -> ReplySchema:
+    """Return the schema of a comment on each of some subjects."""
+    return text(max(COMMENT, COMMENTS // subjects))
 
 
 def one_of(values: Sequence[int | str]) -> ReplySchema:
@@ -45,7 +72,180 @@ def one_of(values: Sequence[int | str]) -> ReplySchema:
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
-def marked(schema: ReplySchema) -> ReplySchema:
+def marked(schema: ReplySchema, mark: str) -> ReplySchema:
     """Return the schema of the same object with the mark as its first field."""
     fields = cast("Mapping[str, ReplySchema]", schema["properties"])
-    return object_of({MARK_FIELD: ANY_TEXT, **fields})
+    field: ReplySchema = {"type": "string", "const": mark}
+    whole = {**schema, "properties": {MARK_FIELD: field, **fields}}
+    bounds = {
+        bound: cast("int", schema[bound]) + 1
+        for bound in ("minProperties", "maxProperties")
+        if bound in schema
+    }
+    return {**whole, **bounds, "required": [MARK_FIELD, *cast("list[str]", schema["required"])]}
+
+
+def outline(schema: Mapping[str, Any]) -> str:
+    """Return what a judge is shown of a schema: `{"score": 1 | 2, "reason": "..."}`."""
+    match schema:
+        case {"properties": _}:
+            return _object_outline(schema)
+        case {"items": entry, "minItems": least, "maxItems": most}:
+            counted = f"{most} of these" if least == most else "any number of these"
+            return f"[{outline(entry)}, ({counted})]"
+        case {"anyOf": kinds}:
+            return " | ".join(map(outline, kinds))
+        case {"maxLength": most}:
+            return f'"at most {most} characters"'
+        case _:
+            values = schema.get("enum") or [schema["const"]]
+            return " | ".join(json.dumps(value, ensure_ascii=False) for value in values)
+
+
+def _object_outline(schema: Mapping[str, Any]) -> str:
+    named = [
+        (json.dumps(name, ensure_ascii=False), outline(each))
+        for name, each in schema["properties"].items()
+    ]
+    if "maxProperties" not in schema:
+        return f"{{{', '.join(f'{name}: {each}' for name, each in named)}}}"
+    (mark, its), (_, each), *_ = named
+    return (
+        f'{{{mark}: {its}, "NAME": {each}, ...}}, with the names of the '
+        f"{schema['maxProperties'] - 1} that you choose as fields, in the order of the list above"
+    )
+
+
+def require_follows(value: object, schema: Mapping[str, Any]) -> None:
+    """Refuse a value that does not follow a schema. Texts may be longer than it says.
+
+    Raises:
+        UnreadError: if it does not.
+    """
+    if "anyOf" in schema:
+        _require_any(value, schema["anyOf"])
+        return
+    if type(value) is not _TYPES[schema["type"]]:
+        raise UnreadError(Status.MALFORMED)
+    if value not in schema.get("enum", [value]) or value != schema.get("const", value):
+        raise UnreadError(Status.OUT_OF_RANGE)
+    if isinstance(value, list):
+        entries = cast("list[object]", value)
+        if not schema["minItems"] <= len(entries) <= schema["maxItems"]:
+            raise UnreadError(Status.WRONG_NUMBERS)
+        for entry in entries:
+            require_follows(entry, schema["items"])
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        known = cast("Mapping[str, Mapping[str, Any]]", schema["properties"])
+        count = schema.get("minProperties", len(fields))
+        if not {*schema["required"]} <= fields.keys() <= known.keys() or len(fields) != count:
+            raise UnreadError(Status.WRONG_KEYS)
+        for name, each in fields.items():
+            require_follows(each, known[name])
+
+
+def _require_any(value: object, kinds: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a value that is of none of some kinds."""
+    for kind in kinds:
+        if type(value) is _TYPES[kind["type"]]:
+            require_follows(value, kind)
+            return
+    raise UnreadError(Status.MALFORMED)
+
+
+class MarkedObject(NamedTuple):
+    """An object that begins with a mark; `value` lacks the mark, and is None if it is broken.
+
+    `behind` is what follows it.
+    """
+
+    mark: str
+    value: dict[str, Any] | None
+    behind: str
+
+
+def marked_objects(reply: str) -> Iterator[MarkedObject]:
+    """Give the objects of a reply that begin with a mark, whichever it is."""
+    at = 0
+    for _ in range(MOST_OBJECTS):
+        found = _MARKED.search(reply, at)
+        if found is None:
+            return
+        try:
+            value, at = _DECODER.raw_decode(reply, found.start())
+        except (ValueError, RecursionError):
+            value, at = None, found.end()
+        if value is not None:
+            del value[MARK_FIELD]
+        yield MarkedObject(found[1], value, _FENCE.sub("", reply[at:], count=1))
+
+
+def is_object(reply: str) -> bool:
+    """Whether a stored reply is an object with a mark, and not a text."""
+    return _MARKED.search(reply) is not None
+
+
+def prose(reply: str) -> str:
+    """Return a reply that is an object in the words that a judge is asked for without a schema.
+
+    Those are comments with their ratings and the dictionary of them, or a critique and its score.
+    Another object is the same without its mark.
+    """
+    said = next((one.value for one in marked_objects(reply)), None)
+    if said is None:
+        return reply
+    if "critique" in said:
+        return f"{said['critique']}\n\nOverall score: {said.get('score')}"
+    lines, ratings = list[str](), dict[str, object]()
+    for name, each in said.items():
+        match each:
+            case {"comment": comment, "rating": rating}:
+                lines.append(f"{name}: {comment} Score: {rating}")
+                ratings[name] = rating
+            case _:
+                return json.dumps(said, ensure_ascii=False)
+    return "\n".join([*lines, "", json.dumps(ratings, ensure_ascii=False)])
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Give the texts in an object, wherever they stand."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in cast("dict[str, object]", value).values():
+            yield from texts_in(each)
+    elif isinstance(value, list):
+        for each in cast("list[object]", value):
+            yield from texts_in(each)
+
+
+def drawn(schema: Mapping[str, Any], draw: random.Random, reason: str) -> Any:
+    """Return a value that follows a schema, its verdicts drawn at random, for the reason given."""
+    match schema:
+        case {"const": value}:
+            return value
+        case {"enum": values}:
+            return draw.choice(values)
+        case {"anyOf": kinds}:
+            return drawn(kinds[0], draw, reason)
+        case {"items": entry, "minItems": least}:
+            return [drawn(entry, draw, reason) for _ in range(max(1, least))]
+        case {"properties": fields}:
+            count = schema.get("maxProperties", len(fields))
+            required = schema["required"]
+            spare = [name for name in fields if name not in required]
+            names = {*required, *draw.sample(spare, count - len(required))}
+            return {n: drawn(each, draw, reason) for n, each in fields.items() if n in names}
+        case _:
+            return reason[: schema["maxLength"]]
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_distinct)

@@ -8,7 +8,7 @@ about to write something else, and there is no score.
 import math
 from collections.abc import Mapping
 
-from .judge import Status, UnreadError
+from .status import Status, UnreadError
 
 LEAST_SHARE = 0.5
 """The least probability that the tokens of the scale must have together."""

@@ -20,12 +20,13 @@ from ..stores.records import AspectRating, Check, Prompt, Rating
 from .check_remarks import ASKED, remark
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
 from .ifeval.families import FAMILIES
-from .judge import Reading, Status
+from .judge import Reading
 from .math_check import MathOutcome, check_answers
 from .math_pool import MathPool
 from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
 from .sentence_match import is_matchable, match_sentences
+from .status import Status
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Comprehension"

@@ -98,7 +98,7 @@ def _llmbar(folder: Path) -> Found:
             str(reply["text"]),
             tuple(str(pair[field]) for field in ("input", "output_1", "output_2")),
             WINNERS.get(str(reply["winner"])),
-            StatedVerdict(form="sentence", ties=False, order=order),
+            StatedVerdict(form="sentence", ties=False, orders=(order,)),
         )
         for row in rows_of(folder / "llmbar_judge_completions.jsonl")
         for pair in [pairs[str(row["subset"])][cast("int", row["idx"])]]
@@ -115,7 +115,7 @@ def _pandalm(folder: Path) -> Found:
             str(row["pandalm_reason"]),
             (str(row["response1"]), str(row["response2"])),
             PREFERRED[cast("int", row["pandalm_result"])],
-            StatedVerdict(form="sentence", ties=True, order="as_given"),
+            StatedVerdict(form="sentence", ties=True),
         )
         for row in rows_of(folder / "pandalm.jsonl")
     )

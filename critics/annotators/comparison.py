@@ -5,12 +5,14 @@ them, so a candidate cannot pass for a part of the prompt. Worked examples carry
 own (E1, E2, ...), which no verdict of a real pair has.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...stores.records import Message, Order
-from ..guard import BARE, Guard, GuardKey, without_mark
-from ..judge import Expected, Question, lines_of, reply_object, schema_under, user_message
+from ..guard import BARE, Guard, GuardKey
+from ..judge import Question, lines_of, schema_under, user_message
+from ..reply_schema import COMMENTS
 from ..templating import defused, render, tags
 from .annotator_pool import (
     Annotator,
@@ -20,12 +22,17 @@ from .annotator_pool import (
     persona_text,
     tie_text,
 )
-from .pair_verdicts import PairChoice, PairVerdicts
+from .pair_verdicts import VERDICTS, PairChoice, PairReply, PairVerdicts
 from .stated_verdicts import StatedVerdict
-from .written_verdicts import WORDS, reply_of
+from .written_verdicts import NUMBERS, WORDS, reply_of
 
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
+WORDLESS = frozenset({"token", "ranking"})
+"""The forms of reply that have no reasons."""
+CHARACTERS = 2
+"""Characters of an explanation for each token that an annotator may write."""
+LabelledExamples = Sequence[tuple[str, WorkedExample]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,36 +69,25 @@ def ask(
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
     language = annotator.language
-    form = form_text(annotator.form, several=annotator.several, language=language)
-    tie = tie_text(annotator.form, language) if annotator.ties else ""
     expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
+    schema = None if annotator.short else schema_under(guard, expected)
+    form = form_text(annotator.form, several=annotator.several, language=language)
+    form += tie_text(annotator.form, language) if annotator.ties else ""
     persona = f" {persona_text(annotator.persona, language)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
-        "examples": _examples(annotator, examples, _framing(annotator, expected, guard)),
-        "form": f"{form}{tie}",
+        "examples": _examples(annotator, examples, guard, in_object=schema is not None),
+        "form": form if schema is None else "",
         "persona": persona,
     }
     messages = user_message(render(annotator.templates["frame"], values))
     if "system" in annotator.templates:
         system = render(annotator.templates["system"], values)
         messages = (Message(role="system", content=system), *messages)
-    # What counts of an object is without its mark.
-    texts = [without_mark(m.content) if guard.by_schema else m.content for m in messages]
-    shown = frozenset[str]().union(*map(lines_of, texts))
+    shown = frozenset[str]().union(*(lines_of(message.content) for message in messages))
     own_lines = shown - {*WORDS.get(annotator.form, {}).values()}  # Worked examples show these.
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
     return question.guarded(guard, short=annotator.short)
-
-
-def _framing(
-    annotator: Annotator, expected: Expected[PairChoice], guard: Guard
-) -> Callable[[str], str]:
-    """Return what makes the reply to a worked example one that would be read here."""
-    ahead = "" if annotator.short else guard.ahead
-    if schema_under(guard, expected, short=annotator.short) is None:
-        return lambda reply: f"{ahead}{reply}"
-    return lambda reply: reply_object(expected, reply, guard.mark)
 
 
 def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) -> None:
@@ -107,14 +103,19 @@ def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) 
         raise ValueError("two comparisons have the same key")
 
 
-def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> Expected[PairChoice]:
+def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> PairReply:
     """Return how the annotator's reply is read."""
-    several, ties = annotator.several, annotator.ties
+    ties, reasons = annotator.ties, annotator.form not in WORDLESS
+    # A token is a word or less: two characters for each leave room for the verdict.
+    room = min(COMMENTS, CHARACTERS * annotator.max_tokens // len(orders)) if reasons else 0
     match annotator.form:
         case "token" | "json" | "ranking" as form:
-            return PairVerdicts(form=form, several=several, ties=ties, orders=orders)
+            several = annotator.several
+            return PairVerdicts(
+                form=form, several=several, ties=ties, orders=orders, explained=room
+            )
         case form:
-            return StatedVerdict(form=form, ties=ties, order=orders[0])
+            return StatedVerdict(form=form, ties=ties, orders=orders, explained=room)
 
 
 def _texts(comparison: Comparison) -> dict[str, str]:
@@ -137,25 +138,46 @@ def _pair(
 
 
 def _examples(
-    annotator: Annotator, examples: Sequence[WorkedExample], framed: Callable[[str], str]
+    annotator: Annotator, examples: Sequence[WorkedExample], guard: Guard, *, in_object: bool
 ) -> str:
-    """Show worked examples as pairs will be shown: together, or each by itself; a gap follows.
-
-    `framed` gives their replies the form that the annotator's is to have.
-    """
+    """Show worked examples as pairs will be shown: together, or each by itself; a gap follows."""
     frame = annotator.templates.get("example")
     if frame is None or not examples:
         return ""
     labelled = [(f"E{number}", example) for number, example in enumerate(examples, start=1)]
     groups = [labelled] if annotator.several else [[one] for one in labelled]
-    return "".join(f"{_example(annotator, frame, group, framed)}\n\n" for group in groups)
+    reply = _object_reply if in_object else _text_reply
+    shown = (_example(annotator, frame, group, reply(annotator, group, guard)) for group in groups)
+    return "".join(f"{one}\n\n" for one in shown)
+
+
+def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
+    """Return the reply to worked examples in the annotator's form, below the mark."""
+    verdicts = [(label, e.preferred, e.explanation) for label, e in group]
+    said = reply_of(annotator.form, verdicts, several=annotator.several)
+    return said if annotator.short else f"{guard.ahead}{said}"
+
+
+def _object_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
+    """Return the reply to worked examples as an object. It has no mark, so it cannot count."""
+    del guard
+    reasons = annotator.form not in WORDLESS
+    verdicts = [
+        {
+            **({"explanation": e.explanation} if reasons else {}),
+            "preferred": int(NUMBERS[e.preferred]),
+        }
+        for _, e in group
+    ]
+    said = {VERDICTS: verdicts} if annotator.several else verdicts[0]
+    return json.dumps(said, ensure_ascii=False)
 
 
 def _example(
     annotator: Annotator,
     frame: str,
-    group: Sequence[tuple[str, WorkedExample]],
-    framed: Callable[[str], str],
+    group: LabelledExamples,
+    reply: str,
 ) -> str:
     pairs = [
         _pair(
@@ -167,9 +189,4 @@ def _example(
         )
         for label, e in group
     ]
-    reply = reply_of(
-        annotator.form,
-        [(label, e.preferred, e.explanation) for label, e in group],
-        several=annotator.several,
-    )
-    return render(frame, {"pairs": "\n\n".join(pairs), "reply": framed(reply)})
+    return render(frame, {"pairs": "\n\n".join(pairs), "reply": reply})

@@ -13,24 +13,16 @@ evaluated.
 import random
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from ...stores.records import SCORED, Order, Preferred
 from ..json_objects import LEADING, decoded
-from ..judge import (
-    ExampleReply,
-    Expected,
-    HeardReply,
-    Reading,
-    Status,
-    UnreadError,
-    absent,
-    reasons,
-)
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from ..quoting import declared_choices, foreign, holds, seen
-from ..reply_schema import ANY_TEXT, ReplySchema, list_of, object_of, one_of
+from ..reply_schema import ReplySchema, list_of, object_of, one_of, text
+from ..status import Status, UnreadError
 from .written_verdicts import NUMBERS, ListedForm, reply_of
 
 MOST_PAIRS = 20
@@ -48,9 +40,8 @@ QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORE
 MARKS = " \t\r\n*`\"'."
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
-GATHERED = "verdicts"
-"""The list of the objects about several pairs, where the reply is one object."""
-GATHER = 'Reply with one JSON object alone: its field "{field}" is the list of these objects.'
+VERDICTS = "verdicts"
+"""The list of the verdicts on several pairs, in an object."""
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
 
 
@@ -80,45 +71,64 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairVerdicts(Expected[PairChoice]):
+class PairReply(Expected[PairChoice]):
     """What a reply must hold: a verdict on each of some pairs, the pair `n` shown in `orders[n-1]`.
 
-    `several` is whether verdicts carry numbers, `ties` whether neither may be preferred.
+    `several` is whether the judge is asked about several pairs at once, `ties` whether neither may
+    be preferred. An object has an explanation of so many characters, or none.
     """
 
-    partly = True
-    form: ListedForm
-    several: bool
+    several: bool = False
     ties: bool
-    orders: tuple[Order, ...]
+    orders: tuple[Order, ...] = ("as_given",)
+    explained: int = 0
 
     @property
-    def schema(self) -> ReplySchema | None:
-        """The schema of the object, or of that with the list of objects."""
-        if self.form != "json":
-            return None
-        choices = [1, 2, "tie"] if self.ties else [1, 2]
-        fields = {"explanation": ANY_TEXT, "preferred": one_of(choices)}
-        if not self.several:
-            return object_of(fields)
-        pairs = one_of(range(1, len(self.orders) + 1))
-        return object_of({GATHERED: list_of(object_of({"pair": pairs, **fields}))})
-
-    @property
-    def shape(self) -> str:
-        """What becomes of objects about several pairs."""
-        return GATHER.format(field=GATHERED) if self.several else ""
-
-    def as_object(self, reply: str) -> str:
-        """Return the objects of a reply as a list in one."""
-        if not self.several:
-            return reply
-        return f'{{"{GATHERED}": [{", ".join(reply.splitlines())}]}}'
+    def schema(self) -> ReplySchema:
+        """The schema of a verdict, or of a list of them in the order of the pairs."""
+        reason = {"explanation": text(self.explained)} if self.explained else {}
+        verdict = object_of({**reason, "preferred": one_of([1, 2, *(["tie"] * self.ties)])})
+        count = len(self.orders)
+        return object_of({VERDICTS: list_of(verdict, count, count)}) if self.several else verdict
 
     @property
     def nothing(self) -> tuple[PairChoice, ...]:
         """No verdict on any pair."""
         return (PairChoice(),) * len(self.orders)
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[PairChoice]]:
+        """Read one verdict for each pair; one that a judged text makes, too, is an echo."""
+        verdicts = said[VERDICTS] if self.several else [said]
+        named = (word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"]))
+        forged = {*named, *self.stated_in(judged)}
+        return [
+            self._of_object(one, order, forged)
+            for one, order in zip(verdicts, self.orders, strict=True)
+        ]
+
+    def stated_in(self, judged: Sequence[str]) -> frozenset[Preferred | Status]:
+        """Return the verdicts that judged texts state in the words of a reply."""
+        del judged
+        return frozenset()
+
+    def _of_object(
+        self, said: Mapping[str, Any], order: Order, forged: Collection[Preferred | Status]
+    ) -> Reading[PairChoice]:
+        choice: Preferred = CHOICES.get(str(said["preferred"]), "tie")
+        if choice in forged:
+            return Reading(Status.ECHO.value, PairChoice())
+        preferred = choice if order == "as_given" else TURNED[choice]
+        return Reading(SCORED, PairChoice(preferred, said.get("explanation", "").strip()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairVerdicts(PairReply):
+    """Verdicts as numbers, lists or objects; each has the number of its pair if `several`."""
+
+    partly = True
+    form: ListedForm
 
     def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair, in their order.

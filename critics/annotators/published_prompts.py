@@ -13,17 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...stores.records import SCORED, Message, Order, Preferred
-from ..judge import (
-    ExampleReply,
-    Expected,
-    HeardReply,
-    Question,
-    Reading,
-    Status,
-    UnreadError,
-    absent,
-    user_message,
-)
+from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, absent, user_message
+from ..status import Status, UnreadError
 from .annotator_pool import PublishedAnnotator, VerdictPatterns
 from .comparison import Comparison, require_askable
 from .pair_verdicts import TURNED, PairChoice

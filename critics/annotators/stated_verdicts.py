@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...stores.records import SCORED, Order, Preferred
+from ...stores.records import SCORED, Preferred
 from ..json_objects import json_objects
-from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import ExampleReply, HeardReply, Reading, absent
 from ..quoting import declared_choices, foreign, seen
-from ..reply_schema import ANY_TEXT, ReplySchema, object_of, one_of
+from ..status import Status, UnreadError
 from .declared_verdicts import stated_choices
-from .pair_verdicts import TURNED, PairChoice, Statement
+from .pair_verdicts import TURNED, PairChoice, PairReply, Statement
 from .written_verdicts import CHOSEN_NAMES, LETTERS, StatedForm, reply_of
 
 REASONS_FIRST = (
@@ -27,36 +27,19 @@ _BRACKETS = re.compile(r"\[\[([^\[\]\n]{0,20})\]\]")
 _STRONG = re.compile(r"([AB])\+{0,2}")
 """WildBench's judges say how much better: A++, A+. Here any of these prefers A."""
 _LABELS: dict[str, Preferred] = {letter: label for label, letter in LETTERS.items()}
-CHOICES = ("A++", "A+", "B+", "B++")
-"""What a "choice" may be where it is asked for."""
 DECLARED: dict[str, Preferred] = {"1": "first", "2": "second"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatedVerdict(Expected[PairChoice]):
-    """What a reply must hold: one verdict on one pair, which was shown in `order`."""
+class StatedVerdict(PairReply):
+    """One verdict on one pair, as a published judge states it."""
 
     form: StatedForm
-    ties: bool
-    order: Order = "as_given"
 
     @property
     def place(self) -> str:
         """Where the line with the mark goes: below the reasons."""
         return REASONS_FIRST
-
-    @property
-    def schema(self) -> ReplySchema | None:
-        """The schema of an object with a choice."""
-        if self.form != "choice":
-            return None
-        ties = (CHOSEN_NAMES["tie"],) if self.ties else ()
-        return object_of({"reason": ANY_TEXT, "choice": one_of([*CHOICES, *ties])})
-
-    @property
-    def nothing(self) -> tuple[PairChoice]:
-        """No verdict."""
-        return (PairChoice(),)
 
     def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
         """Read the verdict.
@@ -78,10 +61,10 @@ class StatedVerdict(Expected[PairChoice]):
         declared = {DECLARED[word] for word in declared_choices(whole)}
         if choice in denied or declared - {choice}:
             raise UnreadError(Status.CONTRADICTORY)
-        if any(choice == one.choice for t in reply.judged for one in self._statements(seen(t))[0]):
+        if choice in self.stated_in(reply.judged):
             raise UnreadError(Status.ECHO)
         self._require_own(reply.text, said)
-        preferred = choice if self.order == "as_given" else TURNED[choice]
+        preferred = choice if self.orders[0] == "as_given" else TURNED[choice]
         why = said[-1].explanation or f"{reply.before}\n{reply.text[: said[-1].start]}".strip()
         return [Reading(SCORED, PairChoice(preferred, why))]
 
@@ -90,6 +73,11 @@ class StatedVerdict(Expected[PairChoice]):
         sides: list[Preferred] = ["first", "second"]
         verdict = reply_of(self.form, [("1", draw.choice(sides), reason)], several=False)
         return ExampleReply("" if self.form == "choice" else reason, verdict)
+
+    def stated_in(self, judged: Sequence[str]) -> frozenset[Preferred | Status]:
+        """Return the verdicts that judged texts state in the same form."""
+        stated = (self._statements(seen(text))[0] for text in judged)
+        return frozenset(one.choice for found in stated for one in found)
 
     def _statements(self, text: str) -> tuple[list[Statement], set[Preferred]]:
         """Return what a text states, in its order, and the choices that it denies."""

@@ -6,13 +6,17 @@ with one longer than any sentence is not read: it says something else than the p
 
 import random
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...stores.records import SCORED
-from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent
+from ..reply_schema import ReplySchema, list_of, object_of, text
+from ..status import Status, UnreadError
 
 Statements = tuple[str, ...]
-NOTHING = "none"
+NOTHING, STATEMENTS = "none", "statements"
 LONGEST = 600
 """Characters of a statement."""
 FEWEST = 8
@@ -27,6 +31,19 @@ class StatementList(Expected[Statements]):
     """What a reply must hold: the statements of a passage of so many words."""
 
     words: int
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of the list of the statements."""
+        return object_of({STATEMENTS: list_of(text(LONGEST), max(FEWEST, self.words))})
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Statements]]:
+        """Read the list."""
+        del judged
+        stated = (one.strip() for one in said[STATEMENTS])
+        return [Reading(SCORED, tuple(dict.fromkeys(filter(None, stated))))]
 
     @property
     def nothing(self) -> tuple[Statements]:

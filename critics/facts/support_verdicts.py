@@ -7,27 +7,23 @@ unread: nobody knows which statement its verdicts are about.
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...stores.records import SCORED, Support
-from ..judge import (
-    ExampleReply,
-    Expected,
-    HeardReply,
-    Reading,
-    Status,
-    UnreadError,
-    absent,
-    reasons,
-)
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from ..quoting import holds
+from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of
+from ..status import Status, UnreadError
 
 WORDS: dict[Support, str] = {
     "supported": "supported",
     "not_supported": "not supported",
     "irrelevant": "irrelevant",
 }
+VERDICTS = "verdicts"
+"""The list of the verdicts, in an object."""
 _SAID: dict[str, Support] = {
     **{word: support for support, word in WORDS.items()},
     "unsupported": "not_supported",
@@ -54,6 +50,24 @@ class SupportVerdicts(Expected[StatementSupport]):
     """What a reply must hold: a verdict on each of `count` statements."""
 
     count: int
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of a list with the verdict on each statement, in their order."""
+        verdict = {"reason": comment(self.count), "verdict": one_of([*WORDS.values()])}
+        return object_of({VERDICTS: list_of(object_of(verdict), self.count, self.count)})
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[StatementSupport]]:
+        """Read a verdict on each statement; one that a judged text gives is an echo."""
+        return [
+            Reading(Status.ECHO.value, StatementSupport())
+            if holds(judged, [f"{number}: {one['verdict']}"])
+            or holds(judged, [f"verdict: {one['verdict']}"])
+            else Reading(SCORED, StatementSupport(_SAID[one["verdict"]], one["reason"].strip()))
+            for number, one in enumerate(said[VERDICTS], start=1)
+        ]
 
     @property
     def nothing(self) -> tuple[StatementSupport, ...]:

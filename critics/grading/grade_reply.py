@@ -14,22 +14,16 @@ is therefore an echo.
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect
-from ..judge import (
-    ExampleReply,
-    Expected,
-    HeardReply,
-    Reading,
-    Status,
-    UnreadError,
-    absent,
-    reasons,
-)
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from ..quoting import holds, require_undisputed
+from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of
+from ..status import Status, UnreadError
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
 OPENING = " \t\r*_`[(#"
@@ -40,6 +34,8 @@ NOT_APPLICABLE = frozenset({"n/a", "na", "not applicable"})
 NO_TYPES = frozenset({"none", "n/a"})
 TYPE = re.compile(r"0|[1-9][0-9]?")
 
+TEXTS = "texts"
+"""The list of the appraisals, in an object."""
 MARKS = r"[ \t>*#\[_`-]*"
 """What Markdown may put before a label."""
 FIELDS = r"type[ \t]+rationale|type|rationale|rating"
@@ -88,6 +84,18 @@ class Appraisals(Expected[Appraisal]):
     count: int
 
     @property
+    def schema(self) -> ReplySchema:
+        """The schema of a list with the appraisal of each completion, in their order."""
+        scale, reason = SCALES[self.aspect], comment(self.count)
+        kinds = one_of([str(number) for number in range(1, scale.types + 1)])
+        typed = {"types": list_of(kinds, scale.types), "type_rationale": reason}
+        ratings = [*range(LOWEST, scale.best + 1), *(["N/A"] if scale.may_not_apply else [])]
+        appraisal = object_of(
+            {**(typed if scale.types else {}), "rationale": reason, "rating": one_of(ratings)}
+        )
+        return object_of({TEXTS: list_of(appraisal, self.count, self.count)})
+
+    @property
     def nothing(self) -> tuple[Appraisal, ...]:
         """No rating of any completion."""
         return (Appraisal(),) * self.count
@@ -108,6 +116,14 @@ class Appraisals(Expected[Appraisal]):
         if numbers != list(range(1, self.count + 1)):
             raise UnreadError(Status.WRONG_NUMBERS)
         return [_own(_appraised(block, scale), block.number, reply.judged) for block in blocks]
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Appraisal]]:
+        """Read an appraisal of each completion."""
+        return [
+            _own(_of_object(one), number, judged) for number, one in enumerate(said[TEXTS], start=1)
+        ]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a block for each completion, or a critique with its score."""
@@ -159,6 +175,19 @@ def _appraised(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
     )
     status = Status.NOT_APPLICABLE if value.rating is None else Status.SCORED
     return Reading(status.value, value)
+
+
+def _of_object(said: Mapping[str, Any]) -> Reading[Appraisal]:
+    if not said["rationale"].strip():
+        raise UnreadError(Status.INCOMPLETE)
+    applies = said["rating"] != "N/A"
+    value = Appraisal(
+        rating=float(said["rating"]) if applies else None,
+        rationale=said["rationale"].strip(),
+        types=tuple(dict.fromkeys(said.get("types", ()))),
+        type_rationale=said.get("type_rationale", "").strip(),
+    )
+    return Reading((Status.SCORED if applies else Status.NOT_APPLICABLE).value, value)
 
 
 def _own(reading: Reading[Appraisal], number: int, judged: Sequence[str]) -> Reading[Appraisal]:

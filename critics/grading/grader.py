@@ -118,7 +118,7 @@ class Grader:
             "texts": "\n\n".join(texts),
             "answer": shown(answers[0]),
             "count": str(len(answers)),
-            "form": form_text(aspect, self.score_form),
+            "form": "" if guard.by_schema else form_text(aspect, self.score_form),
             "reference": "",
             "principle": "",
         }

@@ -9,15 +9,16 @@ one beyond the scale, or of another scale, is none.
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from ...stores.records import SCORED
 from ..json_objects import json_objects
-from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent
 from ..quoting import foreign, holds, require_undisputed, seen
-from ..reply_schema import ANY_TEXT, ReplySchema, object_of, one_of
+from ..reply_schema import ReplySchema, comment, object_of, one_of
+from ..status import Status, UnreadError
 from .grade_reply import MARKS, SCORE, Appraisal, rating_of
 from .graded_aspects import LOWEST, GradeScale
 
@@ -83,14 +84,25 @@ class OverallScore(Expected[Appraisal]):
     path: tuple[str, ...] = SCORE_PATH
 
     @property
-    def schema(self) -> ReplySchema | None:
+    def schema(self) -> ReplySchema:
         """The schema of an object with the critique ahead of the score, a whole number."""
-        if self.form != "json":
-            return None
         score = one_of(range(LOWEST, self.scale.best + 1))
-        for name in reversed(self.path[1:]):
-            score = object_of({name: score})
-        return object_of({"critique": ANY_TEXT, self.path[0]: score})
+        return object_of({"critique": comment(), "score": score})
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Appraisal]]:
+        """Read the critique and the score.
+
+        Raises:
+            UnreadError: if there is no critique, or a judged text states the score, too.
+        """
+        rating, critique = float(said["score"]), said["critique"].strip()
+        if not critique:
+            raise UnreadError(Status.INCOMPLETE)
+        if holds(judged, [f"score: {rating:g}"]) or self._echoed(rating, judged):
+            raise UnreadError(Status.ECHO)
+        return [Reading(SCORED, Appraisal(rating=rating, rationale=critique))]
 
     @property
     def nothing(self) -> tuple[Appraisal]:

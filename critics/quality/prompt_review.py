@@ -13,9 +13,10 @@ judge reads.
 import json
 import random
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast
 
 from pydantic import Field
 
@@ -25,17 +26,10 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ..guard import BARE, GuardKey
-from ..judge import (
-    ExampleReply,
-    Expected,
-    HeardReply,
-    Question,
-    Reading,
-    Status,
-    UnreadError,
-    user_message,
-)
+from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, user_message
 from ..rating_dictionary import AspectRatings, RatedAspects
+from ..reply_schema import ReplySchema, object_of, one_of
+from ..status import Status, UnreadError
 from ..templating import TemplateSets, defused, render, tags
 
 ASPECTS = ("intention", "semantics", "answerability")
@@ -50,6 +44,8 @@ REVIEW_TEMPLATES = TemplateSets(
         "review_with_class": (frozenset({"prompt", "classes"}), frozenset()),
     },
 )
+CLASS_FIELD = "class"
+"""The class, in an object."""
 CLASS = re.compile(r"^[\s*#>`-]*class[\s*`]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 CHINESE_CLASS = re.compile(
     r"^[\s*#>`-]*(?:class|类别)[\s*`]*[:：](.*)$", re.IGNORECASE | re.MULTILINE
@@ -114,6 +110,25 @@ class ReviewReply(Expected[ReviewedPrompt]):
             "Say first what you think of each aspect. Then write the line {mark} by itself, and "
             "below it the class, if one is asked for, and the dictionary."
         )
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of a comment and a rating for each aspect, and of the class."""
+        rated = cast("Mapping[str, ReplySchema]", RATINGS.schema["properties"])
+        named = {} if self.taxonomy is None else {CLASS_FIELD: one_of(self.taxonomy.names)}
+        return object_of({**rated, **named})
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[ReviewedPrompt]]:
+        """Read the ratings and the class.
+
+        Raises:
+            UnreadError: if the prompt holds the ratings, too.
+        """
+        rated = {name: one for name, one in said.items() if name != CLASS_FIELD}
+        (ratings,) = RATINGS.read_object(rated, judged)
+        return [Reading(ratings.status, ReviewedPrompt(ratings.value, said.get(CLASS_FIELD)))]
 
     @property
     def nothing(self) -> tuple[ReviewedPrompt]:

@@ -11,15 +11,16 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from ...stores.records import SCORED
 from ..grading.grade_reply import Appraisal, rating_of
 from ..grading.graded_aspects import LOWEST, GradeScale
 from ..json_objects import decoded, json_objects
-from ..judge import ExampleReply, Expected, HeardReply, Reading, Status, UnreadError, absent
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent
 from ..quoting import foreign, holds, require_undisputed, seen
-from ..reply_schema import ANY_TEXT, ReplySchema, object_of, one_of
+from ..reply_schema import ReplySchema, comment, object_of, one_of
+from ..status import Status, UnreadError
 
 SCORE, REASON = "score", "reason"
 NOT_APPLICABLE = "N/A"
@@ -57,8 +58,22 @@ class AspectScores(Expected[Appraisal]):
         """The schema of an object with a reason and a score, a whole number, for each aspect."""
         best, may_not_apply = self.scale.best, self.scale.may_not_apply
         scores = [*range(LOWEST, best + 1), *([NOT_APPLICABLE] if may_not_apply else [])]
-        aspect = object_of({REASON: ANY_TEXT, SCORE: one_of(scores)})
+        aspect = object_of({REASON: comment(len(self.keys)), SCORE: one_of(scores)})
         return object_of(dict.fromkeys(self.keys, aspect))
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Appraisal]]:
+        """Read a score in each aspect.
+
+        Raises:
+            UnreadError: if a judged text states these scores, too.
+        """
+        numbers = {key: {**one, SCORE: str(one[SCORE])} for key, one in said.items()}
+        readings = self._readings(numbers)
+        if self._echoed(_scores(readings), judged):
+            raise UnreadError(Status.ECHO)
+        return [_explained(reading, "") for reading in readings]
 
     @property
     def place(self) -> str:

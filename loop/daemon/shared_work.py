@@ -280,7 +280,7 @@ class _Divider:
                     notes=stage.notes,
                     annotator=annotator,
                     served=self.run.models.annotators[annotator.role],
-                    sampling=self._sampling(annotator),
+                    sampling=self._sampling(annotator, self.run.models.annotators[annotator.role]),
                     shown=shared.showings * sum(bool(row.text) for row in own),
                 )
                 for stage, annotator, own in zip(stages, annotators, rows, strict=True)
@@ -288,13 +288,13 @@ class _Divider:
             self.notes,
         )
 
-    def _sampling(self, annotator: AnyAnnotator) -> Sampling:
+    def _sampling(self, annotator: AnyAnnotator, served: Served) -> Sampling:
         plain = Sampling(
             temperature=annotator.temperature,
             top_p=annotator.top_p,
             max_tokens=annotator.max_tokens,
         )
-        return plain if annotator.short else with_room(self.run, plain)
+        return plain if annotator.short else with_room(self.run, served, plain)
 
     def _rows(self, stage: RehearsedStage) -> list[Preference]:
         if stage.planned is None:

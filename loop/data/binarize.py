@@ -28,7 +28,7 @@ import polars as pl
 
 from ...configs.recipes import Binarisation
 from ...critics.grading.graded_aspects import FINE_GRAINED
-from ...critics.judge import Status
+from ...critics.status import Status
 from ...stores.keys import derive_seed
 from ...stores.records import SCORED, Receipt
 from .judged_candidates import VISIBLE, with_same_text

@@ -2,8 +2,8 @@
 
 Of a critique with an overall score the question is the grader's own, bare (`critics.guard`), with
 the principle that the answer was written under. The reply is the judge's as it came; of a published
-critique, whose form is another, it is the critique and below it the score, in the form that is
-asked for. What the grader's reader does not read back as that score is no lesson.
+critique, or a judge that replied with an object, it is the critique and below it the score, in the
+form that is asked for. What the grader's reader does not read back as that score is no lesson.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,7 @@ from ...critics.grading.grader import Grader
 from ...critics.grading.score_reply import written_score
 from ...critics.guard import without_mark
 from ...critics.judge import Question
+from ...critics.reply_schema import is_object
 from ...stores.frames import rows_frame
 from ...stores.keys import row_id
 from ...stores.records import SCORED, Candidate, Demonstration, Grade, Message, Prompt
@@ -77,8 +78,9 @@ def _question(grader: Grader, prompt: Prompt, candidate: Candidate) -> Question[
 
 
 def _reply(grade: Grade, grader: Grader) -> str:
-    """Return the judge's reply; of a grade that was published, one in the form asked for."""
-    if grade.attempts or grade.rating is None:
+    """Return the judge's reply; of a published grade, or an object, one in the form asked for."""
+    as_it_came = grade.attempts and not is_object(grade.text)
+    if as_it_came or grade.rating is None:
         return without_mark(grade.text)
     scale, critique = SCALES["overall"], grade.rationale.strip()
     before, below = written_score(grader.score_form, grade.rating, scale, critique)

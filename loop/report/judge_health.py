@@ -10,7 +10,7 @@ from statistics import fmean
 
 import polars as pl
 
-from ...critics.judge import WAS_READ
+from ...critics.status import WAS_READ
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
 from ..data.judged_candidates import trusted

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -159,13 +159,11 @@ class Run:
         self.stop.drain_s = 0.0
         self.stop.request()
 
-    def guard(self, request: str, judge: Served | None = None) -> GuardKey:
-        """Return the key by which a request to a judge is guarded, by its name.
-
-        `judge` is who is asked, where the reply may be an object that has a schema.
-        """
-        key = GuardKey.of(self.config.seed, request) if self.config.guard else BARE
-        return replace(key, by_schema=judge is not None and judge.by_schema)
+    def guard(self, request: str, judge: Served) -> GuardKey:
+        """Return the key by which a request to a judge is guarded, by its name."""
+        if not self.config.guard:
+            return BARE
+        return GuardKey.of(self.config.seed, request, by_schema=judge.by_schema)
 
     def engine(self, served: Served) -> Engine:
         """Return a running engine of `served`, whose published weights are verified first.

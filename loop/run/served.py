@@ -31,9 +31,11 @@ ASKED = {
     "extra_body",
     "reasoning_effort",
     "reasoning_tokens",
-    "json_schema",
 }
 """Settings of an engine that change what it answers, and are left out where they are not set."""
+
+SCHEMA_ENGINES = frozenset({"openai", "vllm"})
+"""The kinds of engines whose replies can follow a JSON schema."""
 
 PLACE = {
     "place",
@@ -95,8 +97,12 @@ class Served:
 
     @property
     def by_schema(self) -> bool:
-        """Whether it is asked to keep a judge's reply to a JSON schema."""
-        return self.engine.json_schema != "off" and self.is_elsewhere
+        """Whether a judge's reply follows a JSON schema: in vLLM here, or if its endpoint can.
+
+        An endpoint that is sent a `response_format` of the user's own gets no schema.
+        """
+        own = "response_format" in self.engine.extra_body
+        return not own and engine_kind(self.location, self.engine) in SCHEMA_ENGINES
 
     @cached_property
     def engine_name(self) -> str:
@@ -134,11 +140,6 @@ def identified(model: str, engine: EngineConfig) -> Served:
     if name is None and engine.besides:
         raise ConfigError(
             f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
-        )
-    if name is None and engine.json_schema == "on":
-        raise ConfigError(
-            f"engine.json_schema=on is for endpoints: {model} runs here, where replies are kept to "
-            "no schema; serve it by `vllm serve`, or set engine.json_schema=auto"
         )
     if engine.batch and (name is None or len(engine.base_urls) > 1):
         raise ConfigError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...configs.schema import RunConfig
 from ...configs.secrecy import redacted
-from ...critics.judge import WAS_READ, Status
+from ...critics.status import WAS_READ, Status
 from ...stores.address import run_argument
 
 FEWEST = 200

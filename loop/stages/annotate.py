@@ -16,7 +16,7 @@ from ...critics.annotators.ask_annotator import ask_annotator
 from ...critics.annotators.comparison import Comparison
 from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.annotators.simulate import assign, reconciled
-from ...critics.judge import Status
+from ...critics.status import Status
 from ...policies.engines.engine import Completion, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
@@ -98,7 +98,7 @@ class Annotating:
             "keyed_on": self.keyed_on,
             "order": self.order,
             **({"input": "apart"} if self._shows_inputs else {}),
-            **guard_params(self.run),
+            **guard_params(self.run, self._served),
         }
 
     @property
@@ -132,7 +132,7 @@ class Annotating:
             max_tokens=self.annotator.max_tokens,
             logit_bias=self.annotator.logit_bias,
         )
-        again = again if self.annotator.short else with_room(self.run, again)
+        again = again if self.annotator.short else with_room(self.run, self._served, again)
         first = replace(again, temperature=self.annotator.temperature)
         return EngineLine(run=self.run, served=self._served, first=first, again=again, judge=True)
 

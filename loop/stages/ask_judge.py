@@ -12,8 +12,9 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from ...configs.annotation import AnswerJudge
 from ...configs.filters import PromptQuality
 from ...configs.schema import CriticConfig, GradingConfig
-from ...critics.guard import GUARDED, MARK_TOKENS
-from ...critics.judge import WAS_READ, Question, Reading, Status
+from ...critics.guard import GUARDED, MARK_TOKENS, OBJECT_TOKENS
+from ...critics.judge import Question, Reading
+from ...critics.status import WAS_READ, Status
 from ...policies.engines.engine import Completion, Request, Sampling
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -154,20 +155,24 @@ def judge_line(
     run: Run, judge: Served, settings: JudgeSettings, *, temperature: float | None = None
 ) -> EngineLine:
     """Return the line to a judge that is asked as `settings` say, or at another temperature."""
-    first = with_room(run, engine_sampling(settings.sampling, temperature=temperature))
+    first = with_room(run, judge, engine_sampling(settings.sampling, temperature=temperature))
     again = replace(first, temperature=settings.retry_temperature)
     return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
 
 
-def with_room(run: Run, sampling: Sampling) -> Sampling:
-    """Return how a judge is sampled: with room for the line with the mark, if there is one."""
-    more = MARK_TOKENS if run.config.guard else 0
+def with_room(run: Run, judge: Served, sampling: Sampling) -> Sampling:
+    """Return how a judge is sampled: with room for the mark, if there is one."""
+    if not run.config.guard:
+        return sampling
+    more = OBJECT_TOKENS if judge.by_schema else MARK_TOKENS
     return replace(sampling, max_tokens=sampling.max_tokens + more)
 
 
-def guard_params(run: Run) -> Mapping[str, Json]:
-    """Return what of guarding can change what a judge says: nothing where questions are bare."""
-    return {"guard": GUARDED} if run.config.guard else {}
+def guard_params(run: Run, judge: Served) -> Mapping[str, Json]:
+    """Return what of guarding can change what a judge says: nothing if questions are bare."""
+    if not run.config.guard:
+        return {}
+    return {"guard": GUARDED, **({"reply": "object"} if judge.by_schema else {})}
 
 
 def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
@@ -176,7 +181,7 @@ def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[st
     Not how many replies it may give: that can change only what none of the earlier ones said.
     """
     return {
-        **guard_params(run),
+        **guard_params(run, judge),
         "served": judge.params,
         "sampling": settings.sampling.model_dump(mode="json"),
         "retry_temperature": settings.retry_temperature,

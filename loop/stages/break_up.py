@@ -12,7 +12,8 @@ from typing import NamedTuple
 from ...critics.facts.fact_judge import STATEMENTS, FactJudge
 from ...critics.facts.passages import passages
 from ...critics.facts.statement_list import Statements
-from ...critics.judge import Reading, Status
+from ...critics.judge import Reading
+from ...critics.status import Status
 from ...critics.verify import FACTS
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Breakdown, Candidate
@@ -144,8 +145,8 @@ class BreakingUp:
     def _pose(self, subject: AnswerPassage, number: int) -> Posed[Statements]:
         prompt, name = self.run.prompts[subject.candidate.prompt_id], self._id(subject)
         seed = derive_seed(self.run.config.seed, "break up", name, number)
-        question = self.judge.ask_statements(prompt, subject.text, self.run.guard(name))
-        return Posed(question, name, seed)
+        key = self.run.guard(name, self.run.models.feedback)
+        return Posed(self.judge.ask_statements(prompt, subject.text, key), name, seed)
 
     def _id(self, subject: AnswerPassage) -> str:
         return row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])

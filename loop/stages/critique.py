@@ -11,8 +11,9 @@ from functools import cached_property, partial
 
 from ...configs.critic import CriticKind
 from ...configs.recipes import JudgeWeights
-from ...critics.judge import Status, unread
+from ...critics.judge import unread
 from ...critics.rating_dictionary import AspectRatings
+from ...critics.status import Status
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import AspectRating, Candidate, Critique, FinishReason, Receipt
@@ -242,7 +243,8 @@ class Judging:
     def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
         prompt, name = self.run.prompts[candidate.prompt_id], self.critique_id(candidate)
         seed = derive_seed(self.run.config.seed, "critique", name, number)
-        return Posed(self.run.critic.ask(prompt, candidate.text, self.run.guard(name)), name, seed)
+        key = self.run.guard(name, self._model)
+        return Posed(self.run.critic.ask(prompt, candidate.text, key), name, seed)
 
     def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         prompts = self.run.prompts

@@ -13,7 +13,8 @@ from ...configs.recipes import Pooled
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
-from ...critics.judge import Reading, Status
+from ...critics.judge import Reading
+from ...critics.status import Status
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, FinishReason, Grade, GradedAspect, Receipt

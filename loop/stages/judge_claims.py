@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ...critics.facts.fact_judge import SUPPORT, FactJudge
 from ...critics.facts.fact_score import BEYOND
 from ...critics.facts.support_verdicts import StatementSupport
-from ...critics.judge import Reading, Status
+from ...critics.judge import Reading
+from ...critics.status import Status
 from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
@@ -173,7 +174,8 @@ class JudgingClaims:
         prompt, name = self.run.prompts[group[0].prompt_id], self._id(group[0])
         seed = derive_seed(self.run.config.seed, "judge claims", name, number)
         texts = [statement.text for statement in group]
-        return Posed(self.judge.ask_support(prompt, texts, self.run.guard(name)), name, seed)
+        key = self.run.guard(name, self.run.models.feedback)
+        return Posed(self.judge.ask_support(prompt, texts, key), name, seed)
 
     def _inferred(self, statement: JudgedStatement) -> "InferenceInquiry":
         reference = self.run.prompts[statement.prompt_id].reference or ""

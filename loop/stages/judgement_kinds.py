@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from ...critics.judge import WAS_READ
+from ...critics.status import WAS_READ
 from ...stores.beside import smoked
 from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
 from ..data.judged_candidates import VERIFIER

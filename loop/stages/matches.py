@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...configs.annotation import Keying, Ordering
 from ...critics.annotators.simulate import coin, draw_key, shown_swapped, without_asking
-from ...critics.judge import Status
+from ...critics.status import Status
 from ...stores.keys import derive_seed, row_id
 from ...stores.records import Candidate, Order, Preferred
 

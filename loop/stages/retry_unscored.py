@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 from ...configs.schema import ConfigError
-from ...critics.judge import WAS_READ
+from ...critics.status import WAS_READ
 from ...policies.trainers.job import ONLINE
 from ...stores.address import run_argument
 from ...stores.committer import Finished, if_there_is_room

@@ -85,7 +85,7 @@ class Reviewing:
     def _pose(self, prompt: Prompt, number: int) -> Posed[ReviewedPrompt]:
         name = row_id("review", prompt.prompt_id)
         return Posed(
-            self.reviewer.ask(prompt.instruction, self.run.guard(name)),
+            self.reviewer.ask(prompt.instruction, self.run.guard(name, self.run.models.reviewer)),
             name,
             derive_seed(self.run.config.seed, "review", prompt.prompt_id, number),
         )

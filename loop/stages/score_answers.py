@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...critics.grading.grade_reply import Appraisal
-from ...critics.judge import Reading, Status
+from ...critics.judge import Reading
 from ...critics.scoring.answer_forms import AnswerForm
 from ...critics.scoring.answer_scorer import AnswerScorer
+from ...critics.status import Status
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, Grade

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import cast
 
 from ...configs.grouped_recipes import RewardWeights
-from ...critics.judge import Status
+from ...critics.status import Status
 from ...policies.engines.engine import Request
 from ...policies.trainers.job import RewardSource
 from ...policies.trainers.step_files import statistics
@@ -236,7 +236,7 @@ def as_a_judges(cost: Advance) -> Advance:
 def _request(it: Iteration, prompt: Prompt) -> Request:
     """Return the critic's question about an empty answer."""
     run = it.run
-    question = run.critic.ask(prompt, "", run.guard(prompt.prompt_id))
+    question = run.critic.ask(prompt, "", run.guard(prompt.prompt_id, run.models.feedback))
     return Request(
         request_id=prompt.prompt_id, messages=question.messages, seed=0, schema=question.schema
     )

@@ -113,8 +113,10 @@ class ChatRequest:
         if self.sampling.logit_bias:
             body["logit_bias"] = {str(token): added for token, added in self.sampling.logit_bias}
         if dialect.schemas and self.request.schema is not None:
-            kept_to = {"name": "verdict", "strict": True, "schema": self.request.schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": kept_to}
+            # Hosted models take a schema as strict only if it has no field that may be left out.
+            strict = "maxProperties" not in self.request.schema
+            follows = {"name": "verdict", "strict": strict, "schema": self.request.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": follows}
         return body
 
     def completion(self, reply: Any, key: str | None) -> Completion:

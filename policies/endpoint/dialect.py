@@ -66,11 +66,7 @@ REFUSES = {
 
 SCHEMA_SIGNS = ("response_format", "json_schema", "json schema", "structured output")
 """How servers name what keeps a reply to a schema, in lower case."""
-UNKEPT_SCHEMA = (
-    "{}: engine.json_schema=on, and this endpoint does not keep replies to a schema ({}); set "
-    "engine.json_schema to auto or off"
-)
-UNKEPT = "the endpoint refuses response_format: its replies are kept to no schema"
+UNKEPT = "the endpoint refuses response_format: judges are asked for an object without a schema"
 
 
 @dataclass(frozen=True, slots=True)

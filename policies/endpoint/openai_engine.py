@@ -30,7 +30,7 @@ from ..engines.engine import (
 from ..engines.feed import POLL_S, arrived, is_stopping
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest
-from .dialect import UNKEPT_SCHEMA, Dialect, overflows
+from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_key, ask, same_model
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
 from .queue import Job, RequestQueue, Server
@@ -371,8 +371,6 @@ class OpenAIEngine:
                 without = refused(dialect)
                 if without is None:
                     raise
-                if self._config.json_schema == "on" and not without.schemas:
-                    raise EngineError(UNKEPT_SCHEMA.format(server.url, refusal)) from None
                 # Others in flight may have dropped something else, or the same, meanwhile.
                 self._dialect = refused(self._dialect) or self._dialect
 

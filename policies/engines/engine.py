@@ -50,8 +50,9 @@ class Request:
     """One completion to draw: a conversation and the seed of its random numbers.
 
     `example` makes a reply that the caller can parse, from a seed and a reason to give; a scripted
-    judge answers with it. It never leaves the process. `schema` is the JSON schema that an endpoint
-    enforces on the reply; other engines ignore it.
+    judge answers with it. It never leaves the process. `schema` is the JSON schema of the reply:
+    vLLM draws no token outside it, an endpoint gets it as `response_format`, and the other engines
+    ignore it.
     """
 
     request_id: str

@@ -11,6 +11,7 @@ their log-probabilities, whatever else is in flight; with more threads those bit
 results depend on the batch unless VLLM_BATCH_INVARIANT=1 is set (see vLLM's reproducibility page).
 """
 
+import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...configs.schema import EngineConfig
+from ...stores.keys import Json
 from ...stores.records import Message
 from ..devices import cpu_type
 from .chat import ChatTokenizer
@@ -34,7 +36,7 @@ from .engine import (
     UnloadableError,
 )
 from .feed import arrived
-from .thinking import ChatForm
+from .thinking import ChatForm, Thinking
 
 AHEAD = 2
 """Requests admitted, as a multiple of those that run at once: refilling needs no pause."""
@@ -67,6 +69,8 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
         "enable_prefix_caching": True,
         "tensor_parallel_size": config.tensor_parallel,
         "logprobs_mode": "raw_logprobs",
+        # A small model would write white space between the fields until its tokens are used up.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if config.tensor_parallel > 1:
         # In a Ray actor vLLM would take Ray's executor, which finds no GPU that is free.
@@ -81,6 +85,23 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
     else:
         arguments |= {"gpu_memory_utilization": config.memory_utilization}
     return arguments | config.vllm.model_dump(mode="json", exclude_none=True)
+
+
+def reply_form(schema: Mapping[str, Json], thinking: Thinking | None) -> dict[str, Any]:
+    """Return the arguments of `StructuredOutputsParams` for replies that follow a JSON schema.
+
+    A model that thinks writes its thought first, in any words.
+    """
+    if thinking is None:
+        return {"json": dict(schema)}
+    begin, end = thinking.tags
+    reply = {"type": "json_schema", "json_schema": schema}
+    opened = {"type": "tag", "begin": "" if thinking.begun else begin, "end": end}
+    thought = {**opened, "content": {"type": "any_text"}}
+    space = {"type": "regex", "pattern": r"\s{0,4}"}
+    thoughtful = {"type": "sequence", "elements": [thought, space, reply]}
+    form = thoughtful if thinking.begun else {"type": "or", "elements": [reply, thoughtful]}
+    return {"structural_tag": json.dumps({"type": "structural_tag", "format": form})}
 
 
 def refuse_vllm(config: EngineConfig, kind: str) -> None:
@@ -297,9 +318,10 @@ class _Drawing:
     ) -> None:
         from vllm import SamplingParams
         from vllm.inputs import tokens_input
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         sampling = opened.batch.sampling
+        form = None if request.schema is None else reply_form(request.schema, self._chat.thinking)
         parameters = SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -315,6 +337,7 @@ class _Drawing:
             flat_logprobs=True,
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
+            structured_outputs=None if form is None else StructuredOutputsParams(**form),
         )
         name = next(self._names)
         self._engine.add_request(name, tokens_input(list(prompt)), parameters)

@@ -144,12 +144,12 @@ class WorkKind(Generic[In, Out]):
 
 
 def sendable(batch: Batch | ScoreBatch) -> Batch | ScoreBatch:
-    """Return a batch without what only endpoints and stand-ins use, and pickle may not know."""
+    """Return a batch without `example`, a function that only scripted judges call."""
     if isinstance(batch, ScoreBatch):
         return batch
-    if all(r.example is None and r.schema is None for r in batch.requests):
+    if all(r.example is None for r in batch.requests):
         return batch
-    requests = (replace(request, example=None, schema=None) for request in batch.requests)
+    requests = (replace(request, example=None) for request in batch.requests)
     return replace(batch, requests=tuple(requests))
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from http_server import answering
-from judges import MARK, judged_config
+from judges import judged_config
 from world import handle_rows, turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.critics.guard import without_mark
+from lpfloop.critics.reply_schema import MARK_FIELD
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.lake.derive.reparse import reparse
 from lpfloop.loop.lake.query.runs import open_run
@@ -41,15 +42,18 @@ SETTINGS = (
     "prompts.evaluated=1",
     "prompts.deciding=1",
 )
+FIELD = re.compile(rf'"{MARK_FIELD}": "(VERDICT-[0-9a-f]{{16}})"')
 Messages = list[dict[str, str]]
 
 
 def honest(asked: str) -> str:
-    """Say that the answer is right if its number is 1, and where that counts, if anywhere."""
+    """Say that the answer is right if its number is 1, in an object if one is asked for."""
     rating = 1 if "It was number 1." in asked else -1
-    mark = MARK.search(asked)
-    ahead = f"{mark[1]}\n" if mark else ""
-    return f'It is what it is. Score: {rating}\n\n{ahead}{{"Factuality": {rating}}}'
+    mark = FIELD.search(asked)
+    if mark is None:
+        return f'It is what it is. Score: {rating}\n\n{{"Factuality": {rating}}}'
+    said = {"comment": "It is what it is.", "rating": rating}
+    return json.dumps({MARK_FIELD: mark[1], "Factuality": said})
 
 
 def obedient(messages: Messages) -> str:

@@ -16,10 +16,11 @@ from pathlib import Path
 import polars as pl
 
 from ....configs.load import stored_config
-from ....critics import guard, judge, quoting, rating_dictionary
+from ....critics import guard, judge, quoting, rating_dictionary, reply_schema
 from ....critics.feedback import FeedbackCritic
 from ....critics.guard import BARE, GuardKey
-from ....critics.judge import Status
+from ....critics.reply_schema import is_object
+from ....critics.status import Status
 from ....stores.derived import DerivedError, Draft
 from ....stores.frames import frame_rows
 from ....stores.journal_files import Part
@@ -34,7 +35,7 @@ from .derivation import Told, keep
 from .judged_blocks import stage_read
 
 DEFAULT_NAME = "reparsed"
-PARSER = (guard, judge, quoting, rating_dictionary)
+PARSER = (guard, judge, quoting, rating_dictionary, reply_schema)
 """The modules that decide how a reply is read."""
 ROWS_A_BATCH = 20_000
 ENDS: Mapping[str, FinishReason] = {
@@ -145,7 +146,9 @@ class Reparsing:
             return critique
         finish = ENDS.get(critique.status, "stop")
         asked = critique.same_as or critique.critique_id
-        key = BARE if self.seed is None else GuardKey.of(self.seed, asked)
+        key = BARE
+        if self.seed is not None:
+            key = GuardKey.of(self.seed, asked, by_schema=is_object(critique.text))
         (reading,) = self.critic.ask(prompt, answer, key).read(critique.text, finish)
         verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
         again = replace(critique, status=reading.status, aspects=reading.value + verified)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....critics.grading.graded_aspects import BY_NAME as GRADED
-from ....critics.judge import Status
+from ....critics.status import Status
 from ....stores.records import Grade, Message, Prompt
 from ...data.file_row import as_row
 from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER

@@ -18,7 +18,7 @@ from typing import cast
 
 from ....critics.grading.grade_reply import NOT_APPLICABLE
 from ....critics.grading.graded_aspects import FINE_GRAINED, LOWEST, SCALES
-from ....critics.judge import Status
+from ....critics.status import Status
 from ....stores.keys import row_id
 from ....stores.records import SCORED, Grade, GradedAspect, Receipt, storable
 from ....stores.schemas import Row as StoredRow

@@ -14,7 +14,7 @@ from typing import get_args
 import polars as pl
 
 from ....configs.likely_names import listed, meant
-from ....critics.judge import Status
+from ....critics.status import Status
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, CandidateKind, GradedAspect

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from ....critics.grading.graded_aspects import BY_NAME, FINE_GRAINED, SCALES
-from ....critics.judge import Status
+from ....critics.status import Status
 from ....stores.records import SCORED, Grade, Pair
 from ...data.binarize import ALL_PAIRS, BINARISATIONS, OVERALL
 from ...data.training_rows import made_by

@@ -8,7 +8,8 @@ from forgeries import CRITIC, GRADER, POOL, REVIEWERS
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.grading.graded_aspects import SCALES
 from lpfloop.critics.guard import BARE, GuardKey
-from lpfloop.critics.judge import WAS_READ, Question
+from lpfloop.critics.judge import Question
+from lpfloop.critics.status import WAS_READ
 from lpfloop.stores.records import Prompt
 
 ANSWERS = ("It is 4, and here is why.", "Five.", "I do not know.", "4")

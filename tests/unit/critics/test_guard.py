@@ -102,11 +102,9 @@ def test_text_ahead_of_the_mark_is_comment():
 
 def test_a_judge_of_objects_is_told_of_the_tags():
     asked = (Message(role="user", content="Rate it."),)
-    guard = Guard(nonce=NONCE)
-    (told,) = guard.told_of_object(asked, "Reply with an object.")
-    for part in ("Rate it.", "Reply with an object.", f"text-{NONCE}", f"VERDICT-{NONCE}"):
+    (told,) = Guard(nonce=NONCE).told_of_object(asked, '{"score": 1 | 2}')
+    for part in ("Rate it.", '{"score": 1 | 2}', f"text-{NONCE}"):
         assert part in told.content
-    assert Guard().told_of_object(asked, "") == asked
 
 
 def test_what_stands_ahead_of_a_verdict():

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.critics.aspects import load_aspects
-from lpfloop.critics.judge import MAX_REPLY, Question, Reading, Status
+from lpfloop.critics.judge import MAX_REPLY, Question, Reading
 from lpfloop.critics.rating_dictionary import AspectRatings, RatedAspects
+from lpfloop.critics.status import Status
 from lpfloop.stores.records import SCORED
 
 NAMES = tuple(aspect.name for aspect in load_aspects("paper"))

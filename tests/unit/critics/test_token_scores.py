@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lpfloop.critics.judge import UnreadError
+from lpfloop.critics.status import UnreadError
 from lpfloop.critics.token_scores import expected_score
 
 FIVE = {str(n): float(n) for n in range(1, 6)}

@@ -13,7 +13,7 @@ from lpfloop.critics.judge import MAX_REPLY, Question
 
 def read(form, text, *, judged=(), ties=True, order="as_given", ended="stop"):
     """Return what is preferred, or why nothing is."""
-    expected = StatedVerdict(form=form, ties=ties, order=order)
+    expected = StatedVerdict(form=form, ties=ties, orders=(order,))
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, ended)
     assert (reading.value.preferred is None) == (reading.status != "scored")
     return reading.value.preferred or reading.status

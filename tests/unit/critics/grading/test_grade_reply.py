@@ -5,7 +5,7 @@ from rows import PROMPT
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import SCALES
 from lpfloop.critics.grading.grader import Grader, form_text
-from lpfloop.critics.judge import Status
+from lpfloop.critics.status import Status
 
 GRADER = Grader.from_config(GradingConfig())
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.filters import PromptQuality
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.judge import Status
 from lpfloop.critics.quality.prompt_review import (
     ASPECTS,
     ReviewedPrompt,
     Reviewer,
     load_taxonomy,
 )
+from lpfloop.critics.status import Status
 from lpfloop.stores.records import SCORED
 
 PLAIN = Reviewer.from_config(PromptQuality())

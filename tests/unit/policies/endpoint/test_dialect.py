@@ -1,12 +1,14 @@
-"""JSON schemas that are sent to endpoints: kept to, refused and done without, or insisted on."""
+"""JSON schemas that are sent to endpoints, or refused there and left out from then on."""
 
-import pytest
+from collections.abc import Mapping
+from typing import Any
+
 from clock import Asked, Reply, Stage, failure
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint.dialect import UNKEPT
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
-from lpfloop.policies.engines.engine import Batch, Completion, EngineError, Request, Sampling
+from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
 from lpfloop.policies.engines.token_count import schema_tokens
 from lpfloop.stores.records import Message
 
@@ -18,20 +20,22 @@ REFUSALS = [
 ]
 
 
-def drawn(refusal: Reply | None, setting: str) -> tuple[list[Completion], list[Asked]]:
+def drawn(
+    refusal: Reply | None, schema: Mapping[str, Any] = SCHEMA
+) -> tuple[list[Completion], list[Asked]]:
     """Ask one after the other; an endpoint with a refusal answers no request with a schema."""
 
     def script(_: int, name: str, attempt: int) -> Reply | None:
         return refusal if attempt == 0 and name == "0" else None
 
     stage = Stage(1, script)
-    config = EngineConfig.model_validate({"base_urls": stage.urls, "json_schema": setting})
+    config = EngineConfig.model_validate({"base_urls": stage.urls})
     engine = OpenAIEngine("unused", config, loop=stage.loop)
     answers: list[Completion] = []
     try:
         for number in range(2):
             said = (Message(role="user", content=str(number)),)
-            request = Request(request_id=str(number), messages=said, seed=1, schema=SCHEMA)
+            request = Request(request_id=str(number), messages=said, seed=1, schema=schema)
             batch = Batch(key=str(number), requests=(request,), sampling=SAMPLING)
             for result in engine.generate([batch]):
                 answers += result.completions
@@ -42,28 +46,23 @@ def drawn(refusal: Reply | None, setting: str) -> tuple[list[Completion], list[A
 
 
 def test_strict_schema() -> None:
-    _, posts = drawn(None, "auto")
-    for post in posts:
-        sent = post.body["response_format"]
-        assert sent["type"] == "json_schema"
-        assert sent["json_schema"]["strict"] is True
-        assert sent["json_schema"]["schema"] == SCHEMA
+    for schema, strict in ((SCHEMA, True), (SCHEMA | {"maxProperties": 1}, False)):
+        for post in drawn(None, schema)[1]:
+            sent = post.body["response_format"]
+            assert sent["type"] == "json_schema"
+            assert sent["json_schema"]["strict"] is strict
+            assert sent["json_schema"]["schema"] == schema
 
 
 def test_schema_refused(subtests):
     for refusal in REFUSALS:
         with subtests.test(refusal=refusal):
-            answers, posts = drawn(refusal, "auto")
+            answers, posts = drawn(refusal)
             assert ["response_format" in post.body for post in posts] == [True, False, False]
             assert [answer.finish_reason for answer in answers] == ["stop", "stop"]
             for one in answers:
                 assert one.provenance is not None
                 assert UNKEPT in one.provenance.remarks
-
-
-def test_schema_insisted() -> None:
-    with pytest.raises(EngineError, match="json_schema"):
-        drawn(REFUSALS[0], "on")
 
 
 def test_schema_tokens() -> None:

@@ -122,17 +122,20 @@ def answering(
 
 _FINAL = re.compile(r"#### *(-?\d+)")
 _PART = r"\[{name}\]\n<(text-\w+)>\n(.*?)\n</\1>"
-_MARK = re.compile(r"VERDICT-\w+")
+_FIELD = re.compile(r'"(verdict_mark)": "(VERDICT-\w+)"')
 
 
 def verdict(question: str) -> str:
-    """Return the reply to a question about a math answer: the comment, the line, the rating."""
+    """Return the reply to a question about a math answer: an object, if one is asked for."""
     said, known = (_final(question, name) for name in ("Answer", "Reference"))
     rating = 1 if said is not None and said == known else -1
-    mark = _MARK.search(question)
     told = f"The answer ends in {said}, the reference in {known}. {rating}"
-    line = "" if mark is None else f"\n{mark[0]}"
-    return f'{told}{line}\n{{"Logical Correctness": {rating}}}'
+    marked = _FIELD.search(question)
+    if marked is None:
+        return f'{told}\n{{"Logical Correctness": {rating}}}'
+    return json.dumps(
+        {marked[1]: marked[2], "Logical Correctness": {"comment": told, "rating": rating}}
+    )
 
 
 def _final(question: str, name: str) -> str | None:

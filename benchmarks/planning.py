@@ -75,7 +75,9 @@ def _reply(text: str) -> str:
     rating = 1 if drawn % 2 else -1
     mark = MARK.findall(text)
     said = SAID * (1 + drawn % 5)
-    return "\n".join([f"{ASPECT}: {said}", *mark[-1:], json.dumps({ASPECT: rating})])
+    if not mark:
+        return f"{ASPECT}: {said}\n{json.dumps({ASPECT: rating})}"
+    return json.dumps({"verdict_mark": mark[-1], ASPECT: {"comment": said, "rating": rating}})
 
 
 KEYS = ("calls", "judge_calls", "prompt_tokens", "tokens")

@@ -14,17 +14,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 MARK = re.compile(rb"VERDICT-[0-9a-f]{16}")
-GRADED = "[Text {number}]\nType: None\nType rationale: {why}\nRationale: {why}\nRating: 4"
-"""What is said of one text, for a client that asked with a mark: lpfloop."""
 ANNOTATED = "#### Output for Text {number}\nType: 1\nRationale: {why}\nRating: 4\nRationale: {why}"
-"""The same for one that asked without: distilabel's `UltraFeedback`, in each of its aspects."""
+"""What is said of one text in words: distilabel's `UltraFeedback`, in each of its aspects."""
 COMMENT = "The answer does what was asked for, and says why; one step is left out. "
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 HEAD = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
@@ -55,9 +53,9 @@ def _http(body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Answers:
-    """What is answered to a request with a mark, which stands at {mark}, and to one without."""
+    """What is answered to a request with a mark, the fields of an object, and to one without."""
 
-    marked: str
+    marked: Callable[[bytes], Mapping[str, Any]]
     unmarked: str
 
     def to(self, request: bytes) -> str:
@@ -65,7 +63,7 @@ class Answers:
         mark = MARK.search(request)
         if mark is None:
             return self.unmarked
-        return self.marked.replace("{mark}", f"{mark[0].decode()}\n")
+        return json.dumps({"verdict_mark": mark[0].decode(), **self.marked(request)})
 
 
 class Judge(asyncio.Protocol):
@@ -151,19 +149,21 @@ class Slots:
 
 def critiques(aspects: Sequence[str]) -> Answers:
     """Return critiques that rate every aspect."""
-    ratings = ", ".join(f'"{name}": 1' for name in aspects)
-    text = f"{COMMENT * 6}\n{{mark}}{{{ratings}}}"
-    return Answers(text, text.replace("{mark}", ""))
+    rated = {name: {"comment": COMMENT * 6, "rating": 1} for name in aspects}
+    return Answers(lambda _: rated, f"{COMMENT * 6}\n{json.dumps(dict.fromkeys(aspects, 1))}")
 
 
 def grades(count: int) -> Answers:
     """Return grades of so many texts in one aspect."""
+    why = COMMENT.strip()
+    rated = {"rationale": why, "rating": 4}
+    typed = {"types": [], "type_rationale": why, **rated}
 
-    def said(form: str) -> str:
-        numbers = range(1, count + 1)
-        return "\n\n".join(form.format(number=number, why=COMMENT.strip()) for number in numbers)
+    def graded(request: bytes) -> Mapping[str, Any]:
+        return {"texts": [typed if b"type_rationale" in request else rated] * count}
 
-    return Answers(f"{{mark}}{said(GRADED)}", said(ANNOTATED))
+    said = (ANNOTATED.format(number=number, why=why) for number in range(1, count + 1))
+    return Answers(graded, "\n\n".join(said))
 
 
 async def serve(options: argparse.Namespace) -> None:

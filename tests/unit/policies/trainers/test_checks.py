@@ -18,7 +18,7 @@ from lpfloop.policies.trainers.training_fit import TrainingFit
 def test_unfit_job(tmp_path: Path):
     plain = plain_job(tmp_path)
     cases = [
-        ({"processes": 3}, "batch_size 4 is not a multiple"),
+        ({"processes": 3}, "batch_size=4 is not a multiple"),
         ({"settings": SFT}, "SFTTraining"),
         ({"data": ()}, "no data"),
         ({"data": (Path("/no/such.parquet"),)}, "/no/such.parquet"),

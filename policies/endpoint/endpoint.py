@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx2
-
 from ...configs.schema import EngineConfig
 from ...configs.secrecy import hide_key
 from ...stores.chat_markers import family_of
@@ -39,15 +37,16 @@ def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
 
 
 def _base_url(url: str) -> str:
+    refused = EngineError(
+        f"{url!r} is not an endpoint; give an address such as http://127.0.0.1:8000/v1"
+    )
     try:
         parts = urlsplit(url)
-        host = httpx2.URL(url).host
-    except (ValueError, httpx2.InvalidURL):
-        parts, host = urlsplit(""), ""
-    if parts.scheme not in ("http", "https") or not host:
-        raise EngineError(
-            f"{url!r} is not an endpoint; give an address such as http://127.0.0.1:8000/v1"
-        )
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port or an address in brackets that is none
+        raise refused from None
+    if not usable:
+        raise refused
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") or "/v1"))
 
 
@@ -162,7 +161,7 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
         OpenAIError, AnswerTooLargeError, OSError: when it does not answer.
         UnreadableReplyError: when the reply is no list of models.
     """
-    listed: Any = await connections.get("models")
+    listed: Any = await connections.models()
     with reading(listed):
         models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
     names = list(models)

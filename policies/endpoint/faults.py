@@ -21,7 +21,7 @@ import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
 from ..engines.engine import EngineError
-from .transport import ERROR_BYTES, AnswerTooLargeError, UnreadableReplyError
+from .transport import ERROR_BYTES, AnswerTooLargeError, StatusError, UnreadableReplyError
 
 KEY_VARIABLE = "LPFLOOP_API_KEY"
 HIDDEN = "[hidden]"
@@ -59,6 +59,7 @@ BUSY_STATUSES = frozenset(
 """Statuses by which a server says that it may answer later."""
 
 ATTEMPT_ERRORS = (
+    StatusError,
     openai.OpenAIError,
     aiohttp.ClientError,
     AnswerTooLargeError,
@@ -134,13 +135,14 @@ def fault_of(
 ) -> TemporaryError | RefusedError | EngineError:
     """Classify the failure of one attempt at `url`."""
     if isinstance(error, openai.APIStatusError):
+        reply = error.response
+        error = StatusError(reply.status_code, dict(reply.headers), reply.content)
+    if isinstance(error, StatusError):
         return _status(url, error, key)
-    if isinstance(error, openai.APITimeoutError | TimeoutError):
+    cause = _cause(error)
+    if isinstance(cause, TimeoutError):
         return TemporaryError("the endpoint did not answer in time", kind="slow")
-    if isinstance(error, openai.APIConnectionError | aiohttp.ClientError | OSError):
-        cause = error
-        if isinstance(error, openai.APIConnectionError) and error.__cause__ is not None:
-            cause = error.__cause__
+    if isinstance(cause, openai.APIConnectionError | aiohttp.ClientError | OSError):
         if isinstance(cause.__cause__, ContentEncodingError):
             return TemporaryError(GARBLED, kind="unreadable")
         # What aiohttp makes of a connection that fails speaks of its own settings, too.
@@ -157,6 +159,13 @@ def fault_of(
     said = shown(server_message(received) or _text(received), key)
     sentence = f"{GARBLED}: {said!r}" if said else GARBLED
     return TemporaryError(sentence, kind="unreadable")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the error of `aiohttp` or the system behind one of the `openai` client's."""
+    while not isinstance(error, aiohttp.ClientError | OSError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def server_message(body: object) -> str:
@@ -184,23 +193,37 @@ def _text(body: object) -> str:
 
 
 def _status(
-    url: str, error: openai.APIStatusError, key: str | None
+    url: str, error: StatusError, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
-    status, text = error.status_code, error.response.text.strip()
-    message = server_message(error.body) or text
+    status, text = error.status, error.content.decode("utf-8", "replace").strip()
+    body = _error_fields(text)
+    message = server_message(body) or text
     sentence = f"HTTP {status}: {shown(message, key)}" if message else f"HTTP {status}"
-    if "insufficient_quota" in (error.code, error.type):
+    if "insufficient_quota" in (body.get("code"), body.get("type")):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
     if status in OWN_STATUSES:
         told = f"{text} {message}".lower()
-        return RefusedError(sentence, told=told, complaints=_complaints(error.body, text))
+        return RefusedError(sentence, told=told, complaints=_complaints(body, text))
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        pause_s = asked_pause(error.response.headers, time.time())
+        pause_s = asked_pause(error.headers, time.time())
         return TemporaryError(sentence, kind=_temporary_kind(status), pause_s=pause_s)
     final = f"{url}: {_final(status, sentence)}"
     if status < HTTPStatus.BAD_REQUEST or status in KEY_STATUSES:
         return EngineError(final)
     return DeniedError(final, reason=sentence)
+
+
+def _error_fields(text: str) -> dict[str, object]:
+    """Return the object in `error`, or the whole of a body; empty if the body is no object."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):  # a page, or nothing
+        return {}
+    if not isinstance(body, dict):
+        return {}
+    fields = cast("dict[str, object]", body)
+    error = fields.get("error", fields)
+    return cast("dict[str, object]", error) if isinstance(error, dict) else {"message": error}
 
 
 def _temporary_kind(status: int) -> FaultKind:
@@ -209,11 +232,10 @@ def _temporary_kind(status: int) -> FaultKind:
     return "busy" if status in BUSY_STATUSES else "lost"
 
 
-def _complaints(body: object, text: str) -> list[Complaint]:
+def _complaints(fields: Mapping[str, object], text: str) -> list[Complaint]:
     """Return what a server complains of: one complaint, or one for each field that is wrong."""
-    if not isinstance(body, dict) or not body:
+    if not fields:
         return [Complaint(text.lower())]
-    fields = cast("dict[str, object]", body)
     details = fields.get("detail")
     if not isinstance(details, list):
         return [_complaint(fields, fields.get("param"))]

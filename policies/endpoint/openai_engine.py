@@ -7,6 +7,7 @@ failures are retried; permanent ones stop the engine at once.
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -42,8 +43,8 @@ CLOSE_S = 0.5
 CLOSED = "the engine was closed"
 LOOK_S = 0.2
 """How often the engine looks whether the run stops."""
-IDLE_LOOKS = 3
-"""If nothing was in flight at so many looks, a run that stops has nothing to wait for."""
+IDLE_S = 0.5
+"""If nothing was in flight for so long, a run that stops has nothing to wait for."""
 
 AHEAD = 2
 """So many times the slots are taken from the caller and not answered, so that no slot is idle."""
@@ -182,15 +183,15 @@ class OpenAIEngine:
         source = iter(batches)
         stream = Stream(self._requests)
         held: list[BatchResult] = []
-        more, idle = True, 0
+        more, busy_at = True, time.monotonic()
         try:
             while more or stream.batches:
                 room = more and stream.has_room()
                 take = room and (not stream.batches or arrived(source))
                 finished = stream.next(0 if take else POLL_S if room else LOOK_S)
-                is_busy = finished is not None or take or self._requests.under_way > 0
-                idle = 0 if is_busy else idle + 1
-                if idle >= IDLE_LOOKS and is_stopping(source):
+                if finished is not None or take or self._requests.under_way:
+                    busy_at = time.monotonic()
+                elif is_stopping(source) and time.monotonic() - busy_at > IDLE_S:
                     return
                 if finished is not None:
                     result = _result(finished)

@@ -10,6 +10,7 @@ from clock import batches
 from http_server import BatchServer, batching
 
 from lpfloop.configs.schema import EngineConfig
+from lpfloop.policies.endpoint import batch_file_engine
 from lpfloop.policies.endpoint.batch_file_engine import BatchFileEngine
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
 from lpfloop.policies.engines.engine import Completion, Engine, EngineError
@@ -96,6 +97,15 @@ def test_left_batch_is_waited_for(server, tmp_path, caplog):
     found = drawn(opened(server, tmp_path))
     assert [c.text for c in found] == [f"n{i} by {i}" for i in range(COUNT)]
     assert (len(server.files), len(server.batches)) == (1, 1)
+
+
+def test_settled_records_are_forgotten(server, tmp_path, monkeypatch):
+    """A record is kept while its answers may be asked for again, and removed later."""
+    drawn(opened(server, tmp_path / "kept"))
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+    monkeypatch.setattr(batch_file_engine, "FORGET_S", 0.0)
+    drawn(opened(server, tmp_path / "removed", batch_most=30))
+    assert list((tmp_path / "removed").iterdir()) == []
 
 
 def test_unheard_batch_is_found(server, tmp_path):

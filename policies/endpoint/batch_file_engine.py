@@ -38,7 +38,7 @@ from ..engines.engine import (
 )
 from ..engines.feed import arrived, is_stopping
 from ..engines.token_count import token_count
-from .chat_completion import ChatRequest
+from .chat_completion import ChatRequest, vllm_fields
 from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, TemporaryError, fault_of, shown
 from .openai_engine import CLOSED, OpenAIEngine, failed, keyless
@@ -50,7 +50,6 @@ from .transport import (
     StatusError,
     openai_client,
 )
-from .vllm_fields import vllm_fields
 
 T = TypeVar("T")
 

@@ -6,21 +6,20 @@ them silently.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from ...configs.schema import EngineConfig
 from ...stores.chat_markers import broken
 from ...stores.records import FinishReason
 from ..engines.chat_template import folded
-from ..engines.engine import Completion, Provenance, Request, Sampling
+from ..engines.engine import Completion, EngineError, Provenance, Request, Sampling
 from ..engines.token_count import TokenCount, about, counted, most_tokens, schema_tokens
 from .dialect import FOLDED, Dialect
 from .endpoint import ServedModel
 from .faults import shown
-from .finish import ending
 from .transport import Connections, reading
-from .usage import Share, Tokens, settled
 
 REASONING = ("reasoning_content", "reasoning")
 """Where servers put what a model thought before its answer; some fill both, with one text."""
@@ -180,7 +179,7 @@ class ChatRequest:
         told = shown(str(word), key)[:LONGEST_WORD]
         return decided, None if word is None else READ_AS[decided].format(told)
 
-    def _tokens(self, reply: Fields, texts: Sequence[str], drawn: int) -> Tokens:
+    def _tokens(self, reply: Fields, texts: Sequence[str], drawn: int) -> "Tokens":
         """Return what the reply cost: as reported, never more than the request can cost.
 
         `texts` are what the model wrote, and `drawn` the tokens whose log-probability is reported.
@@ -262,3 +261,135 @@ def _whole_characters(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# What only vLLM's server understands.
+
+NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""What vLLM's server would otherwise take from the model's own generation_config.json."""
+
+
+def vllm_fields(
+    served: ServedModel, url: str, sampling: Sampling, config: EngineConfig
+) -> dict[str, Any]:
+    """Return what is sent to vLLM's server besides the fields that all servers know.
+
+    Raises:
+        EngineError: if something of it is asked for and the server is another.
+    """
+    asked = {name: getattr(sampling, name) for name in NEUTRAL}
+    fields = {f"sampling.{name}": value for name, value in asked.items() if value is not None}
+    if config.chat_template_kwargs:
+        fields["engine.chat_template_kwargs"] = dict(config.chat_template_kwargs)
+    if fields and not served.by_vllm:
+        raise EngineError(
+            f"{url}: {', '.join(fields)}: only vLLM's server is known to understand this, and this "
+            "one does not say that it is vLLM's; leave it out, or add it by engine.extra_body"
+        )
+    if not served.by_vllm:
+        return {}
+    named = {name.rpartition(".")[2]: value for name, value in fields.items()}
+    return {**NEUTRAL, **named}
+
+
+# Why an answer ended: servers have many words for the few reasons there are.
+
+Ending = Literal["stop", "length", "withheld", "broken", "unknown"]
+
+ENDED = frozenset(
+    {
+        *("stop", "eos", "eos_token", "eos_found", "end", "end_turn", "end_of_text", "eot"),
+        *("stop_sequence", "stop_str", "stop_token", "complete", "completed", "done", "finish"),
+        "finished",
+    }
+)
+CUT = frozenset(
+    {
+        *("length", "max_length", "max_tokens", "max_new_tokens", "max_output_tokens"),
+        *("max_completion_tokens", "model_length", "model_context_window_exceeded"),
+        *("token_limit", "incomplete"),
+    }
+)
+WITHHELD = frozenset(
+    {
+        *("content_filter", "content_filtered", "safety", "recitation", "blocklist", "spii"),
+        *("prohibited_content", "refusal", "guardrail_intervened", "error_toxic", "sensitive"),
+    }
+)
+BROKEN = frozenset(
+    {"error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource"}
+)
+"""The server gave up in the middle: the answer is none, and may come out whole the next time."""
+
+
+MEANINGS: tuple[tuple[Ending, frozenset[str]], ...] = (
+    ("stop", ENDED),
+    ("length", CUT),
+    ("withheld", WITHHELD),
+    ("broken", BROKEN),
+)
+
+
+def ending(word: object) -> Ending:
+    """Return what a `finish_reason` means, in any case, with or without details after a colon."""
+    lower = word.lower().partition(":")[0].strip() if isinstance(word, str) else ""
+    for meaning, words in MEANINGS:
+        if lower in words:
+            return meaning
+    return "unknown"
+
+
+# What an answer cost. `usage` is optional in the protocol, and a budget must not depend on it: a
+# number that is missing or unreadable is counted here, and one that is too large is cut.
+
+LONGEST_NUMBER = 20
+"""How many digits a number may have that is written as a text."""
+
+MISSING = "the endpoint reports no usage: its tokens are counted by lpfloop"
+UNREADABLE = "the endpoint reports a usage that is no count of tokens: they are counted by lpfloop"
+CAPPED = "the endpoint reports more tokens than a request can cost: only that many are counted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """The tokens of a prompt and its completion, and remarks on how they were reported."""
+
+    prompt: int
+    completion: int
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One of the two numbers of a usage: as reported, at most, and how to count it here."""
+
+    reported: object
+    most: int
+    own: Callable[[], int]
+
+    @property
+    def number(self) -> int | None:
+        """Return the number that was reported; None if it is none, or a text cost nothing."""
+        said = self.reported
+        if isinstance(said, str) and said.isdecimal() and len(said) <= LONGEST_NUMBER:
+            said = int(said)
+        if isinstance(said, float) and said.is_integer():
+            said = int(said)
+        if not isinstance(said, int) or said < 0:
+            return None
+        return said if said or not self.own() else None
+
+    def settled(self) -> tuple[int, str | None]:
+        """Return how many tokens count, and a remark if that is not what was reported."""
+        number = self.number
+        if number is None:
+            told = MISSING if self.reported in (None, 0) else UNREADABLE
+            return min(self.own(), self.most), told
+        return (number, None) if number <= self.most else (self.most, CAPPED)
+
+
+def settled(prompt: Share, completion: Share) -> Tokens:
+    """Return the tokens of an answer."""
+    (asked, first), (drawn, second) = prompt.settled(), completion.settled()
+    remarks = tuple(dict.fromkeys(told for told in (first, second) if told is not None))
+    return Tokens(prompt=asked, completion=drawn, remarks=remarks)

@@ -30,13 +30,12 @@ from ..engines.engine import (
 )
 from ..engines.feed import POLL_S, arrived, is_stopping
 from ..engines.token_count import token_count
-from .chat_completion import ChatRequest
+from .chat_completion import ChatRequest, vllm_fields
 from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_key, ask, same_model
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
 from .queue import Job, RequestQueue, Server
 from .transport import Connections, allow_connections
-from .vllm_fields import vllm_fields
 
 CLOSE_S = 0.5
 """How long `close` waits for cancelled requests, and for connections to close."""

@@ -1,6 +1,6 @@
 """A model of any number of replicas; what it answers does not depend on how many there are.
 
-Each replica is a `HostedModel` with a thread of its own. The thread that consumes a stream takes
+Each replica is a `HostedModel` with a thread. The thread that consumes a stream takes
 the caller's batches one by one, hands each to the replica with the fewest requests outstanding, and
 yields results as they come. What a replica had that gave up is handed out again; so nothing is lost
 or given twice. Replicas come and go while streams are under way: a new one joins them, one that
@@ -49,7 +49,7 @@ Opener = Callable[[int, Placement, str, Config], HostedModel]
 
 @dataclass(eq=False, kw_only=True)
 class Replica:
-    """A model in one process, and the thread that alone uses it.
+    """A model in one process, and a thread; whoever uses the model holds `busy`.
 
     Its number may be given to another one later. One that is `leaving` gets nothing more. `losses`
     counts how often it gave up in a row.
@@ -60,6 +60,7 @@ class Replica:
     model: HostedModel
     losses: int = 0
     leaving: bool = False
+    busy: threading.Lock = field(default_factory=threading.Lock)
     thread: ThreadPoolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,11 +72,15 @@ class Replica:
         The job fails if the replica has left.
         """
         try:
-            return self.thread.submit(job)
+            return self.thread.submit(self._done, job)
         except RuntimeError:
             failed: Future[T] = Future()
             failed.set_exception(EngineError(CLOSED))
             return failed
+
+    def _done(self, job: Callable[[], T]) -> T:
+        with self.busy:
+            return job()
 
 
 class Replicas(ModelCalls, Generic[Config]):
@@ -124,9 +129,8 @@ class Replicas(ModelCalls, Generic[Config]):
         source = iter(items)
         alone = _Alone(self, source)
         if alone.replica is not None:
-            # A stream before this one may have left something for its thread to end.
-            alone.replica.do(lambda: None).result()
-            yield from alone.replica.model.stream(alone, work)
+            with alone.replica.busy:
+                yield from alone.replica.model.stream(alone, work)
         if not alone.ended:
             yield from _SharedStream(self, source, work).results()
 

@@ -1,12 +1,17 @@
 """Replicas come and go, but none starts on devices that were lent to others."""
 
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from workers import ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.workers.environment import DeviceGroup
 from lpfloop.policies.workers.hosted_model import HostedModel
 from lpfloop.policies.workers.places import Placement
 from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.work import In, Out, WorkerInfo, WorkKind
 
 FIRST, SECOND = (Placement(place="local", group=DeviceGroup(numbers=(n,))) for n in range(2))
 
@@ -24,6 +29,19 @@ class Idle(HostedModel):
 
     def wake(self) -> None:
         self.told.append("wake")
+
+    def stream(
+        self, items: Iterable[In], work: WorkKind[In, Out], *, shared: bool = False
+    ) -> Iterator[Out]:
+        for item in items:
+            self.told.append(f"{item.key}{' shared' * shared}")
+            yield work.whole(item.key, ())
+
+    def loaded(self) -> WorkerInfo:
+        return WorkerInfo(engine="idle", device="none", versions={}, window=9, sleeps=False)
+
+    def nudge(self) -> None:
+        pass
 
     def reload(self, folder: Path) -> None:
         self.told.append(f"reload {folder}")
@@ -64,3 +82,26 @@ def test_sleeping_replicas_grow_when_they_wake() -> None:
     pool.configure(two)
     assert [model for _, model, _ in started] == ["m0", "m0", "m1"]
     pool.close()
+
+
+def test_the_only_replica_finishes_before_it_leaves() -> None:
+    """The stream goes on with the one that took its place."""
+    started = list[Idle]()
+
+    def start(*_: object) -> Idle:
+        started.append(Idle())
+        return started[-1]
+
+    def placements(config: EngineConfig) -> list[Placement]:
+        return [FIRST] if config.stall_s == 1 else [SECOND]
+
+    pool = Replicas(start, "m0", EngineConfig(stall_s=1), placements)
+    results = pool.generate(ordered(key, "x") for key in "abcd")
+    assert next(results).key == "a"
+    pool.configure(EngineConfig(stall_s=2))
+    time.sleep(0.05)
+    assert started[0].told == ["a"]
+    assert sorted(result.key for result in results) == ["b", "c", "d"]
+    assert started[1].told == ["b shared", "c shared", "d shared"]
+    pool.close()
+    assert started[0].told == ["a", "close"]

@@ -404,6 +404,7 @@ class _SharedStream(Generic[In, Out]):
         self._gathered: float | None = None
         self._returned: deque[In] = deque()
         self._shares: dict[Replica, _Share[In]] = {}
+        self._away: set[str] = set()
         self._events: queue.SimpleQueue[Event[Out] | None] = queue.SimpleQueue()
 
     def results(self) -> Iterator[Out]:
@@ -411,7 +412,7 @@ class _SharedStream(Generic[In, Out]):
         self._pool.streams.append(self._events)
         try:
             self._join_all()
-            while self._more or self._returned or self._in_flight:
+            while self._more or self._returned or self._away:
                 event = self._next_event(self._hand_out())
                 if event is None:
                     self._join_all()
@@ -421,10 +422,6 @@ class _SharedStream(Generic[In, Out]):
             self._pool.streams.remove(self._events)
             for share in self._shares.values():
                 share.end(now=True)
-
-    @property
-    def _in_flight(self) -> bool:
-        return any(share.away for share in self._shares.values())
 
     def _join_all(self) -> None:
         """Let new replicas in, and hand nothing more to those that leave."""
@@ -469,10 +466,11 @@ class _SharedStream(Generic[In, Out]):
             return wait_s
         item = self._next_item()
         if item is not None:
+            self._away.add(item.key)
             share.give(item)
         elif self._more:
             return POLL_S
-        elif self._in_flight:
+        elif self._away:
             return None
         return 0.0
 
@@ -489,12 +487,12 @@ class _SharedStream(Generic[In, Out]):
         """Return what came back from a replica that gave up, else what the caller has ready."""
         if self._returned:
             return self._returned.popleft()
-        if not self._more or (self._in_flight and not arrived(self._source)):
+        if not self._more or (self._away and not arrived(self._source)):
             return None
         item = next(self._source, None)
         if item is None:
             self._more = False
-        elif any(item.key in share.away for share in self._shares.values()):
+        elif item.key in self._away:
             raise ValueError(f"two batches in flight have the key {item.key}")
         return item
 
@@ -511,6 +509,7 @@ class _SharedStream(Generic[In, Out]):
 
     def _came(self, share: _Share[In], result: Out) -> Sequence[Out]:
         """Take a replica's result."""
+        self._away.remove(result.key)
         share.outstanding -= len(share.away.pop(result.key).requests)
         share.replica.losses = 0
         return (result,)
@@ -522,6 +521,7 @@ class _SharedStream(Generic[In, Out]):
         if not (over or isinstance(error, USELESS)):
             raise error or EngineError(CLOSED)
         del self._shares[replica]
+        self._away.difference_update(share.away)
         self._returned.extendleft(reversed([*share.away.values()]))
         if isinstance(error, USELESS) and self._pool.is_kept(replica, error):
             self._join(replica)

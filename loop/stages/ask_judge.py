@@ -34,6 +34,7 @@ from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run
 from ..run.stage import Stage
+from ..run.stage_places import Places
 from ..run.unread_replies import FEWEST, ReplyCount
 
 S = TypeVar("S")
@@ -149,6 +150,62 @@ def ask_judge(
         count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
 
     Pump(run=line.run, line=line, work=work, commit=commit).pay(stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedStage(Generic[S, T, Judgement]):
+    """A stage in which a judge is asked about subjects, each by itself.
+
+    `subjects` gives those of a chunk when it is its turn, and `pose` how a subject is asked about
+    in an attempt, by its number. `rows` makes the rows of a settled subject, whose ids are `ids`.
+    `unasked` gives the readings of a subject that nobody is asked about, or None.
+    """
+
+    run: Run
+    judge: Served
+    settings: JudgeSettings
+    row_type: type[Judgement]
+    subjects: Callable[[int], Iterable[S]]
+    pose: Callable[[S, int], Posed[T]]
+    ids: Callable[[S], Sequence[str]]
+    rows: Callable[[JudgeInquiry[S, T]], Iterable[Judgement]]
+    unasked: Callable[[S], Sequence[Reading[T]] | None] = lambda _: None
+
+    @property
+    def attempts(self) -> int:
+        """How many replies to a question are asked for at once."""
+        return self.settings.attempts
+
+    @property
+    def where(self) -> Places:
+        """Where the judge is asked."""
+        return self.run.places.of(self.judge)
+
+    def pay(self, stage: Stage, replies: RepliesOf[Judgement]) -> None:
+        """Ask the judge what the stage owes."""
+        ask_judge(
+            judge_line(self.run, self.judge, self.settings),
+            stage,
+            self.row_type,
+            work=lambda unit: [
+                self._inquiry(subject, replies(unit)) for subject in self.subjects(unit.chunk)
+            ],
+            rows=lambda unit, asked: [
+                row
+                for one in asked
+                for row in replies(unit).kept(self.ids(one.subject)) or self.rows(one)
+            ],
+        )
+
+    def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeInquiry[S, T]:
+        readings = self.unasked(subject)
+        if readings is not None:
+            return JudgeInquiry(subject=subject, pose=self.pose, readings=readings)
+        if replies.kept(self.ids(subject)):
+            return JudgeInquiry(subject=subject, pose=self.pose)
+        return JudgeInquiry(
+            subject=subject, pose=self.pose, most=replies.most, attempts=replies.had
+        )
 
 
 def judge_line(

@@ -7,6 +7,7 @@ asked, and the row says why.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from ...critics.facts.fact_judge import STATEMENTS, FactJudge
@@ -20,17 +21,7 @@ from ...stores.records import SCORED, Breakdown, Candidate
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb
-from ..run.stage import Stage
-from ..run.stage_places import Places
-from .ask_judge import (
-    JudgeInquiry,
-    Posed,
-    Replies,
-    RepliesOf,
-    ask_judge,
-    judge_line,
-    judge_params,
-)
+from .ask_judge import JudgedStage, JudgeInquiry, Posed, judge_params
 from .retry_unscored import judged
 
 BREAK_UP = Verb("break_up")
@@ -39,11 +30,12 @@ NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
 
 
 class AnswerPassage(NamedTuple):
-    """A passage of an answer, by its place there."""
+    """A passage of an answer, by its place there; with a `status`, nobody is asked about it."""
 
     candidate: Candidate
-    place: int
-    text: str
+    place: int = 0
+    text: str = ""
+    status: Status | None = None
 
 
 PassageInquiry = JudgeInquiry[AnswerPassage, Statements]
@@ -58,7 +50,7 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
         answers=lambda chunk: it.chunk(answers, chunk),
     )
     owed = it.work(BREAK_UP, breaking.params, answers)
-    planned = judged(it.run, it.number, f"break_up:{answers.label}", owed, breaking)
+    planned = judged(it.run, it.number, f"break_up:{answers.label}", owed, breaking.stage)
     return Rows(row_type=Breakdown, stages=(planned,), called=answers.label)
 
 
@@ -72,14 +64,26 @@ class BreakingUp:
     answers: Callable[[int], Sequence[Candidate]]
 
     @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.run.config.critic.attempts
+    def stage(self) -> JudgedStage[AnswerPassage, Statements, Breakdown]:
+        """How the critic is asked for the statements of each passage."""
+        return JudgedStage(
+            run=self.run,
+            judge=self.run.models.feedback,
+            settings=self.run.config.critic,
+            row_type=Breakdown,
+            subjects=lambda chunk: chain.from_iterable(map(self._passages, self.answers(chunk))),
+            pose=self._pose,
+            ids=lambda subject: [self._id(subject)],
+            rows=lambda asked: [self._row(asked)],
+            unasked=lambda subject: (
+                None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
+            ),
+        )
 
     @property
     def params(self) -> Json:
         """What the keys of the stage hold: all that its rows depend on besides the answers."""
-        return {**self.identity, "attempts": self.attempts}
+        return {**self.identity, "attempts": self.run.config.critic.attempts}
 
     @cached_property
     def identity(self) -> dict[str, Json]:
@@ -90,57 +94,19 @@ class BreakingUp:
             **judge_params(self.run, self.run.models.feedback, self.run.config.critic),
         }
 
-    @property
-    def where(self) -> Places:
-        """Where the critic is asked."""
-        return self.run.places.of(self.run.models.feedback)
-
-    def pay(self, stage: Stage, replies: RepliesOf[Breakdown]) -> None:
-        """Break up what the stage owes."""
-        ask_judge(
-            judge_line(self.run, self.run.models.feedback, self.run.config.critic),
-            stage,
-            Breakdown,
-            work=lambda unit: [
-                asked
-                for candidate in self.answers(unit.chunk)
-                for asked in self._asked(candidate, replies(unit))
-            ],
-            rows=lambda unit, asked: [
-                row
-                for one in asked
-                for row in replies(unit).kept([self._id(one.subject)]) or [self._row(one)]
-            ],
-        )
-
-    def _asked(self, candidate: Candidate, replies: Replies[Breakdown]) -> list[PassageInquiry]:
+    def _passages(self, candidate: Candidate) -> list[AnswerPassage]:
         prompt = self.run.prompts[candidate.prompt_id]
         if prompt.task != FACTS:
             return []
         if prompt.reference is None or not prompt.reference.strip():
-            return [self._settled(candidate, Status.NO_REFERENCE)]
+            return [AnswerPassage(candidate, status=Status.NO_REFERENCE)]
         if candidate.finish_reason in NOT_WRITTEN:
-            return [self._settled(candidate, Status(candidate.finish_reason))]
+            return [AnswerPassage(candidate, status=Status(candidate.finish_reason))]
         # Each passage has a statement at least, if any: no more are asked for than are judged.
         found = passages(candidate.text)[: self.run.config.facts.most]
         if not found:
-            return [self._settled(candidate, Status.SCORED)]
-        subjects = [AnswerPassage(candidate, n, text) for n, text in enumerate(found)]
-        return [
-            PassageInquiry(subject=subject, pose=self._pose)
-            if replies.kept([self._id(subject)])
-            else PassageInquiry(
-                subject=subject, pose=self._pose, most=replies.most, attempts=replies.had
-            )
-            for subject in subjects
-        ]
-
-    def _settled(self, candidate: Candidate, status: Status) -> PassageInquiry:
-        """Return what nobody is asked: an answer that is not there, or states nothing."""
-        readings = [Reading(status.value, NO_STATEMENTS)]
-        return PassageInquiry(
-            subject=AnswerPassage(candidate, 0, ""), pose=self._pose, readings=readings
-        )
+            return [AnswerPassage(candidate, status=Status.SCORED)]
+        return [AnswerPassage(candidate, n, text) for n, text in enumerate(found)]
 
     def _pose(self, subject: AnswerPassage, number: int) -> Posed[Statements]:
         prompt, name = self.run.prompts[subject.candidate.prompt_id], self._id(subject)
@@ -153,7 +119,7 @@ class BreakingUp:
 
     def _row(self, asked: PassageInquiry) -> Breakdown:
         (reading,) = asked.readings or [Reading(Status.FAILED.value, NO_STATEMENTS)]
-        candidate, place, text = asked.subject
+        candidate, place, text, _ = asked.subject
         return Breakdown(
             breakdown_id=self._id(asked.subject),
             candidate_id=candidate.candidate_id,

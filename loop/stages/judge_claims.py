@@ -26,17 +26,7 @@ from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Verb
 from ..run.stage import Stage
-from ..run.stage_places import Places
-from .ask_judge import (
-    JudgeInquiry,
-    Posed,
-    Replies,
-    RepliesOf,
-    ask_judge,
-    commit_judgements,
-    judge_line,
-    judge_params,
-)
+from .ask_judge import JudgedStage, JudgeInquiry, Posed, commit_judgements, judge_params
 from .retry_unscored import judged
 
 JUDGE_CLAIMS = Verb("judge_claims")
@@ -67,7 +57,7 @@ def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Ro
     owed = it.work(JUDGE_CLAIMS, judging.params, broken)
     label = f"judge_claims:{broken.label}"
     if it.run.models.nli_id is None:
-        planned = judged(it.run, it.number, label, owed, judging)
+        planned = judged(it.run, it.number, label, owed, judging.stage)
     else:
         places = it.run.places.of_nli()
         planned = it.run.pay(it.number, label, owed, judging.infer, places=places)
@@ -84,14 +74,27 @@ class JudgingClaims:
     broken: Callable[[int], Sequence[Breakdown]]
 
     @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.run.config.critic.attempts
+    def stage(self) -> JudgedStage[JudgedStatements, StatementSupport, Claim]:
+        """How the critic is asked about the statements of each answer."""
+        return JudgedStage(
+            run=self.run,
+            judge=self.run.models.feedback,
+            settings=self.run.config.critic,
+            row_type=Claim,
+            subjects=lambda chunk: self._groups(self._statements(chunk)),
+            pose=self._pose,
+            ids=lambda group: [self._id(one) for one in group],
+            rows=self._rows,
+            unasked=lambda group: (
+                [Reading(BEYOND, StatementSupport())] * len(group) if group[0].beyond else None
+            ),
+        )
 
     @property
     def params(self) -> Json:
         """What the keys of the stage hold: all that its rows depend on besides the statements."""
-        replies = {"attempts": self.attempts} if self.run.models.nli_id is None else {}
+        by_critic = self.run.models.nli_id is None
+        replies = {"attempts": self.run.config.critic.attempts} if by_critic else {}
         return {**self.identity, **replies}
 
     @cached_property
@@ -107,25 +110,6 @@ class JudgingClaims:
             "template": self.judge.digest(SUPPORT),
             **judge_params(self.run, self.run.models.feedback, self.run.config.critic),
         }
-
-    @property
-    def where(self) -> Places:
-        """Where the critic is asked."""
-        return self.run.places.of(self.run.models.feedback)
-
-    def pay(self, stage: Stage, replies: RepliesOf[Claim]) -> None:
-        """Let the critic judge what the stage owes."""
-        ask_judge(
-            judge_line(self.run, self.run.models.feedback, self.run.config.critic),
-            stage,
-            Claim,
-            work=lambda unit: self._asked(self._statements(unit.chunk), replies(unit)),
-            rows=lambda unit, asked: [
-                row
-                for one in asked
-                for row in replies(unit).kept(map(self._id, one.subject)) or self._rows(one)
-            ],
-        )
 
     def infer(self, stage: Stage) -> None:
         """Let the model of natural language inference judge what the stage owes."""
@@ -144,31 +128,15 @@ class JudgingClaims:
     def _statements(self, chunk: int) -> list[JudgedStatement]:
         return list(statements_of(self.broken(chunk), self.run.config.facts.most))
 
-    def _asked(
-        self, statements: Sequence[JudgedStatement], replies: Replies[Claim]
-    ) -> list[StatementInquiry]:
-        """Ask about the statements of an answer together, as many at once as are to be."""
+    def _groups(self, statements: Sequence[JudgedStatement]) -> Iterator[JudgedStatements]:
+        """Group the statements of each answer, as many as are asked about at once."""
         size = self.run.config.facts.together
         by_answer = dict[str, list[JudgedStatement]]()
         for statement in statements:
             by_answer.setdefault(statement.candidate_id, []).append(statement)
-        groups = (
-            group
-            for of in by_answer.values()
-            for beyond in (False, True)
-            for group in _groups([one for one in of if one.beyond == beyond], size)
-        )
-        return [self._inquiry(group, replies) for group in groups]
-
-    def _inquiry(self, group: JudgedStatements, replies: Replies[Claim]) -> StatementInquiry:
-        if group[0].beyond:
-            readings = [Reading(BEYOND, StatementSupport())] * len(group)
-            return StatementInquiry(subject=group, pose=self._pose, readings=readings)
-        if replies.kept(map(self._id, group)):
-            return StatementInquiry(subject=group, pose=self._pose)
-        return StatementInquiry(
-            subject=group, pose=self._pose, most=replies.most, attempts=replies.had
-        )
+        for of in by_answer.values():
+            for beyond in (False, True):
+                yield from _groups([one for one in of if one.beyond == beyond], size)
 
     def _pose(self, group: JudgedStatements, number: int) -> Posed[StatementSupport]:
         prompt, name = self.run.prompts[group[0].prompt_id], self._id(group[0])

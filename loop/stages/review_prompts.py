@@ -4,7 +4,6 @@ A prompt whose review cannot be read within `prompts.quality.attempts` replies i
 with the reason.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
@@ -13,17 +12,7 @@ from ...stores.records import SCORED, Prompt, PromptReview
 from ..data.receipts import KEPT
 from ..run.handles import Prompts
 from ..run.run import Run
-from ..run.stage import Stage
-from ..run.stage_places import Places
-from .ask_judge import (
-    JudgeInquiry,
-    Posed,
-    Replies,
-    RepliesOf,
-    ask_judge,
-    judge_line,
-    judge_params,
-)
+from .ask_judge import JudgedStage, JudgeInquiry, Posed, judge_params
 
 REVIEW, QUALITY = "prompts:review", "prompts:quality"
 """The stage of the reviews, and that of what they say of the prompts."""
@@ -40,47 +29,25 @@ class Reviewing:
     prompts: Prompts
 
     @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.run.config.prompts.quality.attempts
+    def stage(self) -> JudgedStage[Prompt, ReviewedPrompt, PromptReview]:
+        """How the judge is asked about each prompt."""
+        return JudgedStage(
+            run=self.run,
+            judge=self.run.models.reviewer,
+            settings=self.run.config.prompts.quality,
+            row_type=PromptReview,
+            subjects=lambda chunk: self.prompts.chunks[chunk],
+            pose=self._pose,
+            ids=lambda prompt: [prompt.prompt_id],
+            rows=self._rows,
+        )
 
     @property
     def params(self) -> Json:
         """What a review depends on besides its prompt."""
-        params = judge_params(self.run, self.run.models.reviewer, self.run.config.prompts.quality)
-        return {"reviewer": self.reviewer.digest, "attempts": self.attempts, **params}
-
-    @property
-    def where(self) -> Places:
-        """Where the judge is asked."""
-        return self.run.places.of(self.run.models.reviewer)
-
-    def pay(self, stage: Stage, replies: RepliesOf[PromptReview]) -> None:
-        """Review what the stage owes."""
         config = self.run.config.prompts.quality
-        ask_judge(
-            judge_line(self.run, self.run.models.reviewer, config),
-            stage,
-            PromptReview,
-            work=lambda unit: self._asked(self.prompts.chunks[unit.chunk], replies(unit)),
-            rows=lambda unit, asked: [
-                row
-                for one in asked
-                for row in replies(unit).kept([one.subject.prompt_id]) or self._rows(one)
-            ],
-        )
-
-    def _asked(
-        self, prompts: Sequence[Prompt], replies: Replies[PromptReview]
-    ) -> list[JudgeInquiry[Prompt, ReviewedPrompt]]:
-        return [
-            JudgeInquiry(subject=prompt, pose=self._pose)
-            if replies.kept([prompt.prompt_id])
-            else JudgeInquiry(
-                subject=prompt, pose=self._pose, most=replies.most, attempts=replies.had
-            )
-            for prompt in prompts
-        ]
+        params = judge_params(self.run, self.run.models.reviewer, config)
+        return {"reviewer": self.reviewer.digest, "attempts": config.attempts, **params}
 
     def _pose(self, prompt: Prompt, number: int) -> Posed[ReviewedPrompt]:
         name = row_id("review", prompt.prompt_id)

@@ -14,23 +14,12 @@ from ...critics.judge import Reading
 from ...critics.scoring.answer_forms import AnswerForm
 from ...critics.scoring.answer_scorer import AnswerScorer
 from ...critics.status import Status
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, Grade
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb
-from ..run.stage import Stage
-from ..run.stage_places import Places
-from .ask_judge import (
-    JudgeInquiry,
-    Posed,
-    Replies,
-    RepliesOf,
-    ask_judge,
-    judge_line,
-    judge_params,
-)
+from .ask_judge import JudgedStage, JudgeInquiry, Posed, judge_params
 from .grade import NOT_WRITTEN, NOWHERE
 from .retry_unscored import judged
 
@@ -48,7 +37,7 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
     )
     owed = it.work(SCORE_ANSWERS, scoring.params, answers)
     label = f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}"
-    return Rows(row_type=Grade, stages=(judged(it.run, it.number, label, owed, scoring),))
+    return Rows(row_type=Grade, stages=(judged(it.run, it.number, label, owed, scoring.stage),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +50,24 @@ class ScoringAnswers:
     answers: Callable[[int], Sequence[Candidate]]
 
     @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.run.config.assessment.judge.attempts
+    def stage(self) -> JudgedStage[Candidate, Appraisal, Grade]:
+        """How the judge is asked about each answer."""
+        return JudgedStage(
+            run=self.run,
+            judge=self.run.models.answer_judge,
+            settings=self.run.config.assessment.judge,
+            row_type=Grade,
+            subjects=self.answers,
+            pose=self.pose,
+            ids=self._ids,
+            rows=self._rows,
+            unasked=self._unasked,
+        )
 
     @property
     def params(self) -> Json:
         """What the keys of the stage hold: all that its rows depend on besides the answers."""
-        return {**self.identity, "attempts": self.attempts}
+        return {**self.identity, "attempts": self.run.config.assessment.judge.attempts}
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
@@ -76,32 +75,6 @@ class ScoringAnswers:
         models, settings = self.run.models, self.run.config.assessment.judge
         params = judge_params(self.run, models.answer_judge, settings)
         return {"form": self.form.name, "asked": self.form.digest, **params}
-
-    @property
-    def where(self) -> Places:
-        """Where the judge is asked."""
-        return self.run.places.of(self.run.models.answer_judge)
-
-    def pay(self, stage: Stage, replies: RepliesOf[Grade]) -> None:
-        """Score what the stage owes."""
-        settings = self.run.config.assessment.judge
-
-        def rows(unit: Unit, asked: Sequence[AnswerInquiry]) -> list[Grade]:
-            return [
-                row
-                for one in asked
-                for row in replies(unit).kept(self._ids(one.subject)) or self._rows(one)
-            ]
-
-        ask_judge(
-            judge_line(self.run, self.run.models.answer_judge, settings),
-            stage,
-            Grade,
-            work=lambda unit: [
-                self._asked(answer, replies(unit)) for answer in self.answers(unit.chunk)
-            ],
-            rows=rows,
-        )
 
     def pose(self, answer: Candidate, attempt: int) -> Posed[Appraisal]:
         """Return how an answer is asked about in an attempt."""
@@ -126,23 +99,13 @@ class ScoringAnswers:
         about = self._about(answer)
         return [row_id("score", [about, name, self.identity]) for name in self._aspects(answer)]
 
-    def _asked(self, answer: Candidate, replies: Replies[Grade]) -> AnswerInquiry:
-        status = self._unasked(answer)
-        if status is not None:
-            readings = [Reading(status, Appraisal())] * len(self._aspects(answer))
-            return AnswerInquiry(subject=answer, pose=self.pose, readings=readings)
-        if replies.kept(self._ids(answer)):
-            return AnswerInquiry(subject=answer, pose=self.pose)
-        return AnswerInquiry(
-            subject=answer, pose=self.pose, most=replies.most, attempts=replies.had
-        )
-
-    def _unasked(self, answer: Candidate) -> str | None:
-        """Return why nobody is asked about an answer; None if the judge is."""
-        if answer.finish_reason in NOT_WRITTEN:
-            return answer.finish_reason
+    def _unasked(self, answer: Candidate) -> list[Reading[Appraisal]] | None:
+        """Return the readings of an answer that nobody is asked about; None if the judge is."""
         lacks = self._scorer.lacks_reference(self.run.prompts[answer.prompt_id])
-        return Status.NO_REFERENCE.value if lacks else None
+        why = Status.NO_REFERENCE.value if lacks else None
+        if answer.finish_reason in NOT_WRITTEN:
+            why = answer.finish_reason
+        return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(answer))
 
     def _rows(self, asked: AnswerInquiry) -> Iterator[Grade]:
         answer, ids = asked.subject, self._ids(asked.subject)

@@ -141,7 +141,7 @@ def reviewed(
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    planned = judged(run, ITERATION, label, work, reviewing)
+    planned = judged(run, ITERATION, label, work, reviewing.stage)
     run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]

@@ -237,7 +237,7 @@ def train_here(job: TrainJob) -> tuple[Meter, float, int]:
     The seconds are those of the reference, if there is one, and of training: without loading.
     """
     from lpfloop.policies.engines.chat_template import load_tokenizer
-    from lpfloop.policies.train_worker import MAKES
+    from lpfloop.policies.train_worker import METHODS
     from lpfloop.policies.trainers import trl_trainer
 
     load, loading_s = trl_trainer.load_trained, 0.0
@@ -255,7 +255,7 @@ def train_here(job: TrainJob) -> tuple[Meter, float, int]:
     trl_trainer.load_trained = timed_load
     meter, began = Meter(), time.perf_counter()
     try:
-        trainer = MAKES.get(job.method, trl_trainer.make_trainer)(job, load_tokenizer(job.model))
+        trainer = METHODS[job.method](job, load_tokenizer(job.model))
         meter.attach(trainer)
         trainer.train()
     finally:

@@ -104,7 +104,7 @@ class Lessons:
     answers: list[Spoken]
     lessons: list[Lesson]
     rewards: list[float]
-    columns: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -228,7 +228,8 @@ class OnlineTrainer(ABC, Generic[Learned]):
                 learned = self.advantages(measured)
             with clock.spent_on("optimisation"):
                 losses = self.optimise(number, learned)
-            metrics = losses | describe_measured(measured) | learned.metrics | {"logprob_gap": gap}
+            described = describe_measured(measured)
+            metrics = {**losses, **described, **learned.metrics, "logprob_gap": gap}
         else:
             metrics = self.idle(number, drawn)
         if self.settings.schedule_by == "step":

@@ -26,7 +26,6 @@ from weakref import WeakValueDictionary
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
-    retry_if_exception_type,
     wait_exponential,
     wait_random_exponential,
 )
@@ -219,15 +218,12 @@ class RequestQueue:
             EngineError: if patience ends, an endpoint refuses every request, or the queue stopped.
         """
         history = History()
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(TemporaryError),
-            wait=_pause,
-            sleep=self._rest,
-            reraise=True,
-        ):
-            with attempt:
+        while True:
+            try:
                 return await self._attempt(job, history)
-        raise AssertionError  # the loop above ends by a result or an error alone
+            except TemporaryError as fault:
+                pause_s = _pause_s(fault, history.failures)
+            await self._rest(pause_s)
 
     def prove(self, server: Server) -> None:
         """Let all requests pass at an endpoint that has shown what it serves."""
@@ -422,12 +418,12 @@ class RequestQueue:
         return asyncio.get_running_loop().time()
 
 
-def _pause(state: RetryCallState) -> float:
+def _pause_s(fault: TemporaryError, failures: int) -> float:
     """Return how long a request waits after a failure; an endpoint that named a time is closed."""
-    fault = state.outcome.exception() if state.outcome is not None else None
-    if not isinstance(fault, TemporaryError) or fault.pause_s is not None:
+    if fault.pause_s is not None:
         return 0.0
-    return (UNREADABLE_BACKOFF if fault.kind == "unreadable" else BACKOFF)(state)
+    backoff = UNREADABLE_BACKOFF if fault.kind == "unreadable" else BACKOFF
+    return backoff(_attempt_state(failures))
 
 
 def _attempt_state(number: int) -> RetryCallState:

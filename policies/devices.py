@@ -2,8 +2,8 @@
 
 A GPU's number here, and in the configuration, is its place among the visible ones: all that the
 driver lists (`nvidia-smi`, else `rocm-smi`), or those that CUDA_VISIBLE_DEVICES names (with
-`rocm-smi` HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, as HIP reads them). The AMD part was
-tested with printed output of `rocm-smi`, not on a GPU.
+`rocm-smi` HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, as HIP reads them). The AMD part ran
+in tests alone, with invented output of `rocm-smi`, never on a GPU.
 """
 
 import json

@@ -86,7 +86,7 @@ def marked(schema: ReplySchema, mark: str) -> ReplySchema:
 
 
 def outline(schema: Mapping[str, Any]) -> str:
-    """Return what a judge is shown of a schema: `{"score": 1 | 2, "reason": "..."}`."""
+    """Return what a judge is shown of a schema: `{"reason": TEXT, "score": 1 | 2}`."""
     match schema:
         case {"properties": _}:
             return _object_outline(schema)
@@ -96,7 +96,8 @@ def outline(schema: Mapping[str, Any]) -> str:
         case {"anyOf": kinds}:
             return " | ".join(map(outline, kinds))
         case {"maxLength": most}:
-            return f'"at most {most} characters"'
+            # Without quotes: a small judge would copy a text that it is shown.
+            return f"TEXT (at most {most} characters)"
         case _:
             values = schema.get("enum") or [schema["const"]]
             return " | ".join(json.dumps(value, ensure_ascii=False) for value in values)

@@ -1,4 +1,4 @@
-"""A fleet of endpoints: what one of them does not answer goes to another."""
+"""Two endpoints of a model: what one of them does not answer goes to the other."""
 
 from collections import Counter
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...stores.records import Message, Order
+from ...stores.records import Message, Order, Preferred
 from ..guard import BARE, Guard, GuardKey
 from ..judge import Question, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
@@ -153,7 +153,9 @@ def _examples(
 
 def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
     """Return the reply to worked examples in the annotator's form, below the mark."""
-    verdicts = [(label, e.preferred, e.explanation) for label, e in group]
+    verdicts: list[tuple[str, Preferred, str]] = [
+        (label, e.preferred, e.explanation) for label, e in group
+    ]
     said = reply_of(annotator.form, verdicts, several=annotator.several)
     return said if annotator.short else f"{guard.ahead}{said}"
 

@@ -101,8 +101,8 @@ class PairReply(Expected[PairChoice]):
     ) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair; one that a judged text makes, too, is an echo."""
         verdicts = said[VERDICTS] if self.several else [said]
-        named = (word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"]))
-        forged = {*named, *self.stated_in(judged)}
+        forged: set[Preferred | Status] = {*self.stated_in(judged)}
+        forged |= {word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"])}
         return [
             self._of_object(one, order, forged)
             for one, order in zip(verdicts, self.orders, strict=True)

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from ...configs.schema import EngineConfig, RewardConfig
 from ..engines.canary import StaleWeightsError
 from ..engines.engine import EngineError, UnloadableError
-from ..engines.feed import POLL_S, Feed, arrived, is_stopping
+from ..engines.feed import POLL_S, Feed, Source, arrived, is_stopping
 from .hosted_model import CLOSED, GivenUpError, HostedModel, ModelCalls, Proof
 from .places import Placement
 from .work import In, Out, WorkKind
@@ -324,7 +324,7 @@ def _reload(model: HostedModel, folder: Path) -> None:
         raise GivenUpError(str(error)) from error
 
 
-class _Alone(Generic[In]):
+class _Alone(Source[In]):
     """A source for a single replica, which ends early when others come."""
 
     def __init__(self, pool: "Replicas[Any]", source: Iterator[In]) -> None:

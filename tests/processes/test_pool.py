@@ -197,6 +197,15 @@ def test_one_that_cannot_be_loaded_is_left_out(
         prove(none, CANARY)
 
 
+def test_lone_replica_answers_before_its_source_ends(opened: Opener) -> None:
+    feed = Feed[Batch]()
+    feed.put(batch("first"))
+    results = opened("workers:behave").generate(feed)
+    assert next(results).key == "first"
+    feed.finish()
+    assert list(results) == []
+
+
 def test_the_source_is_asked_by_the_consumer(opened: Opener) -> None:
     pool = opened("workers:behave", "workers:behave")
     asked_by = set[int]()

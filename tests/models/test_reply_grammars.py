@@ -15,7 +15,7 @@ from lpfloop.critics.scoring.answer_forms import load_form
 from lpfloop.critics.scoring.answer_scorer import AnswerScorer
 from lpfloop.loop.run.served import TINY_MODELS
 from lpfloop.policies.engines.thinking import Thinking
-from lpfloop.policies.engines.vllm_arguments import reply_form
+from lpfloop.policies.engines.vllm_engine import reply_form
 
 pytestmark = pytest.mark.model
 

@@ -171,10 +171,10 @@ def test_replicas_join_and_leave_a_stream(opened: Opener) -> None:
     found = set[str]()
     number = 0
     while len(found) < 3:
-        feed.put(batch(f"then{number}"))
-        feed.put(batch(f"and{number}"))
+        for part in range(3):
+            feed.put(batch(f"then{number}-{part}"))
         number += 1
-        found |= {next(results).completions[0].text for _ in range(2)}
+        found |= {next(results).completions[0].text for _ in range(3)}
     pool.configure(EngineConfig(kind="scripted", replicas=1))
     for number in range(20):
         feed.put(batch(f"last{number}"))

@@ -62,7 +62,7 @@ HEAD = "| method | weights |"
 
 
 def rows() -> Iterator[str]:
-    """Yield what is done with each model: sampled, then trained by each method in each way."""
+    """Yield the uses of each model: sampling, then a training by each method in each way."""
     yield row("sample (vLLM)", "bfloat16", "sft", ("policy answers",), (), 1)
     for name, method in METHODS.items():
         section = f"training.{method}"

@@ -1,4 +1,4 @@
-"""What the published config.json of known models say, as far as memory depends on it."""
+"""The fields of known models' published config.json that memory depends on."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -22,7 +22,7 @@ from typing import Any
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 MARK = re.compile(rb"VERDICT-[0-9a-f]{16}")
 ANNOTATED = "#### Output for Text {number}\nType: 1\nRationale: {why}\nRating: 4\nRationale: {why}"
-"""What is said of one text in words: distilabel's `UltraFeedback`, in each of its aspects."""
+"""The reply about one text without a schema, in the form of distilabel's `UltraFeedback`."""
 COMMENT = "The answer does what was asked for, and says why; one step is left out. "
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 HEAD = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
@@ -53,7 +53,7 @@ def _http(body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Answers:
-    """What is answered to a request with a mark, the fields of an object, and to one without."""
+    """The replies of a judge: an object's fields for a request with a mark, a text for others."""
 
     marked: Callable[[bytes], Mapping[str, Any]]
     unmarked: str

@@ -196,7 +196,7 @@ class Question(Generic[T]):
         """Read the object that begins with the mark.
 
         Raises:
-            UnreadError: if there is none, or several, or it is not what was asked for.
+            UnreadError: if there is no verdict, more than one, or one of another form.
         """
         own = [one for one in marked_objects(text) if one.mark == self.mark]
         if not own:

@@ -1,4 +1,4 @@
-"""Replies that are one JSON object: the schema, what the judge is told of it, and how it is read.
+"""Replies that are one JSON object: their schema, the instruction to the judge, and the reader.
 
 An engine that can follows the schema while it draws, so that a judge of any size can be read. The
 first field is the mark of a guarded question (`guard`), which the schema fixes. An endpoint may

@@ -392,7 +392,7 @@ class HostedModel(ModelCalls):
     def _received(
         self, call: _Call[Any, Any], process: ModelProcess, wait_s: float | None = None
     ) -> Answer | None:
-        """Wait for the next answer to a call; None if there is none yet, or somebody nudged.
+        """Wait for the next answer to a call; None if there is none yet, or after a `nudge`.
 
         Raises:
             WorkerDeathError: when the process has died, or has given nothing for too long.

@@ -72,7 +72,7 @@ class ModelProcess(ABC):
     def loaded(self, limit_s: float, wait_s: float) -> WorkerInfo | None:
         """Wait until the model is loaded, which may take `limit_s` seconds from the start.
 
-        None: it is not yet, after `wait_s` seconds or when somebody nudged.
+        None: it is not yet, after `wait_s` seconds or after a `nudge`.
 
         Raises:
             UnloadableError: when it reports that its model cannot be loaded.
@@ -100,7 +100,7 @@ class ModelProcess(ABC):
             raise self._death("died", self._ended()) from error
 
     def receive(self, timeout_s: float) -> Answer | Refusal | None:
-        """Return the next answer; None if none came in time, or somebody nudged.
+        """Return the next answer; None if none came in time, or after a `nudge`.
 
         Raises:
             UnloadableError: when the process reports that its model cannot be loaded.

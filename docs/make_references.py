@@ -17,7 +17,7 @@ import yaml
 from lpfloop.configs.describe import ConfigField, every_field
 from lpfloop.configs.rendering import flow
 from lpfloop.loop.cli.config_commands import plain_default
-from lpfloop.stores.schemas import LATER, ROW_TYPES, SCHEMAS
+from lpfloop.stores.schemas import ROW_TYPES, SCHEMAS
 
 FOLDER: Final = Path(__file__).parent
 SHARED: Final = ("engine", "sampling")
@@ -67,8 +67,7 @@ def _table(name: str, notes: Mapping[str, Mapping[str, Any]]) -> str:
         says, null = _note(name, field.name, notes)
         if (null is not None) != _optional(row_type, field.name):
             raise UnknownColumnError(f"docs/columns.yaml: {name}.{field.name}: say what null means")
-        later = " (absent from older parts)" if field.name in LATER.get(name, ()) else ""
-        lines.append(f"| `{field.name}` | {_type(field.type)} | {says}{later} | {null or ''} |")
+        lines.append(f"| `{field.name}` | {_type(field.type)} | {says} | {null or ''} |")
     return "\n".join([*lines, ""])
 
 

@@ -22,7 +22,7 @@ from .journal import Done, Journal, KeptSlice
 from .keys import Json
 from .objects import objects_of
 from .packs import part_folder
-from .schemas import TABLES, RowsByType, to_table, without_later
+from .schemas import TABLES, RowsByType, to_table
 from .sealed import PartFile
 
 GROUP = 64
@@ -210,8 +210,7 @@ def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
     """Write the parts of units; call it within `journal.publishing`, then commit."""
     named = [(f.unit, TABLES[kind], kind, rows) for f in units for kind, rows in f.tables.items()]
     sealed = objects_of(journal.folder).write_parts(
-        (part_folder(journal.folder, table), without_later(to_table(kind, rows)))
-        for _, table, kind, rows in named
+        (part_folder(journal.folder, table), to_table(kind, rows)) for _, table, kind, rows in named
     )
     parts: dict[str, dict[str, PartFile]] = {f.unit: {} for f in units}
     for (unit, table, _, _), part in zip(named, sealed, strict=True):

@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from itertools import chain
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from .beside import measured_beside
 from .journal_reader import Reader
 from .keys import canonical_json, digest
 from .packs import committed
-from .schemas import LATER
 
 MODULUS = 1 << 256
 AT_ONCE = 8192
@@ -63,27 +61,23 @@ def _digest(journal: Reader, benchmark: str | None) -> str:
 
 
 def canonical_rows(rows: pa.Table) -> Iterator[str]:
-    """Yield what `keys.canonical_json` gives for each row, built by column for speed.
-
-    Where a column of `LATER` is null it is left out: runs from before it keep their digests.
-    """
+    """Yield what `keys.canonical_json` gives for each row, built by column for speed."""
     names = sorted(rows.column_names)
     for batch in rows.to_batches(AT_ONCE):
         columns = [_texts(name, batch.column(name)) for name in names]
         for texts in zip(*columns, strict=True):
-            yield "{" + ",".join(filter(None, texts)) + "}"
+            yield "{" + ",".join(texts) + "}"
 
 
 def _texts(name: str, column: pa.Array) -> Iterator[str]:
     """Yield a column's values as JSON, each preceded by the column's name."""
     begin = f"{json.dumps(name)}:"
-    null = "" if name in _LATER else f"{begin}null"
+    null = f"{begin}null"
     encode = _ENCODERS.get(column.type, canonical_json)
     for value in column.to_pylist():
         yield (begin + encode(value)) if value is not None else null
 
 
-_LATER = frozenset(chain.from_iterable(LATER.values()))
 _ENCODERS: Mapping[pa.DataType, Callable[[Any], str]] = {
     pa.string(): encode_basestring,
     pa.int64(): int.__repr__,

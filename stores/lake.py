@@ -43,7 +43,7 @@ from .packs import (
     scan,
     scan_parts,
 )
-from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table, with_later
+from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError, check_part
 from .sealing import write_parts
 from .snapshot_keeper import SnapshotKeeper
@@ -284,8 +284,7 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        table = TABLES[row_type]
-        return with_later(self._read(self._part(row_type, unit)), SCHEMAS[table])
+        return self._read(self._part(row_type, unit))
 
     def verified_path(self, row_type: type[Row], unit: str) -> Path:
         """Return a Parquet file that holds a unit's rows alone, its bytes verified.

@@ -27,7 +27,6 @@ from .journal_reader import JournalError, Part
 from .lock import unread
 from .objects import objects_of
 from .packs import PACKED, pack_folder, packed_table, part_folder, path_of
-from .schemas import SCHEMAS, with_later
 
 FEWEST = 8
 """A stage with fewer files of a table is not packed."""
@@ -88,13 +87,8 @@ def _read(journal: Journal, parts: Iterable[Part]) -> Generator[pa.Table]:
 def _pack(journal: Journal, parts: Sequence[Part], read: Sequence[pa.Table]) -> int:
     """Pack parts of one stage and table; return how many."""
     reach("lake.pack")
-    schema = SCHEMAS[parts[0].table]
-    tables = [with_later(table, schema) for table in read]
-    if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
-        # Rows of an older and a newer lpfloop stay apart: a pack has one schema.
-        return 0
     folder = pack_folder(journal.folder, parts[0].table)
-    sealed = objects_of(journal.folder).write_pack(folder, packed_table(parts, tables))
+    sealed = objects_of(journal.folder).write_pack(folder, packed_table(parts, read))
     journal.pack(sealed, parts)
     return len(parts)
 

@@ -20,7 +20,7 @@ from .address import run_argument
 from .journal_reader import Part, Reader, RowFile
 from .objects import objects_of
 from .pack_hashes import ALL, Some
-from .schemas import SCHEMAS, without_later
+from .schemas import SCHEMAS
 from .sealed import DamagedError
 from .verified import forget
 
@@ -61,17 +61,14 @@ def path_of(folder: Path, part: Part) -> Path:
 
 
 def packed_table(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of units of one stage as one pack; the tables must have one schema.
-
-    A column that parts leave out is left out again where the pack holds nothing in it.
-    """
+    """Return the rows of units of one stage as one pack; the tables must have one schema."""
     marked = [
         table.append_column(CHUNK, pa.array([part.chunk] * len(table), pa.int32())).append_column(
             ROW, pa.array(range(len(table)), pa.int32())
         )
         for part, table in zip(parts, tables, strict=True)
     ]
-    whole = without_later(_sorted(pa.concat_tables(marked), "prompt_id", CHUNK, ROW))
+    whole = _sorted(pa.concat_tables(marked), "prompt_id", CHUNK, ROW)
     place = f"{parts[0].iteration} {parts[0].stage}".encode()
     metadata = {**(tables[0].schema.metadata or {}), _PLACE: place}
     return whole.replace_schema_metadata(metadata)
@@ -92,7 +89,7 @@ def _sorted(table: pa.Table, *columns: str) -> pa.Table:
 def without_places(pack: pa.Table, table: str) -> pa.Table:
     """Return rows of a pack with the columns and the schema of its parts."""
     metadata = {key: value for key, value in pack.schema.metadata.items() if key != _PLACE}
-    rows = without_later(pack.drop_columns([CHUNK, ROW]))
+    rows = pack.drop_columns([CHUNK, ROW])
     # Parquet renames the items of lists; casting restores the schema's names.
     fields = [SCHEMAS[table].field(name) for name in rows.column_names]
     return rows.cast(pa.schema(fields, metadata=metadata))

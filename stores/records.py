@@ -333,8 +333,8 @@ class Pair:
     rejected_id: str
     rule: str
     rank: int
-    chosen_ratings: tuple[int, ...]
-    rejected_ratings: tuple[int, ...]
+    chosen_ratings: tuple[Rating, ...]
+    rejected_ratings: tuple[Rating, ...]
     chosen_reward: float | None
     rejected_reward: float | None
     prompt: tuple[Message, ...]
@@ -354,7 +354,7 @@ class Demonstration:
     candidate_id: str
     rule: str
     rank: int
-    ratings: tuple[int, ...]
+    ratings: tuple[Rating, ...]
     reward: float | None
     prompt: tuple[Message, ...]
     completion: tuple[Message, ...]
@@ -374,7 +374,7 @@ class Distillation:
     iteration: int
     candidate_id: str
     rule: str
-    ratings: tuple[int, ...]
+    ratings: tuple[Rating, ...]
     prompt: tuple[Message, ...]
     teacher_prompt: tuple[Message, ...]
     completion: tuple[Message, ...]
@@ -393,7 +393,7 @@ class UnpairedAnswer:
     candidate_id: str
     rule: str
     rank: int
-    ratings: tuple[int, ...]
+    ratings: tuple[Rating, ...]
     reward: float | None
     prompt: tuple[Message, ...]
     completion: tuple[Message, ...]

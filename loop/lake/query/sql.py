@@ -24,7 +24,7 @@ from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.far_rows import FarRows
 from ....stores.installation import pip_install
 from ....stores.lake import RunReader, run_names
-from ....stores.schemas import LATER, SCHEMAS
+from ....stores.schemas import SCHEMAS
 from ....stores.views import JOURNAL_TABLES, RATED, RATINGS, journal_table, when_asked
 from .query_time import TimeLimit
 from .runs import open_run
@@ -53,15 +53,6 @@ from information_schema.columns where table_catalog = 'memory'
 order by table_schema desc, table_name, ordinal_position
 """
 """The query that lists tables and columns."""
-
-GAINED = {
-    "string": "varchar",
-    "int64": "bigint",
-    "double": "double",
-    "bool": "boolean",
-    "list<item: string>": "varchar[]",
-}
-"""The SQL types of columns that tables have gained, by their Arrow types."""
 
 
 class SqlError(ValueError):
@@ -205,14 +196,6 @@ def _rows_of_runs(folders: Sequence[Path], table: str) -> pl.LazyFrame:
 def _parquet(files: Sequence[str], table: str) -> str:
     columns = ", ".join(map(quoted, SCHEMAS[table].names))
     read = f"read_parquet({_literal(files)})"
-    if gained := LATER.get(table):
-        # Parts without a value in such a column are without the column.
-        schema = SCHEMAS[table]
-        none = ", ".join(
-            f"null::{GAINED[str(schema.field(name).type)]} as {quoted(name)}" for name in gained
-        )
-        rows = f"read_parquet({_literal(files)}, union_by_name = true)"
-        read = f"(select {none} where false union all by name select * from {rows})"  # noqa: S608
     return f"(select {columns} from {read})"  # noqa: S608 -- quoted, or our own
 
 

@@ -21,7 +21,7 @@ from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
 from lpfloop.stores.packing import pack_all
 from lpfloop.stores.records import Candidate, Critique, Pair
-from lpfloop.stores.schemas import to_table, without_later
+from lpfloop.stores.schemas import to_table
 
 UNITS = 12
 
@@ -95,7 +95,7 @@ def test_digest_stays_whatever_packed(tmp_path_factory, counts, fewest, rows):
 def test_digest_writes_canonical_json():
     odd = dataclasses.replace(CANDIDATE, text='"\\\n\t\x01é\u2028😀', logprob=1e-300, parent_id="")
     for rows in ([CANDIDATE, odd], [CRITIQUE], [PAIR], [REWARD], [YIELD]):
-        table = without_later(to_table(type(rows[0]), rows))
+        table = to_table(type(rows[0]), rows)
         assert list(canonical_rows(table)) == [canonical_json(row) for row in table.to_pylist()]
 
 

@@ -211,18 +211,6 @@ def _mendable(lake: Path, name: str) -> Path:
     return folder
 
 
-def failpoints(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
-    """List the points at which tests can make a process fail."""
-    import polars as pl
-
-    from ...stores.failpoints import FAILPOINTS
-    from ..lake.query.row_output import write_frame
-
-    rows = [{"name": name, "description": text} for name, text in FAILPOINTS.items()]
-    with exit_codes():
-        write_frame(pl.DataFrame(rows), form, as_json=as_json)
-
-
 def _list(found: "list[Damage]") -> None:
     from ..data.sanitize import visible
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from crashes import SCENARIOS, done_and_looked_at, scenarios
+from failpoint_names import FAILPOINTS
 from world import (
     AT_ONCE,
     KILLED,
@@ -34,7 +35,6 @@ from world import (
     write_prompts,
 )
 
-from lpfloop.stores.failpoints import FAILPOINTS
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 

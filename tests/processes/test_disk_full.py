@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from failpoint_names import FAILPOINTS
 from world import Whole, loop, quick_folder, small_config, stand_ins, whole, write_prompts
 
 from lpfloop.configs.schema import RunConfig
 from lpfloop.stores import committer
-from lpfloop.stores.failpoints import FAILPOINTS, armed
+from lpfloop.stores.failpoints import armed
 
 STORES = ("part.", "file.", "manifest.", "published.", "folder.")
 COMMITS = ("journal.plan.", "journal.commit.", "journal.add_seconds.", "journal.reserve.")

@@ -17,7 +17,6 @@ def test_nth_time_armed():
 
 def test_bad_arming_refused(subtests):
     for place, action in [
-        ("no.such", "kill"),
         (PLACE, "explode"),
         (f"{PLACE}#0", "kill"),
     ]:

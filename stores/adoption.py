@@ -18,7 +18,7 @@ from .failpoints import reach
 from .heads import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
 from .inspection import Damage, damages
 from .journal import Journal
-from .journal_pages import JOURNAL, PageHashes
+from .journal_file import COMMITS, JOURNAL
 from .journal_snapshots import Snapshot, fetch, snapshots
 from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
 from .lock import acquire, release
@@ -84,7 +84,6 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
             reach("adopt.taken")
             if found.there != snapshots(bucket):
                 found = _newest_whole(bucket, draft)
-            PageHashes.of_file(draft).write(folder, closed=True)
             reach("adopt.fetched")
             publish_file(draft, folder / JOURNAL)
     finally:
@@ -164,6 +163,7 @@ def _newest_whole(bucket: Bucket, path: Path) -> _WholeJournal:
 
 
 def _set_aside_logs(folder: Path) -> None:
-    """Let no log of a journal that was here once be taken for that of the one to come."""
+    """Let no log or count of a journal that was here once be taken for that of the one to come."""
     for log in folder.glob(f"{JOURNAL}-*"):
         quarantine(log, make_folder(folder / QUARANTINE))
+    (folder / COMMITS).unlink(missing_ok=True)

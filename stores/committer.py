@@ -9,12 +9,13 @@ disk pauses it until there is room.
 import errno
 import logging
 import queue
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+
+import apsw
 
 from .bucket import OutOfReachError
 from .failpoints import reach
@@ -34,8 +35,6 @@ LETTERS = 1 << 16
 RETRY_S = 1.0
 TURN_S = 0.1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# SQLite says FULL only for ENOSPC; past a quota or a file size limit it reports an I/O error.
-NO_ROOM_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
 
 logger = logging.getLogger("lpfloop.store")
 T = TypeVar("T")
@@ -222,9 +221,14 @@ def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
 
 
 def is_no_room(error: Exception) -> bool:
-    """Whether a write failed for lack of room, so that it can succeed later."""
-    if isinstance(error, sqlite3.OperationalError):
-        return error.sqlite_errorcode in NO_ROOM_SQLITE
+    """Whether a write failed for lack of room, so that it can succeed later.
+
+    SQLite says FULL only for ENOSPC; past a quota or a file size limit it reports an I/O error.
+    """
+    if isinstance(error, apsw.IOError):
+        return error.extendedresult == apsw.SQLITE_IOERR_WRITE
+    if isinstance(error, apsw.FullError):
+        return True
     return isinstance(error, OSError) and error.errno in NO_ROOM
 
 
@@ -234,13 +238,13 @@ def when_there_is_room(action: Callable[[], T], giving_up: threading.Event) -> T
     It waits in the same way for a bucket that is out of reach.
 
     Raises:
-        OSError, sqlite3.OperationalError: if the disk is full and `giving_up` is set.
+        OSError, apsw.Error: if the disk is full and `giving_up` is set.
     """
     began: float | None = None
     while True:
         try:
             result = action()
-        except (OSError, sqlite3.OperationalError) as error:
+        except (OSError, apsw.Error) as error:
             away = isinstance(error, OutOfReachError)
             if not (away or is_no_room(error)) or giving_up.is_set():
                 raise
@@ -260,7 +264,7 @@ def if_there_is_room(action: Callable[[], object]) -> None:
     """Run an action that may be skipped on a full disk, such as a last note at exit."""
     try:
         action()
-    except (OSError, sqlite3.OperationalError) as error:
+    except (OSError, apsw.Error) as error:
         if not is_no_room(error):
             raise
         logger.warning("not noted, as the disk is full: %s", error)

@@ -7,16 +7,30 @@ epoch as a fence against a holder that was suspended and overtaken); everyone el
 """
 
 import json
+import logging
+import os
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from .address import run_argument
-from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, StageId
-from .journal_undoing import Undoing
+from .bucket import OutOfReachError
+from .durable import TEMPORARY, make_folder, publish_file, sweep
+from .failpoints import reach
+from .heads import take_headship
+from .journal_file import JOURNAL, CommitCount, create_journal, damage_named, require_sound
+from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, Reader, StageId, read_cost
+from .journal_snapshots import Snapshots
 from .keys import Json, canonical_json
-from .lock import FencedError
+from .lock import FencedError, acquire, admit_readers, release
+from .objects import require_unused
+from .schemas import SCHEMA_VERSION
 from .sealed import PartFile
+from .signs_of_life import SignsOfLife
 
 __all__ = [
     "AMENDED",
@@ -29,6 +43,12 @@ __all__ = [
 
 AMENDED = "amended"
 """The kind of the event that records a unit's replacement."""
+BACKUPS = "backups"
+LOG_PAGES = 4096
+"""SQLite moves the log into the journal's file when it has so many pages."""
+CACHE_KIB = 64 << 10
+
+logger = logging.getLogger("lpfloop.store")
 
 
 class ContradictionError(JournalError):
@@ -62,8 +82,200 @@ class KeptSlice:
     replies: str
 
 
-class Journal(Undoing):
-    """The one writer of a run's journal; its methods may be called from several threads."""
+class Journal(Reader):
+    """The one writer of a run's journal; its methods may be called from several threads.
+
+    `publishing` is held from the sealing of parts until the journal refers to them, and while parts
+    that the journal does not refer to are removed. `revision` counts the commits, and `backed_up`
+    is what it was when the journal was opened, or backed up. `headship` is the epoch under which
+    it is held, if the run lies in a bucket; a thread gives its sign of life.
+    `overtaken` is what said that another process has the run now, if anything did. `on_adopted` is
+    called, in a thread of the store, when it is on another machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.publishing = threading.Lock()
+        self.revision = self.backed_up = 0
+        self.overtaken: FencedError | None = None
+        self.on_adopted: Callable[[], None] = lambda: None
+        self._signs: SignsOfLife | None = None
+        self._lock = acquire(folder)
+        try:
+            super().__init__(folder, writable=True)
+            self._take_over()
+        except BaseException:
+            release(self._lock)
+            raise
+
+    def _take_over(self) -> None:
+        try:
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            require_sound(self._db, self.folder, quick=True)
+            self.headship = take_headship(self.folder)
+            self._snapshots = self.headship and Snapshots(self.folder, self.headship)
+            self._signs = self.headship and SignsOfLife(self.headship, self._was_adopted)
+            for left in self.folder.glob(f"{TEMPORARY}*"):
+                left.unlink()
+            sweep(self.folder / BACKUPS)
+            admit_readers(self.folder)
+            self.revision = int(self.meta("revision") or 0)
+            self._commits = CommitCount(self.folder)
+            self._epoch = self._begin_epoch()
+            self.backed_up = self.revision
+            self._abandon_reservations()
+        except BaseException:
+            if self._signs is not None:
+                self._signs.close()
+            # An open transaction would lock out the next process.
+            self._db.close(force=True)
+            raise
+
+    @classmethod
+    def create(cls, folder: Path, meta: Mapping[str, str]) -> Self:
+        """Make the journal of a new run, with facts that never change, and open it."""
+        require_unused(folder)
+        make_folder(folder)
+        lock = acquire(folder)
+        try:
+            reach("journal.create.before")
+            for left in folder.glob(f".tmp-*-{JOURNAL}*"):
+                left.unlink()
+            draft = folder / f".tmp-{os.getpid()}-{JOURNAL}"
+            facts = {"epoch": "0", "revision": "0", "schema": str(SCHEMA_VERSION), **meta}
+            create_journal(draft, facts)
+            admit_readers(folder)
+            publish_file(draft, folder / JOURNAL)
+            reach("journal.create.after")
+        finally:
+            release(lock)
+        held = cls(folder)
+        try:
+            held.take_snapshot()  # From now on the run can be adopted.
+        except BaseException:
+            held.close()
+            raise
+        return held
+
+    def close(self) -> None:
+        """Close the connection and release the run's lock; the bucket gets a last snapshot."""
+        self._end_headship()
+        with self._mutex:
+            super().close()
+            self._commits.close()
+        release(self._lock)
+
+    def take_snapshot(self) -> None:
+        """Keep the journal as it is now in the run's bucket; nothing for a run in a folder.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            OutOfReachError: if the bucket does not answer.
+        """
+        if self._snapshots is not None:
+            with self._fencing():
+                self._snapshots.take(self.revision)
+
+    def check_head(self) -> None:
+        """Ask the run's bucket whether this process is its head still, unless it does not answer.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+        """
+        with suppress(OutOfReachError):
+            self.require_head()
+
+    def require_head(self) -> None:
+        """Ask the run's bucket whether this process is its head still; before anything is removed.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            OutOfReachError: if the bucket does not answer: the run may be another machine's by now.
+        """
+        if self.headship is not None:
+            with self._fencing():
+                self.headship.check()
+
+    @contextmanager
+    def _fencing(self) -> Generator[None]:
+        try:
+            yield
+        except FencedError as error:
+            self.overtaken = error
+            raise
+
+    def _was_adopted(self, error: FencedError) -> None:
+        self.overtaken = error
+        self.on_adopted()
+
+    def _end_headship(self) -> None:
+        """Send what was committed last; then no sign of life follows the one that says so."""
+        if self._snapshots is None or self._signs is None or self.headship is None:
+            return
+        try:
+            if self.overtaken is None:
+                self._snapshots.take(self.revision, ending=True)
+                self._signs.close()
+                self.headship.give_sign(ended=True)
+        except FencedError:
+            return  # Whoever was overtaken has nothing to keep.
+        except OSError as error:  # The bucket is away, or there is no room for the draft.
+            logger.warning(
+                "the bucket has no snapshot of what was committed last (%s): until run %s is "
+                "opened again on this machine, another one cannot know of it",
+                *(error, self.folder.name),
+            )
+        finally:
+            self._signs.close()
+
+    def _begin_epoch(self) -> int:
+        self._epoch = int(self.meta("epoch") or 0)
+        with self._transaction("epoch"):
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
+        return self._epoch + 1
+
+    def _abandon_reservations(self) -> None:
+        """Count what a dead process had reserved as spent: its requests may have been paid for."""
+        left = self._query("SELECT cost FROM reservations")
+        if not left:
+            return
+        with self._transaction("abandon"):
+            self._db.execute("DELETE FROM reservations")
+            self._abandon(cost for (cost,) in left)
+
+    def _abandon(self, costs: Iterable[str]) -> None:
+        """Add costs that no committed unit accounts for to what was spent."""
+        before = read_cost(self.meta("abandoned") or "{}")
+        total = sum(map(read_cost, costs), before)
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
+
+    def check_epoch(self) -> None:
+        """Raise FencedError if another process has taken the run over."""
+        if self.overtaken is not None:
+            raise self.overtaken
+        if int(self.meta("epoch") or 0) != self._epoch:
+            raise FencedError(f"another process has taken over the run at {self.folder}")
+
+    @contextmanager
+    def _transaction(self, name: str) -> Generator[None]:
+        """Run the body as one transaction; `name` names the failpoints around the COMMIT."""
+        with self._mutex, damage_named(self.folder):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self.check_epoch()
+                yield
+                self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+                reach(f"journal.{name}.before")
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            self.revision += 1
+            self._commits.write(self.revision)
+            reach(f"journal.{name}.after")
 
     def plan(
         self,
@@ -275,11 +487,13 @@ class Journal(Undoing):
                     *(len(parts), pack.rows, pack.size),
                 ),
             )
-            changed = self._db.executemany(
+            before = self._db.total_changes()
+            self._db.executemany(
                 "UPDATE parts SET pack = ? WHERE unit = (SELECT number FROM units WHERE key = ?)"
                 ' AND "table" = ? AND sha256 = ? AND pack IS NULL',
                 [(pack.sha256, part.unit, part.table, part.sha256) for part in parts],
-            ).rowcount
+            )
+            changed = self._db.total_changes() - before
             if changed != len(parts):
                 raise JournalError(f"{len(parts) - changed} of {len(parts)} parts are gone")
 
@@ -331,6 +545,116 @@ class Journal(Undoing):
         """Change facts about the run."""
         with self._transaction("set_meta"):
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(facts))
+
+    def lose(self, unit: str) -> None:
+        """Make a unit whose rows are damaged owed again; it must give the same rows as before."""
+        with self._transaction("lose"):
+            self._db.execute(
+                'INSERT OR IGNORE INTO lost SELECT key, "table", sha256'
+                " FROM parts JOIN units ON number = unit WHERE key = ?",
+                (unit,),
+            )
+            self._take_parts(unit)
+            changed = self._db.execute(
+                "UPDATE units SET done = 0 WHERE key = ? AND done RETURNING iteration, stage",
+                (unit,),
+            ).fetchall()
+            self._db.executemany(
+                "UPDATE stages SET done = done - 1 WHERE iteration = ? AND stage = ?", changed
+            )
+
+    def _take_parts(self, unit: str) -> None:
+        """Take a unit's parts away, and stop counting its rows in the packs that hold them."""
+        self._db.execute(
+            "UPDATE packs SET live = live - 1 WHERE sha256 IN"
+            " (SELECT pack FROM parts JOIN units ON number = unit WHERE key = ?)",
+            (unit,),
+        )
+        self._db.execute("DELETE FROM packs WHERE live = 0")
+        self._db.execute(
+            "DELETE FROM parts WHERE unit = (SELECT number FROM units WHERE key = ?)", (unit,)
+        )
+
+    def forget(self, iteration: int, stage: str) -> Downstream:
+        """Forget a stage and the stages made from its rows; their cost stays.
+
+        Stages that only follow a decision made from these rows are kept if the recipe plans them
+        with the same inputs, and replaced if it plans them with others.
+        """
+        with self._transaction("forget"):
+            return self._forget_with_downstream(iteration, stage)
+
+    def _forget_with_downstream(self, iteration: int, stage: str) -> Downstream:
+        found = self._forget_downstream(iteration, stage)
+        self._forget([(iteration, stage)])
+        return found
+
+    def _forget_downstream(self, iteration: int, stage: str) -> Downstream:
+        found = self.downstream(iteration, stage)
+        self._db.executemany(
+            "UPDATE stages SET replaceable = 1 WHERE iteration = ? AND stage = ?", found.decided
+        )
+        self._forget(found.made)
+        return found
+
+    def redo(self) -> int:
+        """Accept whatever rows lost units give, and forget all that was planned after the first.
+
+        Returns how many units were forgotten.
+        """
+        with self._transaction("redo"):
+            found = self._query(
+                "SELECT u.iteration, s.ordinal FROM lost l JOIN units u ON u.key = l.unit"
+                " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+                " ORDER BY u.iteration, s.ordinal LIMIT 1"
+            )
+            self._db.execute("DELETE FROM lost")
+            return sum(self._forget_after(iteration, ordinal) for iteration, ordinal in found)
+
+    def _forget_after(self, iteration: int, ordinal: int) -> int:
+        return self._forget(
+            self._query(
+                "SELECT iteration, stage FROM stages"
+                " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)",
+                (iteration, ordinal),
+            )
+        )
+
+    def _forget(self, stages: Sequence[StageId]) -> int:
+        """Forget the plans and results of stages; their cost still counts as spent."""
+        self._abandon(
+            totals
+            for place in stages
+            for (totals,) in self._query(
+                "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", place
+            )
+        )
+        self._abandon(
+            cost
+            for place in stages
+            for (cost,) in self._query(
+                "SELECT r.cost FROM replies r JOIN units u ON u.key = r.unit"
+                " WHERE u.iteration = ? AND u.stage = ?",
+                place,
+            )
+        )
+        self._db.executemany(
+            "DELETE FROM replies WHERE unit IN"
+            " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",
+            stages,
+        )
+        self._db.executemany(
+            "DELETE FROM parts WHERE unit IN"
+            " (SELECT number FROM units WHERE iteration = ? AND stage = ?)",
+            stages,
+        )
+        self._db.executemany("DELETE FROM packs WHERE iteration = ? AND stage = ?", stages)
+        before = self._db.total_changes()
+        self._db.executemany("DELETE FROM units WHERE iteration = ? AND stage = ?", stages)
+        forgotten = self._db.total_changes() - before
+        self._db.executemany("DELETE FROM edges WHERE iteration = ? AND stage = ?", stages)
+        self._db.executemany("DELETE FROM stages WHERE iteration = ? AND stage = ?", stages)
+        return forgotten
 
 
 def _listed(served: Sequence[Mapping[str, Json]]) -> str | None:

@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,14 +24,14 @@ from .bucket import Bucket
 from .durable import TEMPORARY, write_file
 from .failpoints import reach
 from .heads import Headship
-from .journal_opening import blocks_of
-from .journal_pages import BLOCK
+from .journal_file import journal_copy
 from .sealed import DamagedError, file_sha256
 
 SNAPSHOTS = "journal"
 TAKEN = "snapshot.json"
 KEPT = 2
 CODEC = "zstd"
+BLOCK = 4 << 20
 _NAME = re.compile(rf"{SNAPSHOTS}/(\d{{8}})-(\d{{8}})-([0-9a-f]{{64}})\.sqlite\.{CODEC}")
 
 
@@ -105,7 +105,8 @@ class Snapshots:
         bucket = self._headship.bucket
         reach("snapshot.before")
         with _temporary(self._folder) as draft:
-            _compress(blocks_of(self._folder), draft)
+            with journal_copy(self._folder) as copy:
+                _compress(copy, draft)
             snapshot = Snapshot(
                 epoch=self._headship.head.epoch,
                 number=1 if self._last is None else self._last.number + 1,
@@ -164,9 +165,13 @@ def fetch(bucket: Bucket, snapshot: Snapshot, path: Path) -> bool:
     return True
 
 
-def _compress(blocks: Iterable[bytes], path: Path) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, CODEC) as stream:
-        for block in blocks:
+def _compress(source: Path, path: Path) -> None:
+    with (
+        source.open("rb") as read,
+        pa.OSFile(str(path), "wb") as file,
+        pa.CompressedOutputStream(file, CODEC) as stream,
+    ):
+        while block := read.read(BLOCK):
             stream.write(block)
 
 

@@ -1,8 +1,8 @@
 """The tables of a journal, and their version."""
 
-import sqlite3
+import apsw
 
-JOURNAL_VERSION = 9
+JOURNAL_VERSION = 10
 """The version of the tables. A journal with tables of another version is refused."""
 
 _TABLES_SQL = """
@@ -87,9 +87,7 @@ CREATE INDEX packs_by_stage ON packs (iteration, stage);
 # with other inputs.
 
 
-def create_tables(database: sqlite3.Connection) -> None:
+def create_tables(database: apsw.Connection) -> None:
     """Make the tables of a new journal."""
-    # `executescript` would commit an open transaction.
-    for statement in filter(None, map(str.strip, _TABLES_SQL.split(";"))):
-        database.execute(statement)
+    database.execute(_TABLES_SQL)
     database.execute(f"PRAGMA user_version = {JOURNAL_VERSION}")

@@ -11,13 +11,13 @@ does not know of may be the rows of a machine that has adopted the run.
 import logging
 import os
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
 
+import apsw
 import pyarrow as pa
 
 from .failpoints import reach
@@ -176,5 +176,5 @@ class Packer:
         """Pack; on an error try again later: the parts are still there."""
         try:
             pack_all(self._journal, before, ending=self._ending.is_set)
-        except (OSError, sqlite3.OperationalError, JournalError, FencedError) as error:
+        except (OSError, apsw.Error, JournalError, FencedError) as error:
             logger.warning("not packed for now: %s", error)

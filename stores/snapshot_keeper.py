@@ -6,10 +6,11 @@ is tried again and again meanwhile. If another machine has adopted the run, this
 
 import logging
 import os
-import sqlite3
 import threading
 import time
 from contextlib import suppress
+
+import apsw
 
 from .journal import Journal
 from .lock import FencedError
@@ -102,7 +103,7 @@ class SnapshotKeeper:
         """Take a snapshot; if the bucket is away or the disk full, say so once, return False."""
         try:
             self._journal.take_snapshot()
-        except (OSError, sqlite3.OperationalError) as error:
+        except (OSError, apsw.Error) as error:
             if not self._away:
                 logger.warning("no snapshot of the journal for now, tried again: %s", error)
             self._away = True

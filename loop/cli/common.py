@@ -171,7 +171,7 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.heads import AdoptedError
     from ...stores.index import IndexUnusableError
     from ...stores.journal import FencedError
-    from ...stores.journal_pages import DamagedJournalError
+    from ...stores.journal_file import DamagedJournalError
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError

@@ -71,7 +71,7 @@ def verify(
     Exit code 1 if not; the units whose rows are missing or altered are named.
     """
     from ...stores.inspection import damages
-    from ...stores.journal_opening import check_journal
+    from ...stores.journal_file import check_journal
     from ...stores.journal_reader import Reader
     from ..lake.query.row_output import write_objects
     from ..run.terminal import say
@@ -200,8 +200,8 @@ def compact(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 
 def _mendable(lake: Path, name: str) -> Path:
     """Return the folder of a run, whose journal may be damaged or even missing."""
-    from ...stores.journal_held import BACKUPS
-    from ...stores.journal_pages import JOURNAL
+    from ...stores.journal import BACKUPS
+    from ...stores.journal_file import JOURNAL
     from ...stores.lake import run_folder
     from ..lake.query.runs import open_run
 

@@ -9,7 +9,6 @@ import os
 import selectors
 import signal
 import socket
-import sqlite3
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, Self, cast
 
+import apsw
 import psutil
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
@@ -40,7 +40,7 @@ from .place_check import require_replicas
 
 SOCKET = "control.sock"
 MODE = 0o600
-REFUSALS = (ConfigError, EngineError, JournalError, FencedError, sqlite3.Error, OSError)
+REFUSALS = (ConfigError, EngineError, JournalError, FencedError, apsw.Error, OSError)
 """Errors that keep a command from being obeyed: the caller is told, and the server goes on."""
 DESCRIPTORS = Path("/proc/self/fd")
 """Folders that are open, by number; Linux alone shows them so that paths can go through."""

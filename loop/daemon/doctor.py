@@ -3,7 +3,6 @@
 Nothing heavy is loaded: packages are looked up, not imported.
 """
 
-import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -29,7 +28,6 @@ from .job import Job, require_same_run
 from .model_check import engine_kinds, model_findings
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_SQLITE = (3, 35)
 LEAST_DISK = 2 * GIB
 
 TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets", "peft")
@@ -115,14 +113,6 @@ def _python() -> Iterator[Finding]:
         status="ok" if sys.version_info >= OLDEST_PYTHON else "missing",
         detail=f"{here}, {machine.system()}",
         remedy=None if sys.version_info >= OLDEST_PYTHON else "install Python 3.11 or newer",
-    )
-    yield Finding(
-        about="SQLite",
-        status="ok" if sqlite3.sqlite_version_info >= OLDEST_SQLITE else "missing",
-        detail=sqlite3.sqlite_version,
-        remedy=None
-        if sqlite3.sqlite_version_info >= OLDEST_SQLITE
-        else "use a Python that is built with SQLite 3.35 or newer",
     )
 
 

@@ -14,7 +14,7 @@ from ...policies.engines.engine import EngineError
 from ...policies.memory.stage_memory import gib
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.beside import SMOKE
-from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ...stores.address import run_argument
-from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunReader, run_names
 from ..daemon.status import daemon_of, overview

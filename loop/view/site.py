@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from ...stores.annotation_ledger import LedgerError
 from ...stores.index import IndexUnusableError
-from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunNameError
 from ...stores.sealed import DamagedError

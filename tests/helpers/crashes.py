@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,7 @@ from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores import journal_backups, packing
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair
-from lpfloop.stores.journal import Journal
-from lpfloop.stores.journal_held import BACKUPS
+from lpfloop.stores.journal import BACKUPS, Journal
 from lpfloop.stores.journal_reader import JOURNAL, Reader
 from lpfloop.stores.lake import CHECKPOINTS, RunWriter, run_folder
 from lpfloop.stores.packing import pack_all
@@ -205,9 +205,16 @@ def _with_lost_page(lake: Path, *, config: RunConfig) -> None:
     _killed(lake, config=config, at="checkpoint.trained#2")
     folder = run_folder(lake, RUN)
     Journal(folder).close()
-    backup = max((folder / BACKUPS).iterdir()).read_bytes()
-    pairs = zip((folder / JOURNAL).read_bytes(), backup, strict=False)
-    flip(folder / JOURNAL, [n for n, (now, then) in enumerate(pairs) if now != then][-1])
+    flip(folder / JOURNAL, last_key_in(folder))
+
+
+def last_key_in(folder: Path) -> int:
+    """Return where the journal's file holds the key of a unit that no backup has."""
+    with closing(Reader(folder)) as reader:
+        last = reader.stages()[-1]
+        key = reader.keys(last.iteration, last.stage)[-1].encode()
+    assert not any(key in path.read_bytes() for path in (folder / BACKUPS).iterdir())
+    return (folder / JOURNAL).read_bytes().rindex(key)
 
 
 def flip(path: Path, place: int | None = None) -> None:

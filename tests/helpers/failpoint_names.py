@@ -16,8 +16,6 @@ _DURABLE = {
     "pack": ("a pack", _STORE),
     "superseded": ("a part whose rows lie in a pack now", {"unlink": "removing {}"}),
     "file": ("a small file", _STORE),
-    "pages": ("the hashes of a journal's pages", _STORE),
-    "backup": ("a backup of a journal", _STORE),
     "mended": ("a journal's file in the place of a damaged one", _STORE),
     "manifest": (
         "the manifest of a published folder",

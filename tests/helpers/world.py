@@ -47,7 +47,7 @@ from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.inspection import damages
-from lpfloop.stores.journal_opening import check_journal
+from lpfloop.stores.journal_file import check_journal
 from lpfloop.stores.journal_reader import JOURNAL, Cost, Reader
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.packs import committed

@@ -12,7 +12,7 @@ import pytest
 from world import RUN, copied, finished_and_killed, quick_folder, small_config, write_prompts
 
 from lpfloop.stores.digest import run_digest
-from lpfloop.stores.journal_pages import JOURNAL
+from lpfloop.stores.journal_file import JOURNAL
 from lpfloop.stores.lake import run_folder
 
 LOG, INDEX = f"{JOURNAL}-wal", f"{JOURNAL}-shm"

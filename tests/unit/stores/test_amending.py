@@ -10,7 +10,7 @@ from lpfloop.stores import packing
 from lpfloop.stores.committer import Finished
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import AMENDED, Journal
-from lpfloop.stores.journal_opening import check_journal
+from lpfloop.stores.journal_file import check_journal
 from lpfloop.stores.journal_reader import Cost, JournalError
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.packing import pack_all

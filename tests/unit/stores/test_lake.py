@@ -1,13 +1,13 @@
 """A run's units are planned once, done once, and visible only when committed."""
 
-import sqlite3
 from contextlib import closing
 
 import pytest
 from rows import CANDIDATE, PROMPT, REWARD
 
-from lpfloop.stores import journal_files
+from lpfloop.stores import journal_file
 from lpfloop.stores.journal import ContradictionError, Journal, KeptSlice
+from lpfloop.stores.journal_file import open_journal
 from lpfloop.stores.journal_reader import Cost, JournalError, Reader
 from lpfloop.stores.journal_tables import JOURNAL_VERSION
 from lpfloop.stores.lake import OwedAgainError, RunNameError, RunReader, RunWriter, run_folder
@@ -79,9 +79,8 @@ def test_newer_version_refused(subtests, writer, folder):
     newer = ("UPDATE meta SET value = '99' WHERE key = 'schema'", "PRAGMA user_version = 99")
     for change in newer:
         with subtests.test(case=change):
-            with closing(sqlite3.connect(folder / "journal.sqlite")) as db:
-                db.execute(change)
-                db.commit()
+            with closing(open_journal(folder, writable=True)) as opened:
+                opened.database.execute(change)
             with pytest.raises(JournalError, match="upgrade lpfloop"):
                 Reader(folder)
 
@@ -89,7 +88,7 @@ def test_newer_version_refused(subtests, writer, folder):
 def test_older_version_refused(subtests, tmp_path, monkeypatch):
     folder = run_folder(tmp_path, "older")
     Journal.create(folder, {}).close()
-    monkeypatch.setattr(journal_files, "JOURNAL_VERSION", JOURNAL_VERSION + 1)
+    monkeypatch.setattr(journal_file, "JOURNAL_VERSION", JOURNAL_VERSION + 1)
     for journal in (Reader, Journal):
         with subtests.test(case=journal), pytest.raises(JournalError, match="older lpfloop"):
             journal(folder)

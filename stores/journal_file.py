@@ -1,0 +1,258 @@
+"""The SQLite file of a run's journal: opened, proved, copied.
+
+SQLite's checksum VFS (sqlite.org/cksumvfs.html) writes a checksum into every page and proves it
+whenever a page is read. The write-ahead log has checksums, too, but SQLite takes a damaged frame
+for the end of the log, and would silently undo every commit after it. So the writer also counts its
+commits, in the journal and in a small file beside it: a journal that has fewer is damaged.
+
+SQLite keeps an index of the log in a file beside the journal, and so cannot read a journal in a
+folder that it may not write to, such as a read-only disk. There the file is opened as one that
+nobody changes. If its run was killed, journal and log are first copied to a temporary folder:
+without the log, what was committed last would be missing.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import apsw
+import apsw.sqlite_extra
+
+from .address import run_argument
+from .durable import TEMPORARY
+from .journal_tables import JOURNAL_VERSION, create_tables
+
+JOURNAL = "journal.sqlite"
+COMMITS = "journal.commits"
+BUSY_MS = 30_000
+RESERVED = 8
+"""The bytes at the end of each page that hold its checksum."""
+
+_DAMAGE = frozenset({apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
+
+
+class JournalError(RuntimeError):
+    """A journal that cannot be used: newer than this code, absent, or contradicting the plan."""
+
+
+class DamagedJournalError(RuntimeError):
+    """A journal whose bytes are not those that were written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A connection, and the folder of its private copy, if it has one."""
+
+    database: apsw.Connection
+    copy: Path | None = None
+
+    def close(self) -> None:
+        """Close the connection, and remove the copy."""
+        self.database.close(force=True)
+        if self.copy is not None:
+            shutil.rmtree(self.copy, ignore_errors=True)
+
+
+class CommitCount:
+    """The file that says how many commits the journal in a folder has.
+
+    It is not synced: after a power loss it may say less than the journal, never more.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._handle = os.open(folder / COMMITS, flags, 0o600)
+
+    def write(self, count: int) -> None:
+        """Replace the count."""
+        os.pwrite(self._handle, _counted(count), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+    @staticmethod
+    def read(folder: Path) -> int:
+        """Return the count, or 0 if the file is missing or damaged."""
+        try:
+            data = (folder / COMMITS).read_bytes()
+        except FileNotFoundError:
+            return 0
+        digits = data[:20]
+        return int(digits) if digits.isdigit() and data == _counted(int(digits)) else 0
+
+
+def _counted(count: int) -> bytes:
+    digits = b"%020d" % count
+    return digits + hashlib.sha256(digits).hexdigest().encode()
+
+
+def create_journal(path: Path, facts: dict[str, str]) -> None:
+    """Make the file of a new run's journal."""
+    with closing(_connection(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)) as new:
+        new.reserve_bytes(reserve=RESERVED)
+        new.execute("PRAGMA synchronous = FULL")
+        with new:
+            create_tables(new)
+            new.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+        new.execute("PRAGMA journal_mode = WAL")
+
+
+def open_journal(folder: Path, *, writable: bool = False, counted: bool = True) -> Opened:
+    """Connect to the journal in a folder.
+
+    Without `counted`, commits may be missing at the end of its log.
+
+    Raises:
+        JournalError: if its tables have another version.
+        DamagedJournalError: if what was read to open it is damaged, or commits are missing.
+    """
+    # Read first: another process may commit meanwhile.
+    commits = CommitCount.read(folder) if counted else 0
+    with damage_named(folder):
+        opened = _opened(folder, writable=writable)
+        try:
+            _check(folder, opened.database, commits)
+        except BaseException:
+            opened.close()
+            raise
+    return opened
+
+
+def _check(folder: Path, database: apsw.Connection, commits: int) -> None:
+    ((version,),) = database.execute("PRAGMA user_version").fetchall()
+    if database.reserve_bytes() != RESERVED and version == JOURNAL_VERSION:
+        raise DamagedJournalError(damage(folder, JOURNAL, "its first page was altered"))
+    if version != JOURNAL_VERSION:
+        age, what = ("older", "read it with that version, or start it again under another name")
+        if version > JOURNAL_VERSION:
+            age, what = ("newer", "upgrade lpfloop to use it")
+        raise JournalError(
+            f"the run at {folder} was written by a {age} lpfloop (journal {version}, this code "
+            f"reads {JOURNAL_VERSION}): {what}"
+        )
+    sql = "SELECT value FROM meta WHERE key = 'revision'"
+    missing = commits - int(database.execute(sql).fetchall()[0][0])
+    if missing > 0:
+        told = f"the last {missing} commits are missing"
+        raise DamagedJournalError(damage(folder, f"{JOURNAL}-wal", told))
+
+
+def check_journal(folder: Path, *, counted: bool = True) -> None:
+    """Read every page of a run's journal, and look for contradictions between them.
+
+    Raises:
+        DamagedJournalError: naming what is damaged.
+    """
+    if not (folder / JOURNAL).exists():
+        raise DamagedJournalError(damage(folder, JOURNAL, "it is missing"))
+    with closing(open_journal(folder, counted=counted)) as opened:
+        require_sound(opened.database, folder)
+
+
+def require_sound(database: apsw.Connection, folder: Path, *, quick: bool = False) -> None:
+    """Have SQLite read an open journal and look for contradictions in it.
+
+    Raises:
+        DamagedJournalError: with SQLite's first finding.
+    """
+    with damage_named(folder):
+        kind = "quick_check" if quick else "integrity_check"
+        ((said, *_), *_) = database.execute(f"PRAGMA {kind}").fetchall()
+    if said != "ok":
+        raise DamagedJournalError(damage(folder, JOURNAL, " ".join(str(said).split())))
+
+
+@contextmanager
+def journal_copy(folder: Path) -> Generator[Path]:
+    """Yield a file beside the journal that holds it as it is now, for the length of the block.
+
+    Whoever opens the journal next removes what a kill leaves.
+
+    Raises:
+        DamagedJournalError: if the journal is damaged.
+    """
+    draft = folder / f"{TEMPORARY}{secrets.token_hex(8)}-copy"
+    try:
+        with closing(open_journal(folder)) as opened, damage_named(folder):
+            opened.database.execute("VACUUM INTO ?", (str(draft),))
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def damage_named(folder: Path) -> Generator[None]:
+    """Raise as damage of a run's journal what SQLite says only of damaged files.
+
+    Raises:
+        DamagedJournalError: with what SQLite says.
+    """
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
+        if isinstance(error, apsw.IOError) and error.extendedresult not in _DAMAGE:
+            raise
+        raise DamagedJournalError(damage(folder, JOURNAL, str(error))) from error
+
+
+def damage(folder: Path, name: str, what: str) -> str:
+    """Say what is wrong with a file of the journal, and what to do."""
+    mend = f"`lpfloop lake repair {run_argument(folder)}` restores the journal"
+    return f"{folder / name} is damaged ({what}): {mend}"
+
+
+def _opened(folder: Path, *, writable: bool) -> Opened:
+    if writable:
+        return Opened(database=_connection(folder / JOURNAL, apsw.SQLITE_OPEN_READWRITE))
+    database = _connection(folder / JOURNAL, apsw.SQLITE_OPEN_READONLY)
+    try:
+        database.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        database.close()
+        if os.access(folder, os.W_OK):
+            raise
+        return _unwritable(folder)
+    except BaseException:
+        database.close()
+        raise
+    return Opened(database=database)
+
+
+def _unwritable(folder: Path) -> Opened:
+    """Open a journal that nobody writes, in a folder that this process cannot write to."""
+    log = folder / f"{JOURNAL}-wal"
+    if not log.exists() or not log.stat().st_size:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        address = f"{(folder / JOURNAL).absolute().as_uri()}?immutable=1"
+        return Opened(database=_connection(address, flags))
+    copy = Path(tempfile.mkdtemp(prefix="lpfloop-journal-"))
+    try:
+        for name in (JOURNAL, log.name):
+            shutil.copyfile(folder / name, copy / name)  # noqa: TID251 -- this process's own
+        database = _connection(copy / JOURNAL, apsw.SQLITE_OPEN_READONLY)
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+    return Opened(database=database, copy=copy)
+
+
+def _connection(path: Path | str, flags: int) -> apsw.Connection:
+    database = apsw.Connection(str(path), flags=flags, vfs=_checksum_vfs())
+    database.set_busy_timeout(BUSY_MS)
+    return database
+
+
+@cache
+def _checksum_vfs() -> str:
+    """Return the name of SQLite's checksum VFS, once this process has loaded it."""
+    with closing(apsw.Connection(":memory:")) as database:
+        apsw.sqlite_extra.load(database, "cksumvfs")
+    return "cksmvfs"

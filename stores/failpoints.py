@@ -10,14 +10,18 @@ import errno
 import os
 import re
 import signal
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 
 VARIABLE = "LPFLOOP_FAILPOINT"
 
-Hook = Callable[[str], None]
+Action = Callable[[str], object]
+Hook = Callable[[str], Action | None]
+"""Is told the name of a failpoint that was reached, and says what is to happen there."""
 
+_lock = threading.Lock()
 _hooks: list[Hook] = []
 
 
@@ -25,18 +29,18 @@ class FailpointError(ValueError):
     """An armed place that is not NAME or NAME#NTH, or an action that does not exist."""
 
 
-def _signal(number: signal.Signals) -> Hook:
+def _signal(number: signal.Signals) -> Action:
     return lambda _: os.kill(os.getpid(), number)
 
 
-def _error(code: int) -> Hook:
+def _error(code: int) -> Action:
     def fail(name: str) -> None:
         raise OSError(code, f"{os.strerror(code)} (failpoint {name})")
 
     return fail
 
 
-_ACTIONS: Mapping[str, Hook] = {
+_ACTIONS: Mapping[str, Action] = {
     "kill": _signal(signal.SIGKILL),
     "stop": _signal(signal.SIGSTOP),
     "enospc": _error(errno.ENOSPC),
@@ -51,35 +55,46 @@ def reach(name: str) -> None:
     Raises:
         OSError: if an error is armed here.
     """
-    for hook in tuple(_hooks):
-        hook(name)
+    if _hooks:
+        # All have counted it before an action stops this thread.
+        with _lock:
+            actions = [hook(name) for hook in _hooks]
+        for action in filter(None, actions):
+            action(name)
 
 
 @contextmanager
-def armed(actions: Mapping[str, str | Hook]) -> Generator[None]:
+def armed(actions: Mapping[str, str | Action]) -> Generator[None]:
     """Let this process fail: at `NAME` each time, at `NAME#NTH` once.
 
     An action is `kill`, `stop`, `enospc`, `edquot`, `eio`, or a function of the failpoint's name.
     """
-    hooks = [_trap(place, action) for place, action in actions.items()]
-    _hooks.extend(hooks)
-    try:
+    with _hooked([_trap(place, action) for place, action in actions.items()]):
         yield
-    finally:
-        for hook in hooks:
-            _hooks.remove(hook)
 
 
 @contextmanager
 def observed() -> Generator[list[str]]:
     """Yield a list that collects the names this process reaches, in order."""
     names = list[str]()
-    hook = names.append
-    _hooks.append(hook)
-    try:
+
+    def hook(name: str) -> None:
+        names.append(name)
+
+    with _hooked([hook]):
         yield names
+
+
+@contextmanager
+def _hooked(hooks: Sequence[Hook]) -> Generator[None]:
+    with _lock:
+        _hooks.extend(hooks)
+    try:
+        yield
     finally:
-        _hooks[:] = [other for other in _hooks if other is not hook]
+        with _lock:
+            for hook in hooks:
+                _hooks.remove(hook)
 
 
 def arm_from_environment() -> None:
@@ -93,7 +108,7 @@ def arm_from_environment() -> None:
         _hooks.append(_trap(place, action))
 
 
-def _trap(place: str, action: str | Hook) -> Hook:
+def _trap(place: str, action: str | Action) -> Hook:
     match = re.fullmatch(r"([^#]+)(?:#([1-9][0-9]*))?", place)
     if match is None:
         raise FailpointError(f"{place!r} is not NAME or NAME#NTH, NTH counting from 1")
@@ -101,14 +116,11 @@ def _trap(place: str, action: str | Hook) -> Hook:
         if action not in _ACTIONS:
             raise FailpointError(f"failpoint action {action!r} is not one of {', '.join(_ACTIONS)}")
         action = _ACTIONS[action]
-    wanted, nth = match[1], int(match[2]) if match[2] else None
-    met = Counter[str]()
+    wanted, nth, found = match[1], int(match[2]) if match[2] else None, action
+    met = count(1)
 
-    def hook(name: str) -> None:
-        if name == wanted:
-            met[name] += 1
-            if nth in (None, met[name]):
-                action(name)
+    def hook(name: str) -> Action | None:
+        return found if name == wanted and nth in (None, next(met)) else None
 
     return hook
 

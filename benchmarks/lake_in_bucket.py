@@ -5,9 +5,9 @@
     python benchmarks/lake_in_bucket.py --folder /tmp/lake --prompts 800 --latency 0.03
 
 The keys are those of the environment. Without `--endpoint`, moto's server is started, which is slow
-and for a trial only. The rows are written once into a folder, uploaded as they are, and packed in
-the bucket and in the folder alike. Each command then runs in a process of its own, in the folder,
-in the bucket, and in the bucket with every request on its way for `--latency` seconds.
+and for a trial only. The rows are written once into a folder, and uploaded as they are. Each
+command then runs in a process of its own, in the folder, in the bucket, and in the bucket with
+every request on its way for `--latency` seconds.
 
 Seconds are those of this machine and this server, in brackets those of its processors. What holds
 for any store is told beside them: requests, megabytes fetched, and `rounds`: how often a request
@@ -37,7 +37,7 @@ from synthetic import CANDIDATES, prompt_name, run_name
 BUCKET = "synthetic-lakes"
 UPLOADS = 8
 START_S = 30
-LOCAL = ("parts", "packs", "derived")
+LOCAL = ("files", "derived")
 """The folders of a run that are not copied to its local side."""
 MEMORY = 1024
 """The goal: the most MiB that a command may take."""
@@ -71,7 +71,6 @@ def commands(run: str, candidate: str, output: Path) -> list[Asked]:
     one = f"select length(text) from candidates where candidate_id = '{candidate}'"  # noqa: S608
     joined = "select finish_reason, avg(score) from candidates join rewards using (candidate_id)"
     return [
-        Asked(name="lake compact", arguments=("lake", "compact", run), once=True),
         Asked(name="status", arguments=("status", run), rounds=50),
         Asked(name="show PROMPT", arguments=("show", prompt_name(3), *of_run), rounds=50),
         Asked(name="show CANDIDATE", arguments=("show", candidate, *of_run), rounds=100),

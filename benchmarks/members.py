@@ -6,13 +6,13 @@
     python benchmarks/members.py same --units 2000         # failures change no row
 
 Members are scripted and live in this process; all else is what a run uses: the pool and its shared
-stream, admission, the pump, the journal in SQLite, Parquet parts. A unit is one prompt with one
+stream, admission, the pump, the journal in SQLite, Parquet files. A unit is one prompt with one
 answer, the smallest that there can be. Members die at random with all they hold, and are replaced;
 some die of every slice, and are left out. A stage has 100,000 units, an iteration one stage.
 
-`run` fills the journal up to each size by its own `plan`, `commit` and `pack`, without rows on the
-disk, and then runs a whole stage: units a second, the share of its time in which parts were sealed
-and the journal was written, memory and threads. At its end the journal is closed, which backs it
+`run` fills the journal up to each size by its own `plan`, `commit` and `seal`, without files on the
+disk, and then runs a whole stage: units a second, the share of its time in which the journal was
+written, memory and threads. At its end the journal is closed, which backs it
 up, and opened again. `same` runs equal stages with failing members and with one sound member.
 """
 
@@ -27,7 +27,6 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import count, islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from scripted_members import MemberModels, Troupe, member_engine
@@ -48,11 +47,11 @@ from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.workers.replicas import Replicas
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Done, Journal, KeptSlice
-from lpfloop.stores.journal_reader import JOURNAL
+from lpfloop.stores.journal_reader import JOURNAL, StageId
 from lpfloop.stores.lake import RunWriter, run_folder
-from lpfloop.stores.packing import FEWEST
 from lpfloop.stores.records import Checkpoint, Message, Prompt
-from lpfloop.stores.sealed import PartFile
+from lpfloop.stores.sealed import HashedFile
+from lpfloop.stores.sealing import EncodedRows
 
 FOR_MANY = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
 TELEMETRY = {**Advance(rows=1, tokens=6, prompt_tokens=8, calls=1).numbers, "judge_calls": 0}
@@ -61,50 +60,23 @@ LOOKS = 10
 MIB = 2**20
 
 
-class TimedLock:
-    """A lock that knows how long it was held: what sealing and the journal take of a commit."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._since = self.seconds = 0.0
-
-    def __enter__(self) -> None:
-        """Take it."""
-        self._lock.acquire()
-        self._since = time.perf_counter()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Count, and let go."""
-        self.seconds += time.perf_counter() - self._since
-        self._lock.release()
-
-
 class TimedJournal(Journal):
-    """A journal that knows how long its commits and the moves of its log took."""
+    """A journal that knows how long its commits took."""
 
-    committing = keeping = moving = 0.0
+    committing = keeping = 0.0
 
-    def commit(self, results: Sequence[Done]) -> None:
+    def commit(self, results: Sequence[Done]) -> dict[StageId, tuple[int, int]]:
         """Commit, and count the seconds."""
         started = time.perf_counter()
-        super().commit(results)
+        stages = super().commit(results)
         self.committing += time.perf_counter() - started
+        return stages
 
     def keep(self, slices: Sequence[KeptSlice]) -> None:
         """Keep replies, and count the seconds."""
         started = time.perf_counter()
         super().keep(slices)
         self.keeping += time.perf_counter() - started
-
-    def _move_log(self, *, closing: bool = False) -> None:
-        started = time.perf_counter()
-        super()._move_log(closing=closing)
-        self.moving += time.perf_counter() - started
 
 
 class Silent:
@@ -187,12 +159,11 @@ def opened(lake: Path) -> TimedJournal:
         journal = TimedJournal(folder)
     else:
         journal = TimedJournal.create(folder, {"fingerprint": "{}", "config": configuration()})
-    journal.publishing = TimedLock()  # pyright: ignore[reportAttributeAccessIssue]
     return journal
 
 
 def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
-    """Plan, commit and pack a stage, as a run does, but with rows that lie nowhere."""
+    """Plan, commit and seal a stage, as a run does, but with rows that lie nowhere."""
 
     def keys() -> list[str]:
         return [named(iteration, number) for number in range(units)]
@@ -204,17 +175,20 @@ def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
             [
                 Done(
                     unit=key,
-                    parts={"candidates": PartFile(sha256=named("part", key), rows=1, size=4096)},
+                    parts={
+                        "candidates": EncodedRows(
+                            sha256=named("part", key), rows=1, data=bytes(4096)
+                        )
+                    },
                     telemetry=TELEMETRY,
                 )
                 for key in owed[first : first + group]
             ]
         )
-    if units >= FEWEST:
-        journal.pack(
-            PartFile(sha256=named("pack", iteration), rows=units, size=4096 * units),
-            journal.unpacked(iteration, "sample", "candidates"),
-        )
+    journal.seal(
+        HashedFile(sha256=named("file", iteration), rows=units, size=4096 * units),
+        journal.unsealed(iteration, "sample"),
+    )
 
 
 def named(*parts: object) -> str:
@@ -224,11 +198,11 @@ def named(*parts: object) -> str:
 
 def journal_alone(options: argparse.Namespace) -> None:
     """Plan and commit stage after stage; print rate and size as the journal grows."""
-    print(f"{'units':>12}{'units/s':>10}{'moving':>8}{'MiB':>8}{'bytes/unit':>12}")
+    print(f"{'units':>12}{'units/s':>10}{'MiB':>8}{'bytes/unit':>12}")
     with place(options) as lake, closing(opened(lake)) as journal:
         each = min(options.stage, options.units)
         look = max(each, options.units // LOOKS)
-        since, moved = time.perf_counter(), 0.0
+        since = time.perf_counter()
         for iteration in range(1, options.units // each + 1):
             filled(journal, iteration, each, options.group)
             done = iteration * each
@@ -236,11 +210,11 @@ def journal_alone(options: argparse.Namespace) -> None:
                 now = time.perf_counter()
                 print(
                     f"{done:>12,}{look / (now - since):>10,.0f}"
-                    f"{(journal.moving - moved) / (now - since):>8.0%}{resident_mib():>8,.0f}"
+                    f"{resident_mib():>8,.0f}"
                     f"{journal_bytes(journal) / done:>12,.0f}",
                     flush=True,
                 )
-                since, moved = time.perf_counter(), journal.moving
+                since = time.perf_counter()
 
 
 @contextmanager
@@ -326,8 +300,8 @@ def sampled(run: Run, iteration: int, units: int, answers: int = 1) -> None:
 def whole(options: argparse.Namespace) -> None:
     """Run stages of units on journals of several sizes; print what a unit takes of what."""
     print(
-        f"{'units before':>12}{'units/s':>9}{'sealing':>9}{'journal':>9}{'keeping':>9}"
-        f"{'moving':>9}{'MiB':>7}{'threads':>9}{'bytes/unit':>12}{'of rows':>12}"
+        f"{'units before':>12}{'units/s':>9}{'journal':>9}{'keeping':>9}"
+        f"{'MiB':>7}{'threads':>9}{'bytes/unit':>12}{'of rows':>12}"
     )
     troupe = troupe_of(options)
     with place(options) as lake:
@@ -366,19 +340,19 @@ def tell_stage(
 ) -> None:
     """Run a stage, and print its line."""
     units = options.units
-    then = (journal.publishing.seconds, journal.committing, journal.keeping, journal.moving)
+    then = (journal.committing, journal.keeping)
     started = time.perf_counter()
     sampled(run, iteration, units, options.answers)
     seconds = time.perf_counter() - started
     done = journal.count(iteration, "sample", "candidates")
     if done != units * options.answers:
         raise SystemExit(f"{done} rows of {units} units: something is lost or doubled")
-    now = (journal.publishing.seconds, journal.committing, journal.keeping, journal.moving)
-    held, committing, keeping, moving = (b - a for a, b in zip(then, now, strict=True))
+    now = (journal.committing, journal.keeping)
+    committing, keeping = (b - a for a, b in zip(then, now, strict=True))
     rows = sum(part.size for part in journal.parts(table="candidates", iteration=iteration))
     print(
-        f"{before:>12,}{units / seconds:>9,.0f}{(held - committing) / seconds:>9.0%}"
-        f"{committing / seconds:>9.0%}{keeping / seconds:>9.0%}{moving / seconds:>9.0%}"
+        f"{before:>12,}{units / seconds:>9,.0f}"
+        f"{committing / seconds:>9.0%}{keeping / seconds:>9.0%}"
         f"{resident_mib():>7,.0f}{threading.active_count():>9,}"
         f"{journal_bytes(journal) / (before + units):>12,.0f}{rows / units:>12,.0f}",
         flush=True,

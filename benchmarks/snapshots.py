@@ -66,7 +66,7 @@ def own_server() -> Generator[str]:
 def fill(journal: object, mib: float) -> int:
     """Commit units until the journal has its size; return how many."""
     from lpfloop.stores.journal import Done, Journal
-    from lpfloop.stores.sealed import PartFile
+    from lpfloop.stores.sealing import EncodedRows
 
     assert isinstance(journal, Journal)
     draws, number = random.Random(0), 0
@@ -82,7 +82,7 @@ def fill(journal: object, mib: float) -> int:
                 [
                     Done(
                         unit=key,
-                        parts={"candidates": PartFile(sha256=name(), rows=30, size=45_000)},
+                        parts={"candidates": EncodedRows(sha256=name(), rows=30, data=b"")},
                         telemetry={"tokens": draws.random() * 1e4, "seconds": draws.random()},
                     )
                     for key in keys[first : first + SMALL]

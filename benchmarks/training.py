@@ -2,7 +2,7 @@
 """How fast DPO trains here and with TRL's own defaults, on the same rows, and how near the losses.
 
     python benchmarks/training.py --data pairs.jsonl                       # a random Llama, 30 M
-    python benchmarks/training.py --data 'RUN/packs/pairs/*.parquet' --model tiny
+    python benchmarks/training.py --data 'RUN/files/pairs/*.parquet' --model tiny
 
 `--data` has `prompt`, `chosen` and `rejected`, as texts in a JSONL file or as turns in Parquet
 files. Both sides make the same optimizer steps at the same learning rate, each in a process of its

@@ -11,8 +11,8 @@ from .address import run_argument
 from .journal import Journal
 from .journal_reader import Reader
 from .objects import objects_of
-from .packs import REMEDY
 from .sealed import DamagedError
+from .stage_files import REMEDY
 
 CANARIES = "canaries"
 

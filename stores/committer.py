@@ -1,9 +1,10 @@
 # pyright: basic
 """Committing in the background: what finishes together is made durable together.
 
-One thread seals parts and writes the journal, so that the loop does not wait for the disk: while
-one group of units, and of replies to parts of units, is made durable, the next one gathers. A full
-disk pauses it until there is room.
+One thread writes the journal, so that the loop does not wait for the disk: while one group of
+units, and of replies to parts of units, is made durable, the next one gathers. A full disk pauses
+it until there is room. The same thread moves the rows of finished stages, and of stages that have
+many, from the journal into files.
 """
 
 import errno
@@ -20,11 +21,14 @@ import apsw
 from .bucket import OutOfReachError
 from .failpoints import reach
 from .journal import Done, Journal, KeptSlice
+from .journal_file import extended_code
+from .journal_reader import JournalError, StageId
 from .keys import Json
-from .objects import objects_of
-from .packs import part_folder
 from .schemas import TABLES, RowsByType, to_table
-from .sealed import PartFile
+from .sealing import EncodedRows, encoded
+from .stage_files import ROWS as FILE_ROWS
+from .stage_files import SIZE as FILE_SIZE
+from .stage_files import seal_stage
 
 GROUP = 64
 QUEUED = 2 * GROUP
@@ -55,7 +59,10 @@ class Finished:
         return 1 + sum(len(rows) for rows in self.tables.values()) // ROWS
 
 
-Item = Finished | KeptSlice
+SEAL = "seal"
+"""Asks that finished stages are in files."""
+
+Item = Finished | KeptSlice | str
 
 
 class _Backlog(queue.Queue[Item | None]):
@@ -79,12 +86,14 @@ class _Backlog(queue.Queue[Item | None]):
 def _weight(item: Item | None) -> int:
     if isinstance(item, KeptSlice):
         return 1 + len(item.replies) // LETTERS
-    return 1 if item is None else item.weight
+    return item.weight if isinstance(item, Finished) else 1
 
 
 def _name(item: Item) -> str:
     """Return what tells an item from all others."""
-    return f"{item.unit} {item.slice_}" if isinstance(item, KeptSlice) else item.unit
+    if isinstance(item, KeptSlice):
+        return f"{item.unit} {item.slice_}"
+    return item.unit if isinstance(item, Finished) else item
 
 
 class Committer:
@@ -101,6 +110,8 @@ class Committer:
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._failure: Exception | None = None
+        # Those that a killed process has finished, too.
+        self._unsealed = {stage: _Unsealed() for stage in journal.unsealed_stages()}
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
@@ -127,6 +138,15 @@ class Committer:
         except queue.Full:
             return False
         return True
+
+    def seal(self) -> None:
+        """Wait until the rows of finished stages are in files, if there is room for them.
+
+        Raises:
+            Exception: the error that kept units from becoming durable.
+        """
+        self.put(SEAL)
+        self.flush()
 
     def flush(self) -> None:
         """Wait until everything handed over so far is durable.
@@ -160,10 +180,15 @@ class Committer:
         while not ended:
             group = self._next_group()
             ended = None in group
-            items = [item for item in group if item is not None]
+            items = [item for item in group if item not in (None, SEAL)]
             if items and self._failure is None:
                 self._settle(items)
             self._over(items)
+            if self._failure is None:
+                # Of those that a fork has committed only the journal knows.
+                others = self._journal.unsealed_stages() if ended or SEAL in group else []
+                self._seal([*self._unsealed, *others])
+            self._over([SEAL] if SEAL in group else [])
 
     def _over(self, items: Sequence[Item]) -> None:
         """Let nobody wait for these any more."""
@@ -197,23 +222,50 @@ class Committer:
             self._failure = failure
 
     def _commit(self, units: Sequence[Finished]) -> None:
+        results = done(units)
         reach("lake.commit.before")
-        # Packing holds this lock, too, while it removes files: equal rows share one file, so a part
-        # sealed here could be the very file that is removed there.
-        with self._journal.publishing:
-            self._journal.commit(seal(self._journal, units))
+        for stage, (rows, size) in self._journal.commit(results).items():
+            unsealed = self._unsealed.setdefault(stage, _Unsealed())
+            unsealed.rows += rows
+            unsealed.size += size
         reach("lake.commit.after")
 
+    def _seal(self, stages: Sequence[StageId]) -> None:
+        """Move the rows of those stages that are finished, or have many, into files.
 
-def seal(journal: Journal, units: Sequence[Finished]) -> list[Done]:
-    """Write the parts of units; call it within `journal.publishing`, then commit."""
-    named = [(f.unit, TABLES[kind], kind, rows) for f in units for kind, rows in f.tables.items()]
-    sealed = objects_of(journal.folder).write_parts(
-        (part_folder(journal.folder, table), to_table(kind, rows)) for _, table, kind, rows in named
-    )
-    parts: dict[str, dict[str, PartFile]] = {f.unit: {} for f in units}
-    for (unit, table, _, _), part in zip(named, sealed, strict=True):
-        parts[unit][table] = part
+        If there is no room, or the bucket is away, they stay in the journal until the next commit.
+        """
+        try:
+            for stage in dict.fromkeys(stages):
+                finished = self._journal.is_finished(*stage)
+                if finished or self._unsealed[stage].fill_a_file:
+                    seal_stage(self._journal, *stage, finished=finished)
+                    self._unsealed.pop(stage, None)
+        except (OSError, apsw.Error, JournalError) as error:
+            logger.warning("rows stay in the journal for now: %s", error)
+        except Exception as failure:  # noqa: BLE001 -- carried to the thread that waits for it
+            self._failure = failure
+
+
+@dataclass(slots=True)
+class _Unsealed:
+    """How many rows and bytes of a stage came into the journal since it was sealed."""
+
+    rows: int = 0
+    size: int = 0
+
+    @property
+    def fill_a_file(self) -> bool:
+        return self.rows > FILE_ROWS or self.size > FILE_SIZE
+
+
+def done(units: Sequence[Finished]) -> list[Done]:
+    """Encode the rows of finished units."""
+    named = [(f.unit, kind, rows) for f in units for kind, rows in f.tables.items()]
+    rows = encoded(to_table(kind, rows) for _, kind, rows in named)
+    parts: dict[str, dict[str, EncodedRows]] = {f.unit: {} for f in units}
+    for (unit, kind, _), part in zip(named, rows, strict=True):
+        parts[unit][TABLES[kind]] = part
     return [
         Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry, served=f.served)
         for f in units
@@ -226,7 +278,7 @@ def is_no_room(error: Exception) -> bool:
     SQLite says FULL only for ENOSPC; past a quota or a file size limit it reports an I/O error.
     """
     if isinstance(error, apsw.IOError):
-        return error.extendedresult == apsw.SQLITE_IOERR_WRITE
+        return extended_code(error) == apsw.SQLITE_IOERR_WRITE
     if isinstance(error, apsw.FullError):
         return True
     return isinstance(error, OSError) and error.errno in NO_ROOM

@@ -20,7 +20,7 @@ import pyarrow as pa
 from .beside import measured_beside
 from .journal_reader import Reader
 from .keys import canonical_json, digest
-from .packs import committed
+from .stage_files import committed
 
 MODULUS = 1 << 256
 AT_ONCE = 8192

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from .canaries import CANARIES
+from .heads import FEW
 from .journal import Journal
 from .journal_reader import Reader
-from .lake import CHECKPOINTS, COLLECTED, PACKS, PARTS, QUARANTINE, RunReader
+from .lake import CHECKPOINTS, COLLECTED, QUARANTINE, RunReader
 from .lock import unread
 from .objects import Objects, objects_of
-from .packing import discard_rows
-from .packs import MODELS, file_path, remedied, trained
 from .sealed import size_of
+from .stage_files import FILES, MODELS, file_path, remedied, trained
 
-UNCOMMITTED = "no unit refers to it: it was sealed, and not committed"
+UNCOMMITTED = "no unit refers to it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,9 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
     with unread(journal.folder) as free:
         gone = [piece for piece in found if piece.rows and free]
         # Another machine's rows may be what this one does not know of.
-        discard_rows(journal, [piece.path for piece in gone])
+        for first in range(0, len(gone), FEW):
+            journal.require_head()
+            objects.discard([piece.path for piece in gone[first : first + FEW]])
     for piece in found:
         if piece.rows:
             continue
@@ -99,23 +101,17 @@ def _models(journal: Reader, table: str) -> list[dict[str, Any]]:
     rows = list[dict[str, Any]]()
     for part in journal.parts(table=table):
         with remedied(journal.folder):
-            rows += trained(journal.folder, part).to_dicts()
+            rows += trained(journal, part).to_dicts()
     return rows
 
 
 def _unreferenced(journal: Reader) -> Iterator[Garbage]:
     folder = journal.folder
-    files = {file_path(folder, file) for file in journal.files()}
-    packed = {(part.table, part.sha256) for part in journal.parts() if part.pack is not None}
+    files = {file_path(folder, f.table, f.sha256) for f in journal.files() if f.sealed}
     objects = objects_of(folder)
-    for path, size in [
-        *objects.sizes(folder / PACKS).items(),
-        *objects.sizes(folder / PARTS).items(),
-    ]:
+    for path, size in objects.sizes(folder / FILES).items():
         if path not in files:
-            superseded = (path.parent.name, path.stem) in packed
-            reason = "its rows lie in a pack" if superseded else UNCOMMITTED
-            yield Garbage(path=path, size=size, reason=reason, rows=True)
+            yield Garbage(path=path, size=size, reason=UNCOMMITTED, rows=True)
     known = {row[name] for table, name in MODELS.items() for row in _models(journal, table)}
     for place in (*MODELS, CANARIES):
         for path, size in _inside(objects, folder / place):

@@ -21,9 +21,9 @@ import pyarrow as pa
 from . import durable, sealed, sealing, verified
 from .bucket import Bucket, polars_options
 from .far_rows import FarRows, far_rows
-from .pack_hashes import Some
+from .piece_hashes import Some
 from .reading_ahead import AT_ONCE, read_ahead
-from .sealed import MANIFEST, DamagedError, PartFile
+from .sealed import MANIFEST, DamagedError, HashedFile
 from .verified import SealedFile
 
 T = TypeVar("T")
@@ -42,13 +42,11 @@ class InBucket:
         """Return the object's address."""
         return self._bucket.at(self._name(path))
 
-    def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
-        """Seal tables, uploading several at a time."""
-        return _each(lambda part: self._seal(part[0], *sealing.sealed(part[1])), parts)
-
-    def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
-        """Seal a table of many units."""
-        return self._seal(folder, *sealing.sealed_pack(table))
+    def write_stage_file(self, folder: Path, table: pa.Table) -> HashedFile:
+        """Upload a stage file."""
+        rows = sealing.encoded_stage(table)
+        self._bucket.put(f"{self._name(folder)}/{rows.sha256}.parquet", memoryview(rows.data))
+        return rows.file
 
     def publish(self, path: Path) -> None:
         """Upload the local copy of a file or folder, the manifest last."""
@@ -107,10 +105,6 @@ class InBucket:
         durable.make_folder(path.parent)
         durable.write_file(path, data)
         return path
-
-    def link(self, path: Path, target: Path) -> None:
-        """Copy the object: it cannot have two names."""
-        self._bucket.copy(self._name(path), self._name(target))
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:  # noqa: ARG002 -- the protocol's
         """Return none: objects are not local files."""
@@ -200,10 +194,6 @@ class InBucket:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
-
-    def _seal(self, folder: Path, part: PartFile, data: memoryview) -> PartFile:
-        self._bucket.put(f"{self._name(folder)}/{part.sha256}.parquet", data)
-        return part
 
     def _upload(self, path: Path) -> None:
         self._bucket.put_file(self._name(path), path)

@@ -1,7 +1,7 @@
 # pyright: basic
 """Inspecting a run: finding files that the journal refers to and that are missing or altered.
 
-Every sealed part and every published checkpoint is checked for presence and size; a deep inspection
+Every stage file and every published checkpoint is checked for presence and size; a deep inspection
 hashes its bytes, and those of canaries. A repair quarantines damaged files and makes exactly their
 units owed again.
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 from .canaries import altered_canaries
 from .journal import Journal
 from .journal_reader import Part, Reader
-from .lake import PACKS, PARTS, collected, lose
+from .lake import collected, lose
 from .objects import Objects, objects_of
-from .packs import MODELS, path_of, trained
 from .sealed import MANIFEST, DamagedError
+from .stage_files import FILES, MODELS, file_path, trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
     gone, objects, parts = collected(journal), objects_of(journal.folder), journal.parts()
     faults = _file_faults(journal, objects, parts, deep=deep)
     for part in parts:
-        path = path_of(journal.folder, part)
-        reason = faults.get(path)
-        if reason is not None:
+        path = part.file and file_path(journal.folder, part.table, part.file)
+        reason = faults.get(path) if path else None
+        if path and reason is not None:
             yield _damage(part, path, reason)
         elif part.table in MODELS:
-            for place in trained(journal.folder, part)["path"]:
+            for place in trained(journal, part)["path"]:
                 folder = journal.folder / place
                 reason = None if place in gone else _folder_fault(objects, folder, deep=deep)
                 if reason is not None:
@@ -79,9 +79,9 @@ def _file_faults(
     journal: Reader, objects: Objects, parts: Sequence[Part], *, deep: bool
 ) -> dict[Path, str]:
     """Return what is wrong with files of rows; those that are as they should be are left out."""
-    packs, folder = journal.packs(), journal.folder
-    sizes = {path_of(folder, p): p.size if p.pack is None else packs[p.pack] for p in parts}
-    there = {**objects.sizes(folder / PARTS), **objects.sizes(folder / PACKS)}
+    known, folder = journal.file_sizes(), journal.folder
+    sizes = {file_path(folder, p.table, p.file): known[p.file] for p in parts if p.file}
+    there = objects.sizes(folder / FILES)
     faults = {
         path: said
         for path, size in sizes.items()

@@ -1,15 +1,14 @@
 """The journal of a run: what was planned, decided and done, in SQLite, written by one process.
 
 A unit of work is planned once, under a key that hashes everything its result depends on, and done
-once: the transaction that marks it done also names the parts that hold its rows, so a row is
-visible if and only if its part is in the journal. One process writes (a file lock for life, and an
+once: the transaction that marks it done also holds its rows, as Parquet blobs. When its stage is
+finished, a Parquet file takes the blobs' place. One process writes (a file lock for life, and an
 epoch as a fence against a holder that was suspended and overtaken); everyone else reads.
 """
 
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,19 +16,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import apsw
+
 from .address import run_argument
 from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .heads import take_headship
-from .journal_file import JOURNAL, CommitCount, create_journal, damage_named, require_sound
+from .journal_file import (
+    JOURNAL,
+    CommitCount,
+    DamagedJournalError,
+    create_journal,
+    damage_named,
+    require_sound,
+)
 from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, Reader, StageId, read_cost
 from .journal_snapshots import Snapshots
 from .keys import Json, canonical_json
 from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
 from .schemas import SCHEMA_VERSION
-from .sealed import PartFile
+from .sealed import HashedFile
+from .sealing import EncodedRows
 from .signs_of_life import SignsOfLife
 
 __all__ = [
@@ -57,14 +66,14 @@ class ContradictionError(JournalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A unit's result: the parts that hold its rows, and telemetry, which is summed by stage.
+    """A unit's result: its rows by table, and telemetry, which is summed by stage.
 
     `served` is what the endpoints that answered say of themselves, once each: the model, its
     fingerprint. It is no part of the digest.
     """
 
     unit: str
-    parts: Mapping[str, PartFile]
+    parts: Mapping[str, EncodedRows]
     telemetry: Mapping[str, float]
     served: Sequence[Mapping[str, Json]] = ()
 
@@ -85,16 +94,14 @@ class KeptSlice:
 class Journal(Reader):
     """The one writer of a run's journal; its methods may be called from several threads.
 
-    `publishing` is held from the sealing of parts until the journal refers to them, and while parts
-    that the journal does not refer to are removed. `revision` counts the commits, and `backed_up`
-    is what it was when the journal was opened, or backed up. `headship` is the epoch under which
-    it is held, if the run lies in a bucket; a thread gives its sign of life.
+    `revision` counts the commits, and `backed_up` is what it was when the journal was opened, or
+    backed up. `headship` is the epoch under which it is held, if the run lies in a bucket; a thread
+    gives its sign of life.
     `overtaken` is what said that another process has the run now, if anything did. `on_adopted` is
     called, in a thread of the store, when it is on another machine.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.publishing = threading.Lock()
         self.revision = self.backed_up = 0
         self.overtaken: FencedError | None = None
         self.on_adopted: Callable[[], None] = lambda: None
@@ -163,9 +170,21 @@ class Journal(Reader):
         """Close the connection and release the run's lock; the bucket gets a last snapshot."""
         self._end_headship()
         with self._mutex:
+            # What fails here is left to the next writer.
+            with suppress(apsw.Error, DamagedJournalError, FencedError):
+                self._shrink()
             super().close()
             self._commits.close()
         release(self._lock)
+
+    def _shrink(self) -> None:
+        """Give free pages back to the disk, if they are most: rows have moved into files."""
+        ((free,),), ((pages,),) = (
+            self._query(f"PRAGMA {count}") for count in ("freelist_count", "page_count")
+        )
+        if 2 * free > pages:
+            self.check_epoch()
+            self._query("VACUUM")
 
     def take_snapshot(self) -> None:
         """Keep the journal as it is now in the run's bucket; nothing for a run in a folder.
@@ -356,18 +375,21 @@ class Journal(Reader):
                 )
         return len(keys)
 
-    def commit(self, results: Sequence[Done]) -> None:
-        """Mark units done and make their parts visible, all at once; what was done stays.
+    def commit(self, results: Sequence[Done]) -> dict[StageId, tuple[int, int]]:
+        """Mark units done and make their rows visible, all at once; what was done stays.
+
+        Return how many rows and bytes each stage has got.
 
         Raises:
             ContradictionError: if a unit whose rows were lost gave different rows.
         """
         with self._transaction("commit"):
-            self._commit_all(results)
+            return self._commit_all(results)
 
-    def _commit_all(self, results: Sequence[Done]) -> None:
-        done = dict[tuple[int, str], list[Done]]()
+    def _commit_all(self, results: Sequence[Done]) -> dict[StageId, tuple[int, int]]:
+        done = dict[StageId, list[Done]]()
         parts = list[tuple[int, str, str, int, int]]()
+        blobs = list[tuple[int, str, bytes]]()
         for result in results:
             changed = self._db.execute(
                 "UPDATE units SET done = 1, telemetry = ?, served = ? WHERE key = ? AND NOT done"
@@ -376,17 +398,27 @@ class Journal(Reader):
             ).fetchall()
             for number, *stage in changed:
                 done.setdefault(tuple(stage), []).append(result)
-                parts += ((number, t, p.sha256, p.rows, p.size) for t, p in result.parts.items())
+                for table, part in result.parts.items():
+                    parts.append((number, table, part.sha256, part.rows, len(part.data)))
+                    blobs.append((number, table, part.data))
         settled = [result for stage in done.values() for result in stage]
         self._settle_losses(settled)
         self._db.executemany(
             'INSERT INTO parts (unit, "table", sha256, rows, size) VALUES (?, ?, ?, ?, ?)', parts
         )
+        self._db.executemany("INSERT INTO blobs VALUES (?, ?, ?)", blobs)
         units = [(result.unit,) for result in settled]
         self._db.executemany("DELETE FROM reservations WHERE unit = ?", units)
         self._db.executemany("DELETE FROM replies WHERE unit = ?", units)
         for stage, its in done.items():
             self._count(*stage, its)
+        return {
+            stage: (
+                sum(part.rows for result in its for part in result.parts.values()),
+                sum(len(part.data) for result in its for part in result.parts.values()),
+            )
+            for stage, its in done.items()
+        }
 
     def _count(self, iteration: int, stage: str, done: Sequence[Done]) -> None:
         """Count units among those of their stage that are done."""
@@ -471,31 +503,36 @@ class Journal(Reader):
                 )
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
 
-    def pack(self, pack: PartFile, parts: Sequence[Part]) -> None:
-        """Replace parts of one stage and table, in the order of their chunks, by a pack.
+    def seal(self, file: HashedFile, parts: Sequence[Part]) -> None:
+        """Let a stage file hold parts of one stage and table, given in the order of their chunks.
 
         Raises:
             JournalError: if one of them was lost meanwhile; nothing is changed then.
         """
         first = parts[0]
-        with self._transaction("pack"):
+        with self._transaction("seal"):
             self._db.execute(
-                'INSERT INTO packs (sha256, "table", iteration, stage, chunk, units, live, rows,'
+                'INSERT INTO files (sha256, "table", iteration, stage, chunk, units, live, rows,'
                 " size) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8)",
                 (
-                    *(pack.sha256, first.table, first.iteration, first.stage, first.chunk),
-                    *(len(parts), pack.rows, pack.size),
+                    *(file.sha256, first.table, first.iteration, first.stage, first.chunk),
+                    *(len(parts), file.rows, file.size),
                 ),
             )
             before = self._db.total_changes()
             self._db.executemany(
-                "UPDATE parts SET pack = ? WHERE unit = (SELECT number FROM units WHERE key = ?)"
-                ' AND "table" = ? AND sha256 = ? AND pack IS NULL',
-                [(pack.sha256, part.unit, part.table, part.sha256) for part in parts],
+                "UPDATE parts SET file = ? WHERE unit = (SELECT number FROM units WHERE key = ?)"
+                ' AND "table" = ? AND sha256 = ? AND file IS NULL',
+                [(file.sha256, part.unit, part.table, part.sha256) for part in parts],
             )
             changed = self._db.total_changes() - before
             if changed != len(parts):
                 raise JournalError(f"{len(parts) - changed} of {len(parts)} parts are gone")
+            self._db.executemany(
+                "DELETE FROM blobs WHERE unit = (SELECT number FROM units WHERE key = ?)"
+                ' AND "table" = ?',
+                [(part.unit, part.table) for part in parts],
+            )
 
     def reserve(self, unit: str, cost: Cost, *, slice_: str = "") -> None:
         """Note what a unit, or a slice of its requests, may spend before it is spent.
@@ -564,13 +601,13 @@ class Journal(Reader):
             )
 
     def _take_parts(self, unit: str) -> None:
-        """Take a unit's parts away, and stop counting its rows in the packs that hold them."""
+        """Take a unit's parts away, and stop counting its rows in the files that hold them."""
         self._db.execute(
-            "UPDATE packs SET live = live - 1 WHERE sha256 IN"
-            " (SELECT pack FROM parts JOIN units ON number = unit WHERE key = ?)",
+            "UPDATE files SET live = live - 1 WHERE sha256 IN"
+            " (SELECT file FROM parts JOIN units ON number = unit WHERE key = ?)",
             (unit,),
         )
-        self._db.execute("DELETE FROM packs WHERE live = 0")
+        self._db.execute("DELETE FROM files WHERE live = 0")
         self._db.execute(
             "DELETE FROM parts WHERE unit = (SELECT number FROM units WHERE key = ?)", (unit,)
         )
@@ -648,7 +685,7 @@ class Journal(Reader):
             " (SELECT number FROM units WHERE iteration = ? AND stage = ?)",
             stages,
         )
-        self._db.executemany("DELETE FROM packs WHERE iteration = ? AND stage = ?", stages)
+        self._db.executemany("DELETE FROM files WHERE iteration = ? AND stage = ?", stages)
         before = self._db.total_changes()
         self._db.executemany("DELETE FROM units WHERE iteration = ? AND stage = ?", stages)
         forgotten = self._db.total_changes() - before

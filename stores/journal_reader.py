@@ -5,7 +5,7 @@ While a reader is open no file that it may know of is removed (see `lock.share`)
 
 import json
 import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ from .journal_file import JOURNAL, JournalError, damage_named, open_journal
 from .keys import Json
 from .lock import release, share
 from .schemas import SCHEMA_VERSION
-from .sealed import PartFile
 
 __all__ = [
     "JOURNAL",
@@ -39,26 +38,26 @@ TWICE = "seconds_twice"
 """The fact that says how much of the stages' time counts for more than one of them."""
 
 _PARTS_SQL = """
-SELECT u.key, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.pack
+SELECT u.key, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.file
 FROM parts p JOIN units u ON u.number = p.unit
 JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
 WHERE CONDITION ORDER BY u.iteration, s.ordinal, u.chunk, p."table"
 """
 _FILES_SQL = """
-SELECT "table", sha256, rows, size, packed, partly, stage FROM (
-    SELECT k."table", k.sha256, k.rows, k.size, 1 AS packed, k.live < k.units AS partly,
-        k.stage, k.iteration, s.ordinal, k.chunk
-    FROM packs k JOIN stages s ON s.iteration = k.iteration AND s.stage = k.stage
+SELECT "table", sha256, rows, size, sealed, partly, stage, unit FROM (
+    SELECT f."table", f.sha256, f.rows, f.size, 1 AS sealed, f.live < f.units AS partly,
+        f.stage, f.iteration, s.ordinal, f.chunk, NULL AS unit
+    FROM files f JOIN stages s ON s.iteration = f.iteration AND s.stage = f.stage
     UNION ALL
-    SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.stage, u.iteration, s.ordinal, u.chunk
+    SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.stage, u.iteration, s.ordinal, u.chunk,
+        p.unit
     FROM parts p JOIN units u ON u.number = p.unit
     JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
-    WHERE p.pack IS NULL
+    WHERE p.file IS NULL
 ) WHERE (?1 IS NULL OR "table" = ?1) AND (?2 IS NULL OR iteration = ?2)
-ORDER BY iteration, ordinal, chunk, "table", packed
+ORDER BY iteration, ordinal, chunk, "table", sealed
 """
-
-
+_BLOB_SQL = 'SELECT data FROM blobs WHERE unit = ? AND "table" = ?'
 _DOWNSTREAM_SQL = """
 WITH RECURSIVE found(iteration, stage, decided) AS (
     SELECT iteration, stage, 0 FROM stages WHERE iteration = ?1 AND stage = ?2
@@ -77,8 +76,8 @@ GROUP BY s.iteration, s.stage ORDER BY s.iteration, s.ordinal
 class Part:
     """The rows of one unit in one table.
 
-    Hash and size are those of the file that holds these rows alone; with `pack`, that file was
-    superseded by the pack of this hash.
+    Hash and size are those of a Parquet file that holds these rows alone. `file` is the hash of the
+    stage file that holds them, or None if they are still in the journal.
     """
 
     unit: str
@@ -89,19 +88,15 @@ class Part:
     chunk: int
     rows: int
     size: int
-    pack: str | None = None
-
-    @property
-    def file(self) -> PartFile:
-        """The file that holds, or held, these rows alone."""
-        return PartFile(sha256=self.sha256, rows=self.rows, size=self.size)
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFile:
-    """A sealed file that holds committed rows of one stage: one unit's part, or a pack of parts.
+    """Committed rows of one stage: a stage file, or the Parquet blob of one unit in the journal.
 
-    `live` is the chunks of a pack whose rows still count, or None if all do.
+    `unit` is the number of the blob's unit, None for a file; `data` is the blob, if it was asked
+    for. `live` is the chunks of a file whose rows still count, or None if all do.
     """
 
     table: str
@@ -109,8 +104,14 @@ class RowFile:
     sha256: str
     rows: int
     size: int
-    packed: bool
+    unit: int | None
+    data: bytes | None = None
     live: frozenset[int] | None = None
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is a file."""
+        return self.unit is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,28 +246,36 @@ class Reader:
             '(?1 IS NULL OR p."table" = ?1) AND (?2 IS NULL OR u.iteration = ?2)', table, iteration
         )
 
-    def parts_in(self, pack: str) -> list[Part]:
-        """Return the parts that lie in a pack, in the order of their chunks."""
-        return self._parts("p.pack = ?1", pack)
+    def parts_in(self, file: str) -> list[Part]:
+        """Return the parts that lie in a stage file, in the order of their chunks."""
+        return self._parts("p.file = ?1", file)
 
-    def unpacked(self, iteration: int, stage: str, table: str) -> list[Part]:
-        """Return a stage's parts of one table that are files of their own, in order."""
-        return self._parts(
-            'u.iteration = ?1 AND u.stage = ?2 AND p."table" = ?3 AND p.pack IS NULL',
-            *(iteration, stage, table),
+    def unsealed(self, iteration: int, stage: str) -> list[Part]:
+        """Return a stage's parts that are in the journal, in order."""
+        return self._parts("u.iteration = ?1 AND u.stage = ?2 AND p.file IS NULL", iteration, stage)
+
+    def unsealed_stages(self) -> list[StageId]:
+        """Return the finished stages with rows in the journal, in the order of planning."""
+        return self._query(
+            "SELECT DISTINCT u.iteration, u.stage FROM parts p JOIN units u ON u.number = p.unit"
+            " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+            " WHERE p.file IS NULL AND s.done = s.planned ORDER BY u.iteration, s.ordinal"
         )
 
     def _parts(self, condition: str, *values: object) -> list[Part]:
         rows = self._query(_PARTS_SQL.replace("CONDITION", condition), values)
         return [
-            Part(unit=u, table=t, sha256=h, iteration=i, stage=s, chunk=c, rows=n, size=b, pack=k)
-            for u, t, h, i, s, c, n, b, k in rows
+            Part(unit=u, table=t, sha256=h, iteration=i, stage=s, chunk=c, rows=n, size=b, file=f)
+            for u, t, h, i, s, c, n, b, f in rows
         ]
 
-    def files(self, *, table: str | None = None, iteration: int | None = None) -> list[RowFile]:
-        """Return the files that hold the committed rows, in the order of stage and first chunk.
+    def files(
+        self, *, table: str | None = None, iteration: int | None = None, data: bool = False
+    ) -> list[RowFile]:
+        """Return what holds the committed rows, in the order of stage and first chunk.
 
-        One query reads them all: no row is in two of them, even if rows are packed meanwhile.
+        No row is in two of them, even if a stage is sealed meanwhile. With `data`, blobs have
+        their bytes.
         """
         with self._mutex, self.snapshot():
             rows = self._query(_FILES_SQL, (table, iteration))
@@ -277,11 +286,24 @@ class Reader:
                     sha256=h,
                     rows=n,
                     size=b,
-                    packed=bool(packed),
+                    unit=unit,
+                    data=self._query(_BLOB_SQL, (unit, t))[0][0] if data and not sealed else None,
                     live=frozenset(p.chunk for p in self.parts_in(h)) if partly else None,
                 )
-                for t, h, n, b, packed, partly, stage in rows
+                for t, h, n, b, sealed, partly, stage, unit in rows
             ]
+
+    def part(self, unit: str, table: str) -> tuple[Part, bytes | None] | None:
+        """Return a unit's part of a table, and its bytes if it is in the journal."""
+        with self._mutex, self.snapshot():
+            found = self._parts('u.key = ?1 AND p."table" = ?2', unit, table)
+            if not found:
+                return None
+            blob = self._query(
+                'SELECT data FROM blobs JOIN units ON number = unit WHERE key = ? AND "table" = ?',
+                (unit, table),
+            )
+        return found[0], blob[0][0] if blob else None
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
@@ -295,46 +317,9 @@ class Reader:
         finally:
             self._query("COMMIT")
 
-    def packable(self, before: int | None, fewest: int) -> list[tuple[int, str, str]]:
-        """Return iteration, stage and table where finished stages have `fewest` files or more.
-
-        With `before`, only iterations before it.
-        """
-        return self._query(
-            'SELECT u.iteration, u.stage, p."table" FROM parts p'
-            " JOIN units u ON u.number = p.unit"
-            " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
-            " WHERE p.pack IS NULL AND s.done = s.planned AND (?1 IS NULL OR u.iteration < ?1)"
-            ' GROUP BY u.iteration, u.stage, p."table" HAVING count(*) >= ?2'
-            ' ORDER BY u.iteration, s.ordinal, p."table"',
-            (before, fewest),
-        )
-
-    def own_files(self, table: str, hashes: Sequence[str]) -> set[str]:
-        """Return the hashes whose parts are still files of their own."""
-        found = self._query(
-            'SELECT sha256 FROM parts WHERE pack IS NULL AND "table" = ?'
-            " AND sha256 IN (SELECT value FROM json_each(?))",
-            (table, json.dumps(list(hashes))),
-        )
-        return {str(sha256) for (sha256,) in found}
-
-    def superseded(self, table: str, hashes: Collection[str]) -> set[str]:
-        """Return the hashes, of some, whose parts lie in a pack: in one made last, most likely."""
-        packs = self._query(
-            'SELECT sha256 FROM packs WHERE "table" = ? ORDER BY iteration DESC', (table,)
-        )
-        wanted, found = set(hashes), set[str]()
-        for pack in packs:
-            if found == wanted:
-                break
-            parts = self._query("SELECT sha256 FROM parts WHERE pack = ?", pack)
-            found |= wanted.intersection(str(sha256) for (sha256,) in parts)
-        return found
-
-    def packs(self) -> Mapping[str, int]:
-        """Return the size of each pack, by its hash."""
-        return dict(self._query("SELECT sha256, size FROM packs"))
+    def file_sizes(self) -> Mapping[str, int]:
+        """Return the size of each stage file, by its hash."""
+        return dict(self._query("SELECT sha256, size FROM files"))
 
     def parts_of(self, unit: str) -> Mapping[str, Part]:
         """Return a unit's parts, by table."""
@@ -381,6 +366,15 @@ class Reader:
             (iteration, stage),
         )
         return [Unit(key=key, chunk=chunk) for key, chunk in rows]
+
+    def is_finished(self, iteration: int, stage: str) -> bool:
+        """Whether all units of a stage are done."""
+        return bool(
+            self._query(
+                "SELECT 1 FROM stages WHERE iteration = ? AND stage = ? AND done = planned",
+                (iteration, stage),
+            )
+        )
 
     def is_done(self, unit: str) -> bool:
         """Whether a unit was committed."""

@@ -1,8 +1,9 @@
+# pyright: basic
 """The tables of a journal, and their version."""
 
 import apsw
 
-JOURNAL_VERSION = 10
+JOURNAL_VERSION = 11
 """The version of the tables. A journal with tables of another version is refused."""
 
 _TABLES_SQL = """
@@ -47,11 +48,18 @@ CREATE TABLE parts (
     sha256 TEXT NOT NULL,
     rows INTEGER NOT NULL,
     size INTEGER NOT NULL,
-    pack TEXT,
+    file TEXT,
     PRIMARY KEY (unit, "table")
 ) WITHOUT ROWID;
-CREATE INDEX parts_by_pack ON parts (pack) WHERE pack IS NOT NULL;
-CREATE INDEX parts_unpacked ON parts ("table", sha256) WHERE pack IS NULL;
+CREATE INDEX parts_by_file ON parts (file) WHERE file IS NOT NULL;
+CREATE INDEX parts_unsealed ON parts ("table", unit) WHERE file IS NULL;
+CREATE TABLE blobs (
+    unit INTEGER NOT NULL,
+    "table" TEXT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (unit, "table"),
+    FOREIGN KEY (unit, "table") REFERENCES parts ON DELETE CASCADE
+);
 CREATE TABLE lost (unit TEXT NOT NULL, "table" TEXT NOT NULL, sha256 TEXT NOT NULL,
     PRIMARY KEY (unit, "table")) WITHOUT ROWID;
 CREATE TABLE reservations (unit TEXT NOT NULL, slice TEXT NOT NULL, cost TEXT NOT NULL,
@@ -64,7 +72,7 @@ CREATE TABLE replies (
     PRIMARY KEY (unit, number)
 ) WITHOUT ROWID;
 CREATE TABLE events (at REAL NOT NULL, kind TEXT NOT NULL, detail TEXT NOT NULL);
-CREATE TABLE packs (
+CREATE TABLE files (
     sha256 TEXT PRIMARY KEY,
     "table" TEXT NOT NULL,
     iteration INTEGER NOT NULL,
@@ -75,8 +83,11 @@ CREATE TABLE packs (
     rows INTEGER NOT NULL,
     size INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX packs_by_stage ON packs (iteration, stage);
+CREATE INDEX files_by_stage ON files (iteration, stage);
 """
+# A part is the rows of one unit in one table. They lie as a Parquet blob in `blobs` until their
+# stage is finished; then `file` names the Parquet file that holds them.
+#
 # Units and parts have numbers in the order of their stages, so that rows which are committed
 # together lie together on disk. Keys are hashes: ordered by them, each row would change another
 # page.

@@ -1,9 +1,9 @@
 # pyright: basic
-"""A lake: a folder of runs. A run is its journal, the parts it refers to, and its checkpoints.
+"""A lake: a folder of runs. A run is its journal, the files it refers to, and its checkpoints.
 
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
-journal.sqlite, journal.pages (the hashes of its pages), backups/ (of the journal),
-parts/TABLE/SHA256.parquet, packs/TABLE/SHA256.parquet, checkpoints/SHA256/, reward_models/SHA256/,
+journal.sqlite, journal.commits (how many commits it has), backups/ (of the journal),
+files/TABLE/SHA256.parquet (rows of finished stages), checkpoints/SHA256/, reward_models/SHA256/,
 own/ (copies of the user's own code), quarantine/ (damaged files), work/ (unpublished), logs/.
 """
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from .address import run_argument
 from .canaries import CANARIES, require_canaries
-from .committer import Committer, Finished, if_there_is_room, seal, when_there_is_room
+from .committer import Committer, Finished, done, if_there_is_room, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
 from .far_rows import FarRows
@@ -29,27 +29,24 @@ from .journal_backups import QUARANTINE, back_up
 from .journal_reader import JOURNAL, Downstream, JournalError, Part, Reader, RowFile
 from .keys import Json
 from .objects import objects_of
-from .pack_hashes import ALL, Some
-from .packing import Packer
-from .packs import (
+from .piece_hashes import ALL, Some
+from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table
+from .sealed import DamagedError
+from .sealing import encoded
+from .snapshot_keeper import SnapshotKeeper
+from .stage_files import (
+    FILES,
     MODELS,
     REMEDY,
     UnitRows,
     file_path,
     holding,
-    part_folder,
-    path_of,
     remedied,
     scan,
     scan_parts,
 )
-from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table
-from .sealed import DamagedError, check_part
-from .sealing import write_parts
-from .snapshot_keeper import SnapshotKeeper
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-PARTS, PACKS = "parts", "packs"
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
 OWN = "own"
 COLLECTED = "collected"
@@ -103,8 +100,7 @@ class RunReader:
         """Return the rows of a table that are committed now, with its columns or some of them.
 
         They come stage by stage, of those `stages`; within a stage the order is not fixed, as
-        packed rows are sorted by prompt: sort by what you need. Files are verified first, packs by
-        column.
+        files are sorted by prompt: sort by what you need. Files are verified first, by column.
         """
         some = ALL if columns is None else Some(columns=frozenset(columns))
         files = [file for file in self._present(table, iteration) if stages(file.stage)]
@@ -143,29 +139,37 @@ class RunReader:
 
     def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
         """Return the rows of some committed parts of a table, in the order given."""
-        return scan_parts(self.folder, table, parts)
+        return scan_parts(self.journal, table, parts)
 
     def files(self, table: str) -> list[str]:
-        """Return the local Parquet files that hold exactly the rows of `scan`, verified, or none.
+        """Return the local files that hold exactly the rows of `scan`, without those of `unsealed`.
 
-        They may have more columns than the table. There are none for a bucket, if some rows of a
-        file do not count because their unit is owed again, or if names in them mean something else.
+        They are verified, and may have more columns than the table. There are none for a bucket, or
+        if some rows of a file do not count because their unit is owed again.
         """
         files = self._exact(table)
-        paths = objects_of(self.folder).readable(file_path(self.folder, file) for file in files)
+        paths = objects_of(self.folder).readable(map(self._path, files))
         if paths:
             self._require_present(files)
         with remedied(self.folder):
             objects_of(self.folder).verify(paths)
         return [str(path) for path in paths]
 
+    def unsealed(self, table: str) -> pl.LazyFrame:
+        """Return the rows of `scan` that are in the journal."""
+        files = self.journal.files(table=table, data=True)
+        return scan(self.folder, table, [file for file in files if not file.sealed])
+
     def far_rows(self, table: str) -> FarRows | None:
         """Return the rows of `scan` for a library that reads them where they lie, in a bucket.
 
-        None for a folder, and wherever `files` would be none for another reason.
+        None for a folder, wherever `files` would be none for another reason, and while some rows
+        are in the journal.
         """
         files = self._exact(table)
-        there = [(file_path(self.folder, file), file.size) for file in files]
+        if any(file.rows and not file.sealed for file in self.journal.files(table=table)):
+            return None
+        there = [(self._path(file), file.size) for file in files]
         rows = objects_of(self.folder).dataset(there, SCHEMAS[table])
         if rows is not None:
             self._require_present(files)
@@ -173,19 +177,20 @@ class RunReader:
 
     def _exact(self, table: str) -> list[RowFile]:
         """Return a table's files, or none if they hold other rows than `scan`."""
-        files = [file for file in self.journal.files(table=table) if file.rows]
-        fewer = any(file.live is not None for file in files)
-        return [] if fewer else files
+        files = [file for file in self.journal.files(table=table) if file.rows and file.sealed]
+        return [] if any(file.live is not None for file in files) else files
 
     def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
-        files = self.journal.files(table=table, iteration=iteration)
-        self._require_present([file for file in files if file.rows])
+        files = self.journal.files(table=table, iteration=iteration, data=True)
+        self._require_present([file for file in files if file.rows and file.sealed])
         return files
 
+    def _path(self, file: RowFile) -> Path:
+        return file_path(self.folder, file.table, file.sha256)
+
     def _require_present(self, files: Sequence[RowFile]) -> None:
-        paths = (file_path(self.folder, file) for file in files)
         objects = objects_of(self.folder)
-        missing = objects.missing(paths)
+        missing = objects.missing(map(self._path, files))
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "
@@ -206,20 +211,17 @@ class RunWriter:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.folder = journal.folder
-        for name in TABLES.values():
-            make_folder(part_folder(self.folder, name))
-        for name in (*MODELS, "work", "logs", QUARANTINE):
+        for name in (FILES, *MODELS, "work", "logs", QUARANTINE):
             make_folder(self.folder / name)
         reach("lake.recover")
         # Not work/: a trainer that outlived its daemon may still write there.
-        for name in (PARTS, PACKS, *MODELS, CANARIES, OWN, QUARANTINE):
+        for name in (FILES, *MODELS, CANARIES, OWN, QUARANTINE):
             sweep(self.folder / name)
         self._giving_up = threading.Event()
-        self._units = UnitRows(self.folder)
+        self._units = UnitRows(journal)
         self._objects = objects_of(self.folder)
         self.on_settled: Callable[[Sequence[str]], None] = lambda _: None
         self._committer = Committer(journal, self._settled)
-        self.packer = Packer(journal)
         self.keeper = SnapshotKeeper(journal)
 
     def commit(
@@ -229,7 +231,7 @@ class RunWriter:
         telemetry: Mapping[str, float],
         served: Sequence[Mapping[str, Json]] = (),
     ) -> None:
-        """Hand over a unit's rows: they are sealed, one part a table, and the unit marked done."""
+        """Hand over a unit's rows: they are committed, and the unit marked done."""
         self._committer.put(Finished(unit=unit, tables=tables, telemetry=telemetry, served=served))
 
     def keep(self, slice_: KeptSlice) -> None:
@@ -247,13 +249,8 @@ class RunWriter:
         Raises:
             JournalError: if the unit is not done.
         """
-
-        def replace() -> Downstream:
-            with self.journal.publishing:
-                (sealed,) = seal(self.journal, [result])
-                return self.journal.amend(unit, sealed, why)
-
-        return self.when_there_is_room(replace)
+        (rows,) = done([result])
+        return self.when_there_is_room(lambda: self.journal.amend(unit, rows, why))
 
     def give_up(self) -> None:
         """Let nothing wait for room on the disk any more: the run ends."""
@@ -263,6 +260,10 @@ class RunWriter:
     def flush(self) -> None:
         """Wait until every unit handed over is durable."""
         self._committer.flush()
+
+    def seal(self) -> None:
+        """Wait until the rows of finished stages are in files, if there is room for them."""
+        self._committer.seal()
 
     def when_there_is_room(self, action: Callable[[], T]) -> T:
         """Run a repeatable write; on a full disk, wait for room and run it again."""
@@ -284,21 +285,24 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        return self._read(self._part(row_type, unit))
+        return self._read(unit, TABLES[row_type])
 
     def verified_path(self, row_type: type[Row], unit: str) -> Path:
-        """Return a Parquet file that holds a unit's rows alone, its bytes verified.
+        """Return a Parquet file that holds a unit's rows alone, made of verified bytes.
 
         Raises:
+            JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is owed again.
         """
-        part = self._part(row_type, unit)
-        if part.pack is None:
-            return self._local(part)
-        folder = make_folder(self.folder / "work" / "unpacked")
-        rows = self._read(part)
-        (sealed,) = self.when_there_is_room(lambda: write_parts([(folder, rows)]))
-        return folder / f"{sealed.sha256}.parquet"
+        (rows,) = encoded([self._read(unit, TABLES[row_type])])
+        path = self.folder / "work" / "unpacked" / f"{rows.sha256}.parquet"
+
+        def write() -> None:
+            make_folder(path.parent)
+            write_file(path, rows.data, "part")
+
+        self.when_there_is_room(write)
+        return path
 
     def verified_checkpoint(self, checkpoint_id: str) -> Path:
         """Return the folder of a published checkpoint, every byte verified.
@@ -335,31 +339,27 @@ class RunWriter:
             self.when_there_is_room(keep)
 
     def back_up(self) -> None:
-        """Keep a copy of the journal, unless the disk is full."""
-        if_there_is_room(lambda: back_up(self.journal))
+        """Keep a copy of the journal, with the rows of open stages, unless the disk is full."""
+        self._committer.seal()
+        self._back_up()
 
     def close(self) -> None:
         """Make durable what was handed over, close the journal and release its lock."""
         self._giving_up.set()
-        self.packer.close()
         self._committer.close()
         self.keeper.close()
         try:
             # Whoever was overtaken has nothing to keep.
             with suppress(FencedError):
-                self.back_up()
+                self._back_up()
         finally:
             self.journal.close()
 
+    def _back_up(self) -> None:
+        if_there_is_room(lambda: back_up(self.journal))
+
     def _settled(self, units: Sequence[str]) -> None:
         self.on_settled(units)
-
-    def _part(self, row_type: type[Row], unit: str) -> Part:
-        table = TABLES[row_type]
-        part = self.journal.parts_of(unit).get(table)
-        if part is None:
-            raise JournalError(f"unit {unit} has committed no {table}")
-        return part
 
     def _verified_model(self, table: str, name: str) -> Path:
         folder = self.folder / table / name
@@ -379,26 +379,17 @@ class RunWriter:
                 self._objects.local_file(path)
         return self._objects.local_folder(model)
 
-    def _read(self, part: Part) -> pa.Table:
+    def _read(self, unit: str, table: str) -> pa.Table:
         try:
-            return self.when_there_is_room(lambda: self._units.read(part))
+            return self.when_there_is_room(lambda: self._units.read(unit, table))
         except DamagedError as error:
-            raise self._part_lost(part, error) from error
+            raise self._file_lost(self.journal.parts_of(unit)[table], error) from error
 
-    def _local(self, part: Part) -> Path:
-        path = path_of(self.folder, part)
-        try:
-            local = self.when_there_is_room(lambda: self._objects.local_file(path))
-            check_part(local)
-        except DamagedError as error:
-            raise self._part_lost(part, error) from error
-        return local
-
-    def _part_lost(self, part: Part, error: DamagedError) -> OwedAgainError:
+    def _file_lost(self, part: Part, error: DamagedError) -> OwedAgainError:
         """Make every unit with rows in the damaged file owed again."""
-        path = path_of(self.folder, part)
-        also = self.journal.parts_in(part.pack) if part.pack else []
-        for other in also:
+        assert part.file is not None  # noqa: S101 -- damage of the journal has its own error
+        path = file_path(self.folder, part.table, part.file)
+        for other in self.journal.parts_in(part.file):
             if other.unit != part.unit:
                 self._lost(other.unit, path, error)
         return self._lost(part.unit, path, error)
@@ -406,7 +397,7 @@ class RunWriter:
     def _trained(self, table: str, name: str) -> str:
         """Return the unit that published a model."""
         for part in self.journal.parts(table=table):
-            if name in self._units.read(part)[MODELS[table]].to_pylist():
+            if name in self._units.read(part.unit, table)[MODELS[table]].to_pylist():
                 return part.unit
         raise JournalError(f"no unit has published {table}/{name}")
 

@@ -19,8 +19,8 @@ from .address import bucket_of
 from .bucket import BucketError
 from .far_rows import FarRows
 from .in_bucket import InBucket
-from .pack_hashes import Some
-from .sealed import DamagedError, PartFile
+from .piece_hashes import Some
+from .sealed import DamagedError, HashedFile
 
 
 class Objects(Protocol):
@@ -35,12 +35,8 @@ class Objects(Protocol):
         """Return its place, for messages."""
         ...
 
-    def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
-        """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns."""
-        ...
-
-    def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
-        """Seal a table of many units as `folder/<sha256>.parquet`."""
+    def write_stage_file(self, folder: Path, table: pa.Table) -> HashedFile:
+        """Write a table as `folder/<sha256>.parquet`; it is durable when this returns."""
         ...
 
     def publish(self, path: Path) -> None:
@@ -101,10 +97,6 @@ class Objects(Protocol):
         Raises:
             DamagedError: if it is missing.
         """
-        ...
-
-    def link(self, path: Path, target: Path) -> None:
-        """Give a file a second name, in another run of the lake."""
         ...
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:
@@ -170,13 +162,12 @@ class OnDisk:
         """Return the path."""
         return str(path)
 
-    def write_parts(self, parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
-        """Seal tables."""
-        return sealing.write_parts(parts)
-
-    def write_pack(self, folder: Path, table: pa.Table) -> PartFile:
-        """Seal a table of many units."""
-        return sealing.write_pack(durable.make_folder(folder), table)
+    def write_stage_file(self, folder: Path, table: pa.Table) -> HashedFile:
+        """Write a stage file."""
+        rows = sealing.encoded_stage(table)
+        place = durable.make_folder(folder) / f"{rows.sha256}.parquet"
+        durable.write_file(place, rows.data, "stage_file")
+        return rows.file
 
     def publish(self, path: Path) -> None:
         """Do nothing: it is already in place."""
@@ -211,10 +202,6 @@ class OnDisk:
         if not path.is_file():
             raise DamagedError(f"{path} is missing, although the journal refers to it")
         return path
-
-    def link(self, path: Path, target: Path) -> None:
-        """Give it a second name, without copying it."""
-        durable.link(path, target)
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:
         """Return all paths."""

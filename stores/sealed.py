@@ -25,8 +25,8 @@ _known: dict[tuple[int, ...], str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartFile:
-    """A sealed Parquet file, named by the SHA-256 of its bytes."""
+class HashedFile:
+    """A Parquet file, named by the SHA-256 of its bytes."""
 
     sha256: str
     rows: int

@@ -1,67 +1,81 @@
 # pyright: basic
-"""Sealing: a table becomes a Parquet file that is named by the SHA-256 of its bytes.
+"""Encoding tables as Parquet files that are named by the SHA-256 of their bytes.
 
-Equal tables give equal bytes, so a recomputed unit is recognised by the names of its parts.
+Equal tables give equal bytes, so a recomputed unit is recognised by the hash of its rows.
 """
 
 import hashlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .durable import put, sync_folder, write_file
-from .pack_hashes import with_hashes
-from .sealed import PartFile
+from .durable import put, sync_folder
+from .piece_hashes import with_hashes
+from .sealed import HashedFile
 
 AT_ONCE = 2
-PACK_ROWS_A_GROUP = 8192
+ROWS_A_GROUP = 8192
 
 
-def write_parts(parts: Iterable[tuple[Path, pa.Table]]) -> list[PartFile]:
-    """Seal each table as `folder/<sha256>.parquet`; all are durable when this returns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRows:
+    """A table as the bytes of a Parquet file, and their SHA-256."""
 
-    Some are uploaded or written while others are encoded. After an error the same call can be
-    repeated.
-    """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sealing = [(folder, pool.submit(_write_part, folder, table)) for folder, table in parts]
-    written = [future.result() for _, future in sealing]
-    for folder in dict.fromkeys(folder for folder, _ in sealing):
-        sync_folder(folder, "part")
-    return written
+    sha256: str
+    rows: int
+    data: bytes
 
-
-def write_pack(folder: Path, table: pa.Table) -> PartFile:
-    """Seal a table of many units, so that one prompt's rows are found fast."""
-    pack, data = sealed_pack(table)
-    write_file(folder / f"{pack.sha256}.parquet", data, "pack")
-    return pack
+    @property
+    def file(self) -> HashedFile:
+        """The file that has these bytes."""
+        return HashedFile(sha256=self.sha256, rows=self.rows, size=len(self.data))
 
 
-def sealed(table: pa.Table, *, rows_a_group: int | None = None) -> tuple[PartFile, memoryview]:
-    """Encode a table as Parquet; return its hash and size, and the bytes."""
+def encode(table: pa.Table, *, rows_a_group: int | None = None) -> EncodedRows:
+    """Encode a table, in row groups of the given size."""
     sink = pa.BufferOutputStream()
     pq.write_table(  # noqa: TID251 -- into memory
         table, sink, row_group_size=rows_a_group, compression="zstd", write_page_checksum=True
     )
-    return _named(table, memoryview(sink.getvalue()))
+    return _hashed(table, sink.getvalue().to_pybytes())
 
 
-def sealed_pack(table: pa.Table) -> tuple[PartFile, memoryview]:
-    """Return a table of many units as the bytes of a file with small, separately hashed groups."""
-    _, data = sealed(table, rows_a_group=PACK_ROWS_A_GROUP)
-    return _named(table, memoryview(with_hashes(data, table["prompt_id"].to_pylist())))
+def encoded(tables: Iterable[pa.Table]) -> list[EncodedRows]:
+    """Encode tables, some at the same time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(encode, tables))
 
 
-def _named(table: pa.Table, data: memoryview) -> tuple[PartFile, memoryview]:
-    sha256 = hashlib.sha256(data).hexdigest()
-    return PartFile(sha256=sha256, rows=table.num_rows, size=len(data)), data
+def encoded_stage(table: pa.Table) -> EncodedRows:
+    """Encode the rows of many units, in small row groups whose pieces have hashes."""
+    if "prompt_id" not in table.column_names:
+        return encode(table)
+    data = memoryview(encode(table, rows_a_group=ROWS_A_GROUP).data)
+    return _hashed(table, with_hashes(data, table["prompt_id"].to_pylist()))
 
 
-def _write_part(folder: Path, table: pa.Table) -> PartFile:
-    part, data = sealed(table)
-    put(folder / f"{part.sha256}.parquet", data, "part")
-    return part
+def write_parts(parts: Iterable[tuple[Path, pa.Table]]) -> list[HashedFile]:
+    """Write each table as `folder/<sha256>.parquet`; all are durable when this returns.
+
+    Some are written while others are encoded. After an error the same call can be repeated.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        writing = [(folder, pool.submit(_write, folder, table)) for folder, table in parts]
+    written = [future.result() for _, future in writing]
+    for folder in dict.fromkeys(folder for folder, _ in writing):
+        sync_folder(folder, "part")
+    return written
+
+
+def _write(folder: Path, table: pa.Table) -> HashedFile:
+    rows = encode(table)
+    put(folder / f"{rows.sha256}.parquet", rows.data, "part")
+    return rows.file
+
+
+def _hashed(table: pa.Table, data: bytes) -> EncodedRows:
+    return EncodedRows(sha256=hashlib.sha256(data).hexdigest(), rows=table.num_rows, data=data)

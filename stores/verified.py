@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from .pack_hashes import PackPiece, Pieces, Some, read_pieces, wanted
+from .piece_hashes import Piece, Pieces, Some, read_pieces, wanted
 from .sealed import DamagedError, file_sha256
 
 AT_ONCE = min(8, os.cpu_count() or 1)
@@ -42,15 +42,15 @@ class SealedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Pack:
+class KnownPieces:
     """What a file looked like, its pieces if it has hashes of them, and those that agreed."""
 
     look: Hashable
     pieces: Pieces | None
-    proved: set[PackPiece]
+    proved: set[Piece]
 
 
-_packs: dict[str, Pack] = {}
+_in_pieces: dict[str, KnownPieces] = {}
 
 
 def on_disk(path: Path, expected: str) -> SealedFile:
@@ -97,7 +97,7 @@ def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
 
 
 def verify_some(paths: Sequence[Path], some: Some) -> None:
-    """Prove that what is read of packs is unaltered; a file without such hashes is hashed whole.
+    """Prove that what is read of files is unaltered; a file without such hashes is hashed whole.
 
     Raises:
         DamagedError: naming the first that is missing or altered.
@@ -115,7 +115,7 @@ def verify_some(paths: Sequence[Path], some: Some) -> None:
 def forget() -> None:
     """Have every file hashed again at its next use."""
     _looked.clear()
-    _packs.clear()
+    _in_pieces.clear()
 
 
 def _some(some: Some, path: Path) -> bool:
@@ -123,18 +123,18 @@ def _some(some: Some, path: Path) -> bool:
     look = _look(path)
     if look is None:
         return False
-    pack = _packs.get(str(path))
-    if pack is None or pack.look != look:
-        pack = _packs[str(path)] = Pack(look, read_pieces(path), set())
-    if pack.pieces is None:
+    known = _in_pieces.get(str(path))
+    if known is None or known.look != look:
+        known = _in_pieces[str(path)] = KnownPieces(look, read_pieces(path), set())
+    if known.pieces is None:
         return False
-    owed = [p for p in wanted(pack.pieces, some) if p not in pack.proved]
+    owed = [piece for piece in wanted(known.pieces, some) if piece not in known.proved]
     if owed:
         with path.open("rb", buffering=0) as file:
             altered = not all(piece.agrees(file.fileno()) for piece in owed)
         if altered or _look(path) != look:
             raise DamagedError(f"{path} was altered: {ALTERED}")
-        pack.proved.update(owed)
+        known.proved.update(owed)
     return True
 
 

@@ -45,7 +45,7 @@ from .reward_commands import reward_check
 from .run_commands import resume, run
 from .search_commands import duplicates, reindex, search
 from .step_commands import steps
-from .store_commands import compact, digest, gc, repair, verify
+from .store_commands import digest, gc, repair, verify
 from .study_commands import study
 from .trace_commands import diff, lineage, show
 from .variant_commands import variants
@@ -177,7 +177,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
                 "repair": repair,
                 "digest": digest,
                 "gc": gc,
-                "compact": compact,
                 "reindex": reindex,
                 "duplicates": duplicates,
                 "derived": derived,

@@ -1,4 +1,4 @@
-"""Commands that maintain a run: `digest`, `verify`, `repair`, `gc`, `compact`."""
+"""Commands that maintain a run: `digest`, `verify`, `repair`, `gc`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -176,26 +176,6 @@ def gc(
             _list_garbage(gone, folder, "may go" if dry_run else "are gone")
     if len(gone) < len(found):
         say(f"{len(found) - len(gone)} files of rows stay, as run {name} is being read")
-
-
-def compact(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
-    """Merge the rows of finished stages into few files.
-
-    A run does so by itself; this does it now.
-    """
-    from ...stores.journal import Journal
-    from ...stores.lake import RunWriter
-    from ...stores.packing import pack_all
-
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        writer = RunWriter(Journal(folder_of(lake, name)))
-        try:
-            count = pack_all(writer.journal)
-            packs = len(writer.journal.packs())
-        finally:
-            writer.close()
-    typer.echo(f"{count} parts were packed; the run has {packs} packs")
 
 
 def _mendable(lake: Path, name: str) -> Path:

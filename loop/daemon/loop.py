@@ -16,8 +16,8 @@ from ...stores.bucket import BucketError
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JournalError
 from ...stores.lake import OwedAgainError
-from ...stores.packs import require_unaltered
 from ...stores.records import Checkpoint, Prompt
+from ...stores.stage_files import require_unaltered
 from ..data.prompts import load_prompts, notes_of
 from ..data.row_notes import RowNotes
 from ..data.splits import HELD_OUT
@@ -157,7 +157,7 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
 
 
 def work_until_whole(run: Run, work: Callable[[], None]) -> None:
-    """Work on a run, pack its rows, and note in the journal what ends it before.
+    """Work on a run, and note in the journal what ends it before.
 
     Rows found damaged on the way are made again: `work` then begins anew, and re-uses the rest.
     """
@@ -169,8 +169,6 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
                 break
             except OwedAgainError as damage:
                 logger.warning("%s; it is made again", damage)
-        run.store.packer.ask(None)
-        run.store.packer.wait(lambda: run.stop.requested)
     except (
         Stopped,
         ConfigError,
@@ -214,7 +212,6 @@ def turn(
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     course = Course.of(checkpoint)
     for number in range(first, run.config.iterations + 1):
-        run.store.packer.ask(number)
         start = course.start
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)

@@ -2,8 +2,7 @@
 """Forking a run: a child under another configuration that re-uses every unit whose key still holds.
 
 A key hashes all that a unit's rows depend on, so the rows of a parent's unit with the same key are
-the rows that the child would make. Their files are linked, not copied; rows that the parent keeps
-in a pack become parts again.
+the rows that the child would make. Weights are linked, not copied.
 """
 
 import logging
@@ -16,11 +15,12 @@ import pyarrow as pa
 from ...stores.canaries import CANARIES, canary_sha256, remember_canary
 from ...stores.durable import link, make_folder
 from ...stores.journal import Done
-from ...stores.journal_reader import Part, Unit
+from ...stores.journal_reader import Unit
 from ...stores.lake import RunReader, RunWriter
 from ...stores.objects import Objects, objects_of
-from ...stores.packs import MODELS, UnitRows, part_folder, path_of, trained
-from ...stores.sealed import DamagedError, PartFile
+from ...stores.sealed import DamagedError
+from ...stores.sealing import encoded
+from ...stores.stage_files import MODELS, UnitRows, trained
 
 AT_ONCE = 64
 
@@ -36,7 +36,7 @@ class Fork:
     _objects: Objects = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_units", UnitRows(self.parent.folder))
+        object.__setattr__(self, "_units", UnitRows(self.parent.journal))
         object.__setattr__(self, "_objects", objects_of(self.parent.folder))
 
     def adopt(self, store: RunWriter, owed: Sequence[Unit]) -> list[Unit]:
@@ -52,49 +52,34 @@ class Fork:
 
     def _adopt(self, store: RunWriter, units: Sequence[Unit]) -> list[Unit]:
         """Commit what the parent has of some units, all at once; return those that it has not."""
-        with store.journal.publishing:
-            found = {unit.key: rows for unit in units for rows in self._found(store, unit)}
-            parts = self._published(store, found)
-            store.journal.commit(
-                [Done(unit=key, parts=parts[key], telemetry={"adopted": 1}) for key in found]
-            )
+        found = {unit.key: rows for unit in units for rows in self._found(store, unit)}
+        tables = [table for rows in found.values() for table in rows.values()]
+        again = iter(encoded(tables))
+        store.journal.commit(
+            [
+                Done(
+                    unit=key,
+                    parts=dict(zip(rows, again, strict=False)),
+                    telemetry={"adopted": 1},
+                )
+                for key, rows in found.items()
+            ]
+        )
         return [unit for unit in units if unit.key not in found]
 
-    def _found(self, store: RunWriter, unit: Unit) -> Iterator[Mapping[Part, pa.Table | None]]:
-        """Give the parent's parts of a unit, if it has them: linked, or with rows from a pack."""
+    def _found(self, store: RunWriter, unit: Unit) -> Iterator[Mapping[str, pa.Table]]:
+        """Give the parent's rows of a unit by table, if it has them."""
         if not self.parent.journal.is_done(unit.key):
             return
-        parts = self.parent.journal.parts_of(unit.key).values()
+        parts = self.parent.journal.parts_of(unit.key)
         try:
-            yield {part: self._linked(store, part) for part in parts}
+            for table, part in parts.items():
+                if table in MODELS:
+                    rows = trained(self.parent.journal, part)
+                    self.adopt_models(store, rows, MODELS[table])
+            yield {table: self._units.read(unit.key, table) for table in parts}
         except DamagedError as damage:
             logger.warning("%s; the fork makes it itself", damage)
-
-    def _linked(self, store: RunWriter, part: Part) -> pa.Table | None:
-        if part.pack is not None:
-            return self._units.read(part)
-        # A damaged file is damaged under all its names: adopted, it would never heal.
-        self._units.check(part)
-        if part.table in MODELS:
-            self.adopt_models(store, trained(self.parent.folder, part), MODELS[part.table])
-        source = path_of(self.parent.folder, part)
-        self._objects.link(source, part_folder(store.folder, part.table) / source.name)
-        return None
-
-    def _published(
-        self, store: RunWriter, found: Mapping[str, Mapping[Part, pa.Table | None]]
-    ) -> Mapping[str, Mapping[str, PartFile]]:
-        """Return the parts of each unit, by table; what came from packs is sealed again."""
-        rows = {part: rows for unit in found.values() for part, rows in unit.items()}
-        loose = [part for part in rows if rows[part] is not None]
-        sealed = objects_of(store.folder).write_parts(
-            (part_folder(store.folder, p.table), rows[p]) for p in loose
-        )
-        again = dict(zip(loose, sealed, strict=True))
-        return {
-            key: {part.table: again.get(part) or part.file for part in unit}
-            for key, unit in found.items()
-        }
 
     def adopt_models(
         self, store: RunWriter, rows: pl.DataFrame, name_column: str = "checkpoint_id"

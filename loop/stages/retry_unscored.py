@@ -21,8 +21,8 @@ from ...stores.frames import rows_frame
 from ...stores.journal import AMENDED
 from ...stores.journal_reader import Reader, StageId, Unit
 from ...stores.keys import digest
-from ...stores.packs import scan_parts
 from ...stores.schemas import TABLES, RowsByType
+from ...stores.stage_files import scan_parts
 from ..run.budget import cost_of
 from ..run.handles import Planned
 from ..run.reporter import Advance, served_by
@@ -164,7 +164,7 @@ def _unread(journal: Reader, kind: JudgementKind, place: StageId) -> int:
     iteration, label = place
     table = TABLES[kind.row_type]
     parts = [p for p in journal.parts(table=table, iteration=iteration) if p.stage == label]
-    rows = scan_parts(journal.folder, table, parts).select(kind.unread.sum())
+    rows = scan_parts(journal, table, parts).select(kind.unread.sum())
     return int(rows.collect(engine="in-memory").item() or 0)
 
 

@@ -47,7 +47,7 @@ from ...stores.records import (
 )
 from ...stores.schemas import TABLES, Row, from_table, to_table
 from ...stores.sealed import MANIFEST
-from ...stores.sealing import sealed
+from ...stores.sealing import encode
 from ..engines.engine import Completion
 from .job import OnlineJob, RewardSource
 from .work_folder import POLL_S, append_row, read_orders
@@ -244,7 +244,7 @@ def publish_tables(folder: Path, tables: Mapping[str, pa.Table]) -> str:
     sweep(make_folder(folder.parent))
     draft = make_folder(folder.parent / f"{TEMPORARY}{folder.name}")
     for name, table in tables.items():
-        _, data = sealed(table)
+        data = encode(table).data
         put(draft / f"{name}.parquet", data, "file")
     if folder.exists():
         remove(folder)

@@ -26,18 +26,17 @@ from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import TrainResult
-from lpfloop.stores import journal_backups, packing
+from lpfloop.stores import journal_backups
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair
 from lpfloop.stores.journal import BACKUPS, Journal
 from lpfloop.stores.journal_reader import JOURNAL, Reader
-from lpfloop.stores.lake import CHECKPOINTS, RunWriter, run_folder
-from lpfloop.stores.packing import pack_all
-from lpfloop.stores.packs import path_of
+from lpfloop.stores.lake import CHECKPOINTS, run_folder
+from lpfloop.stores.stage_files import file_path
 
 FORKED = "b"
 SCENARIOS = (
-    *("run", "recovery", "publication", "repair", "redo", "fork", "packing", "compaction"),
+    *("run", "recovery", "publication", "repair", "redo", "fork"),
     *("collection", "mending", "restoring"),
 )
 
@@ -63,7 +62,7 @@ def scenarios(config: RunConfig) -> dict[str, Scenario]:
     return {
         "run": Scenario(prepare=_nothing, work=turned),
         "recovery": Scenario(
-            prepare=partial(_killed, config=config, at="part.rename.before#7"), work=turned
+            prepare=partial(_killed, config=config, at="journal.commit.before#7"), work=turned
         ),
         "publication": Scenario(
             prepare=partial(_killed, config=config, at="checkpoint.published"), work=turned
@@ -79,8 +78,6 @@ def scenarios(config: RunConfig) -> dict[str, Scenario]:
             forgets=True,
         ),
         "fork": Scenario(prepare=finished, work=partial(fork, config=config), name=FORKED),
-        "packing": Scenario(prepare=_nothing, work=partial(packed, config=config)),
-        "compaction": Scenario(prepare=finished, work=partial(compact, config=config)),
         "collection": Scenario(
             prepare=partial(_littered, config=config), work=partial(tidy, config=config)
         ),
@@ -117,24 +114,6 @@ def fork(lake: Path, *, config: RunConfig) -> None:
     """Fork the run, or go on with the fork that is there."""
     there = (run_folder(lake, FORKED) / JOURNAL).exists()
     loop(lake, config=config, name=FORKED, fork=None if there else RUN)
-
-
-def packed(lake: Path, *, config: RunConfig, name: str = RUN, fork: str | None = None) -> None:
-    """Turn the loop while all that can be packed is packed."""
-    packing.FEWEST = 2
-    loop(lake, config=config, name=name, fork=fork)
-
-
-def compact(lake: Path, *, config: RunConfig) -> None:
-    """Pack the whole run at once, then see that it is done."""
-    packing.FEWEST = 2
-    writer = RunWriter(Journal(run_folder(lake, RUN)))
-    pack_all(writer.journal)
-    left = [piece for piece in garbage(writer.journal) if "packs" not in piece.path.parts]
-    writer.close()
-    if left:
-        raise RuntimeError(f"garbage was left: {left}")
-    loop(lake, config=config)
 
 
 def tidy(lake: Path, *, config: RunConfig) -> None:
@@ -174,7 +153,7 @@ def _damaged(lake: Path, *, config: RunConfig) -> None:
     folder = run_folder(lake, RUN)
     reader = Reader(folder)
     altered, deleted = (
-        path_of(folder, reader.parts(table=table, iteration=1)[0])
+        file_path(folder, table, reader.parts(table=table, iteration=1)[0].file or "")
         for table in ("critiques", "pairs")
     )
     checkpoint = folder / CHECKPOINTS / published(reader)[0]
@@ -188,8 +167,8 @@ def _littered(lake: Path, *, config: RunConfig) -> None:
     """Leave files that no unit refers to."""
     _finished(lake, config=config)
     folder = run_folder(lake, RUN)
-    part = next((folder / "parts" / "candidates").iterdir())
-    shutil.copy(part, part.with_stem("0" * 64))
+    file = next((folder / "files" / "candidates").iterdir())
+    shutil.copy(file, file.with_stem("0" * 64))
     checkpoint = next((folder / CHECKPOINTS).iterdir())
     shutil.copytree(checkpoint, checkpoint.with_name("0" * 64))
 

@@ -13,8 +13,8 @@ _STORE = {
 # What durable.py publishes, and by which operations; each gets `.before` and `.after`.
 _DURABLE = {
     "part": ("a part", _STORE),
-    "pack": ("a pack", _STORE),
-    "superseded": ("a part whose rows lie in a pack now", {"unlink": "removing {}"}),
+    "stage_file": ("a file with rows of a stage", _STORE),
+    "superseded": ("a file with rows that no unit refers to", {"unlink": "removing {}"}),
     "file": ("a small file", _STORE),
     "mended": ("a journal's file in the place of a damaged one", _STORE),
     "manifest": (
@@ -67,7 +67,7 @@ _STEPS = {
     "journal.plan": "the SQLite COMMIT of a stage's plan",
     "journal.commit": "the SQLite COMMIT of a group of units",
     "journal.amend": "the SQLite COMMIT that replaces a unit's rows by those of another key",
-    "journal.pack": "the SQLite COMMIT that replaces parts by a pack",
+    "journal.seal": "the SQLite COMMIT that lets a stage file take the place of blobs",
     "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
     "journal.redo": "the SQLite COMMIT that forgets what was made from damaged units",
     "journal.forget": "the SQLite COMMIT that forgets what was made before people rated it",
@@ -82,12 +82,11 @@ _STEPS = {
     "object.delete": "removing an object of the bucket",
     "head.take": "taking the next epoch of a run in a bucket",
     "snapshot": "sending a snapshot of the journal to the bucket",
-    "lake.commit": "sealing and committing a group of units",
+    "lake.commit": "committing a group of units",
 }
 _PLACES = {
     "lake.recover": "before what interrupted writes left is swept, at the start",
-    "lake.pack": "in the background, before parts are packed",
-    "lake.discard": "before parts that were packed are removed",
+    "lake.seal": "before rows of a stage are moved into a file",
     "stage.begin": "before a stage is planned",
     "stage.planned": "after a stage was planned, before its first unit",
     "stage.unit": "when a unit's result is known, before it is handed to the store",

@@ -50,8 +50,8 @@ from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal_file import check_journal
 from lpfloop.stores.journal_reader import JOURNAL, Cost, Reader
 from lpfloop.stores.lake import run_folder
-from lpfloop.stores.packs import committed
 from lpfloop.stores.schemas import SCHEMAS
+from lpfloop.stores.stage_files import committed
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders in it are unique
 KILLED = -signal.SIGKILL

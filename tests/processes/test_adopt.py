@@ -32,7 +32,6 @@ from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import JOURNAL
 from lpfloop.stores.journal_snapshots import snapshots
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
-from lpfloop.stores.packing import pack_all
 from lpfloop.stores.records import Candidate
 
 FACTS = {"config": "{}", "fingerprint": "{}"}
@@ -235,44 +234,50 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
     assert adopt(machine("two"), RUN).folder
 
 
-def packable(folder: Path) -> RunWriter:
-    """Return a run with a finished stage of twelve units, which the bucket's journal has."""
+def with_stage(folder: Path) -> RunWriter:
+    """Return a run with a stage of twelve units, finished but for one."""
     store = RunWriter(Journal.create(folder, FACTS))
     keys = [f"unit-{chunk}" for chunk in range(12)]
     store.journal.plan(1, "sample", "x", lambda: keys)
-    for chunk, key in enumerate(keys):
-        row = dataclasses.replace(CANDIDATE, candidate_id=f"cand-{chunk}")
-        store.commit(key, {Candidate: [row]}, {})
+    for chunk in range(11):
+        commit(store, chunk)
     store.flush()
-    store.journal.take_snapshot()
     return store
 
 
-def test_parts_kept_until_snapshot(machine, url, s3_server, environ):
-    parts = bucket_of_run(url).sizes
+def commit(store: RunWriter, chunk: int) -> None:
+    row = dataclasses.replace(CANDIDATE, candidate_id=f"cand-{chunk}")
+    store.commit(f"unit-{chunk}", {Candidate: [row]}, {})
+
+
+def test_rows_of_an_open_stage_in_snapshot(machine, url, s3_server, environ):
+    """The stage is sealed later; no snapshot refers to its file."""
     with bad_way(s3_server) as way:
         environ["AWS_ENDPOINT_URL"] = way.endpoint
-        store = packable(run_folder(machine("one"), RUN))
+        store = with_stage(run_folder(machine("one"), RUN))
+        store.journal.take_snapshot()
         way.faults = lambda _, path: "503" if "/journal/" in path else None
-        with pytest.raises(BucketError):
-            pack_all(store.journal)
-        assert (len(parts("parts")), len(parts("packs"))) == (12, 1)
+        commit(store, 11)
+        store.seal()
+        assert len(bucket_of_run(url).sizes("files")) == 1
         environ["AWS_ENDPOINT_URL"] = s3_server
         found = adopt(machine("two"), RUN, force=True)
         assert found.missing == []
         store.close()
     with closing(RunReader(found.folder)) as run:
-        assert run.scan("candidates").collect().height == 12
+        assert run.scan("candidates").collect().height == 11
+        assert [unit.key for unit in run.journal.owed(1, "sample")] == ["unit-11"]
 
 
 def test_missing_is_owed(machine, url):
-    store = packable(run_folder(machine("one"), RUN))
+    store = with_stage(run_folder(machine("one"), RUN))
+    commit(store, 11)
     store.close()
-    bucket_of_run(url).delete(next(iter(bucket_of_run(url).sizes("parts"))))
+    bucket_of_run(url).delete(next(iter(bucket_of_run(url).sizes("files"))))
     found = adopt(machine("two"), RUN)
-    assert len(found.missing) == 1
+    assert len(found.missing) == 12
     with closing(RunReader(found.folder)) as run:
-        assert len(run.journal.owed(1, "sample")) == 1
+        assert len(run.journal.owed(1, "sample")) == 12
 
 
 @pytest.mark.parametrize("point", ["journal.commit.after#4", "checkpoint.committed#2"])

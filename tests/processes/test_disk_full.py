@@ -13,7 +13,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.stores import committer
 from lpfloop.stores.failpoints import armed
 
-STORES = ("part.", "file.", "manifest.", "published.", "folder.")
+STORES = ("part.", "stage_file.", "file.", "manifest.", "published.", "folder.")
 COMMITS = ("journal.plan.", "journal.commit.", "journal.add_seconds.", "journal.reserve.")
 PAUSING = [name for name in FAILPOINTS if name.startswith((*STORES, *COMMITS))]
 STARTING = ("journal.create.before", "draft.rename.before")

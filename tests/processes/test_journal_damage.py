@@ -38,6 +38,8 @@ from lpfloop.stores.lake import run_folder
 
 LOG = f"{JOURNAL}-wal"
 HEADER = 32
+FIRST_PAGE = 100
+"""A byte that every reader of a journal reads."""
 READING = (
     ["status", RUN],
     ["sql", "select count(*) from candidates"],
@@ -120,7 +122,7 @@ def committing(folder: Path, start: int) -> bool:
 
 def test_commands_say_what_is_damaged(subtests, finished, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    flip(finished / JOURNAL)
+    flip(finished / JOURNAL, FIRST_PAGE)
     for command in READING:
         with subtests.test(command=command[0]):
             told = CliRunner().invoke(app, [*command, "--lake", str(finished.parent.parent)])

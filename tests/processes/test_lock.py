@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from rows import REWARD
 
-from lpfloop.stores.durable import make_folder
 from lpfloop.stores.journal import Done, FencedError, Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lock import LOCK, LockedError
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealing import write_parts
+from lpfloop.stores.sealing import encoded
 
 # Newer Pythons warn of forking where libraries have threads; the children use none of these.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -126,7 +125,7 @@ def commit(result: Done, folder: Path, ready: int) -> int:
 def test_overtaken_holder_commits_nothing(folder):
     with closing(Journal(folder)) as journal:
         journal.plan(1, "reward", "identity", lambda: ["k"])
-    (part,) = write_parts([(make_folder(folder / "parts"), TABLE)])
+    (part,) = encoded([TABLE])
     job = partial(commit, Done(unit="k", parts={"rewards": part}, telemetry={}))
     for _ in range(OVERTAKEN):
         child = started(folder, job)

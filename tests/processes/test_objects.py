@@ -75,9 +75,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def seal(objects: Objects, run: Path) -> Path:
-    folder = durable.make_folder(run / "parts" / "pairs")
-    (sealed,) = objects.write_parts([(folder, TABLE)])
-    return folder / f"{sealed.sha256}.parquet"
+    folder = run / "files" / "pairs"
+    return folder / f"{objects.write_stage_file(folder, TABLE).sha256}.parquet"
 
 
 def spoil(objects: Objects, path: Path, data: bytes = b"spoiled") -> None:
@@ -91,24 +90,22 @@ def two_rows(frame: pl.LazyFrame) -> bool:
     return frame.collect().equals(pl.concat([pl.DataFrame(TABLE)] * 2))
 
 
-def test_parts_named_by_bytes(objects, run):
-    pairs, candidates = run / "parts" / "pairs", run / "parts" / "candidates"
-    for folder in (pairs, candidates):
-        durable.make_folder(folder)
-    parts = [(pairs, TABLE), (candidates, OTHER), (pairs, TABLE)]
-    first, second, again = objects.write_parts(parts)
+def test_files_named_by_bytes(objects, run):
+    pairs, candidates = run / "files" / "pairs", run / "files" / "candidates"
+    written = [(pairs, TABLE), (candidates, OTHER), (pairs, TABLE)]
+    first, second, again = (objects.write_stage_file(*each) for each in written)
     assert (first, first.rows) == (again, 1)
     path, other = pairs / f"{first.sha256}.parquet", candidates / f"{second.sha256}.parquet"
-    assert objects.sizes(run / "parts") == {other: second.size, path: first.size}
+    assert objects.sizes(run / "files") == {other: second.size, path: first.size}
     assert objects.sizes(path) == {path: first.size}
     assert objects.read_part(path, first.sha256).equals(TABLE)
     objects.check_part(path)
     assert two_rows(objects.scan([path, path]))
     assert len(objects.local_file(path).read_bytes()) == first.size
-    assert objects.at(path).endswith(f"runs/one/parts/pairs/{path.name}")
+    assert objects.at(path).endswith(f"runs/one/files/pairs/{path.name}")
 
 
-def test_damaged_part_noticed(objects, run):
+def test_damaged_file_noticed(objects, run):
     path = seal(objects, run)
     spoil(objects, path)
     for look in (lambda: objects.read_part(path, path.stem), lambda: objects.check_part(path)):
@@ -171,7 +168,7 @@ def test_passing_fault_tried_again(subtests, bad, url, run):
 
 def test_lasting_fault_is_an_error(bad, url, run):
     bad.faults = lambda *_: "500"
-    with pytest.raises(OutOfReachError, match=rf"^{url}/parts/pairs/.* cannot be reached"):
+    with pytest.raises(OutOfReachError, match=rf"^{url}/files/pairs/.* cannot be reached"):
         seal(objects_of(run), run)
     assert len(bad.seen) >= bucket_module.ATTEMPTS
     bad.seen.clear()
@@ -181,7 +178,7 @@ def test_lasting_fault_is_an_error(bad, url, run):
     assert not isinstance(caught.value, OutOfReachError)
     assert len(bad.seen) == 1
     with pytest.raises(OSError, match="403 Forbidden") as scanned:
-        objects_of(run).scan([run / "parts" / "x"]).collect()
+        objects_of(run).scan([run / "files" / "x"]).collect()
     for error in (caught, scanned):
         assert not any(secret in repr(error.getrepr()) for secret in KEYS.values())
 

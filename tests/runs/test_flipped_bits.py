@@ -1,6 +1,6 @@
 """One flipped bit anywhere in a run's rows: every reader says so, and none gives a wrong row.
 
-A real run of scripted engines, with packs, loose parts and derived tables, beside one written by
+A real run of scripted engines, with derived tables, beside one written by
 hand that has what the other lacks.
 """
 
@@ -97,13 +97,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
 
 
 def files_of_rows(lake: Path) -> list[Path]:
-    """Return every file that holds rows, packs and derived ones often, as they are large."""
-    found = sorted(lake.glob("runs/*/parts/*/*.parquet"))
-    packs = sorted(lake.glob("runs/*/packs/*/*.parquet"))
+    """Return every file that holds rows, derived ones often, as they are large."""
+    found = sorted(lake.glob("runs/*/files/*/*.parquet"))
     derived = sorted(lake.glob("runs/*/derived/*/*"))
-    assert packs
     assert derived
-    return [*found, *(packs + derived) * max(1, len(found) // len(packs + derived))]
+    return [*found, *derived * max(1, len(found) // len(derived))]
 
 
 def flip(path: Path, draw: random.Random) -> Callable[[], int]:

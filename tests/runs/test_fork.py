@@ -24,8 +24,6 @@ from world import (
 )
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.stores import packing
-from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Part, Reader
 from lpfloop.stores.lake import run_folder
 
@@ -111,22 +109,11 @@ def test_child_is_whole_without_parent(parent):
 
 def test_damaged_in_parent_made_by_child(parent, caplog):
     folder = run_folder(parent.lake, RUN)
-    flip(next((folder / "parts" / "critiques").iterdir()))
+    flip(next((folder / "files" / "critiques").iterdir()))
     truncate(next((folder / "checkpoints").glob("*/extra/weights")))
     with caplog.at_level(logging.WARNING):
         loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
     assert "the fork makes it itself" in caplog.text
-    assert whole(parent.lake, CHILD) == parent.whole
-
-
-def test_fork_of_a_packed_run(parent, monkeypatch):
-    theirs, before = parts(parent.lake, RUN), spent_questions(parent.lake)
-    with closing(Journal(run_folder(parent.lake, RUN))) as journal, monkeypatch.context() as patch:
-        patch.setattr(packing, "FEWEST", 2)
-        assert packing.pack_all(journal) > 30
-    loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
-    assert spent_questions(parent.lake) == before
-    assert parts(parent.lake, CHILD) == theirs
     assert whole(parent.lake, CHILD) == parent.whole
 
 

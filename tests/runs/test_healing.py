@@ -25,8 +25,7 @@ from lpfloop.stores.inspection import Damage, damages, repair
 from lpfloop.stores.journal import ContradictionError, Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
-from lpfloop.stores.packs import path_of
-from lpfloop.stores.sealed import read_part
+from lpfloop.stores.stage_files import UnitRows
 
 
 def empty(path: Path) -> None:
@@ -69,7 +68,7 @@ def lake(finished: Finished, tmp_path: Path) -> Iterator[Path]:
 
 def sealed(lake: Path) -> list[Path]:
     folder = run_folder(lake, RUN)
-    parts = sorted(folder.glob("parts/*/*.parquet"))
+    parts = sorted(folder.glob("files/*/*.parquet"))
     published = sorted(path for path in folder.glob("checkpoints/**/*") if path.is_file())
     return [path.relative_to(folder) for path in (*parts, *published)]
 
@@ -83,10 +82,11 @@ def units(lake: Path, place: Path) -> list[str]:
     """Return the units whose rows lie in a part, or that published the checkpoint of a file."""
     folder = run_folder(lake, RUN)
     with closing(Reader(folder)) as reader:
-        parts = reader.parts(table=place.parts[1] if place.parts[0] == "parts" else "checkpoints")
-    if place.parts[0] == "parts":
-        return [part.unit for part in parts if part.sha256 == place.stem]
-    published = {part.unit: read_part(path_of(folder, part), part.sha256) for part in parts}
+        parts = reader.parts(table=place.parts[1] if place.parts[0] == "files" else "checkpoints")
+        if place.parts[0] == "files":
+            return [part.unit for part in parts if part.file == place.stem]
+        read = UnitRows(reader)
+        published = {part.unit: read.read(part.unit, part.table) for part in parts}
     return [
         u for u, rows in published.items() if place.parts[1] in rows["checkpoint_id"].to_pylist()
     ]
@@ -96,7 +96,7 @@ def one_of_each_kind(lake: Path) -> list[Path]:
     """Return one file of each table, and each kind of file of a checkpoint."""
     return list(
         {
-            (p.parts[0], p.parts[1] if p.parts[0] == "parts" else p.name): p for p in sealed(lake)
+            (p.parts[0], p.parts[1] if p.parts[0] == "files" else p.name): p for p in sealed(lake)
         }.values()
     )
 
@@ -141,11 +141,11 @@ def test_damaged_file_is_kept_aside(finished, lake):
     flip(run_folder(lake, RUN) / place)
     altered = (run_folder(lake, RUN) / place).read_bytes()
     journal = Journal(run_folder(lake, RUN))
-    (damage,) = repair(journal)
+    damaged = repair(journal)
     (aside,) = (journal.folder / "quarantine").iterdir()
     assert aside.read_bytes() == altered
     assert aside not in [piece.path for piece in garbage(journal)]
-    assert journal.lost() == [damage.unit]
+    assert sorted(journal.lost()) == sorted(damage.unit for damage in damaged)
     journal.close()
     with stand_ins(lake):
         loop(lake, config=finished.config)

@@ -42,8 +42,8 @@ def invoke(*arguments):
 
 
 def candidates(lake):
-    """Return the parts that hold candidates."""
-    return sorted((lake / "runs/a/parts/candidates").glob("*.parquet"))
+    """Return the files that hold candidates."""
+    return sorted((lake / "runs/a/files/candidates").glob("*.parquet"))
 
 
 def test_damage_is_named_and_repaired(lake):

@@ -28,11 +28,10 @@ from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter
 from lpfloop.stores.operations import Operation
-from lpfloop.stores.packing import FEWEST, pack_all
-from lpfloop.stores.packs import part_folder, path_of
 from lpfloop.stores.records import Reward
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST
+from lpfloop.stores.stage_files import file_path
 
 BLOCK = 512
 
@@ -358,18 +357,24 @@ def checkpoint(record: Recorder) -> None:
 
 
 def store(record: Recorder) -> None:
-    """What the loop does: it commits units in groups, and the journal refers to their parts."""
+    """What the loop does: it commits units, and the journal refers to the files of their stages."""
     folder = record.root / "lake" / "runs" / "a"
     journal = Journal.create(folder, {})
     record.claim(folder / "journal.sqlite", lambda files, path: path in files)
     writer = RunWriter(journal)
-    journal.plan(1, "reward", "identity", lambda: [f"k{n}" for n in range(6)])
-    for n in range(6):
-        writer.commit(f"k{n}", {Reward: [replace(REWARD, candidate_id=str(n))]}, {})
-        if n % 2:
-            writer.flush()
-            for part in journal.parts():
-                record.claim(path_of(folder, part), is_part)
+
+    def named(_: str) -> None:
+        for part in journal.parts():
+            if part.file is not None:
+                record.claim(file_path(folder, part.table, part.file), is_part)
+
+    with armed({"journal.seal.after": named}):
+        for stage in ("reward", "again"):
+            journal.plan(1, stage, stage, lambda stage=stage: [f"{stage}-{n}" for n in range(3)])
+            for n in range(3):
+                rows = [replace(REWARD, candidate_id=f"{stage}-{n}")]
+                writer.commit(f"{stage}-{n}", {Reward: rows}, {})
+            writer.seal()
     writer.close()
 
 
@@ -390,33 +395,10 @@ def tidying(record: Recorder) -> None:
     record.claim(place, is_one_of(data))
 
 
-def packing(record: Recorder) -> None:
-    """The journal refers to parts, then to a pack of them, then the parts are removed."""
-    folder = record.root / "lake" / "runs" / "a"
-    writer = RunWriter(Journal.create(folder, {}))
-    journal = writer.journal
-    journal.plan(1, "reward", "identity", lambda: [f"k{n}" for n in range(FEWEST)])
-    for n in range(FEWEST):
-        writer.commit(f"k{n}", {Reward: [replace(REWARD, candidate_id=str(n))]}, {})
-    writer.flush()
-    for part in journal.parts():
-        record.claim(path_of(folder, part), is_part)
-
-    def switched(_: str) -> None:
-        for part in journal.parts():
-            record.claim(part_folder(folder, part.table) / f"{part.sha256}.parquet", is_anything)
-            record.claim(path_of(folder, part), is_part)
-
-    with armed({"journal.pack.after": switched}):
-        pack_all(journal)
-    writer.close()
-
-
 HISTORIES = {
     parts: 700,
     replaced_file: 50,
     checkpoint: 200,
-    packing: 300,
     tidying: 55,
     store: 100,
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ....stores.address import run_argument
 from ....stores.derived import DerivedError
-from ....stores.journal_files import Part
+from ....stores.journal_reader import Part
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ...data.binarize import graded

@@ -12,7 +12,7 @@ import polars as pl
 
 from ....stores.address import run_argument
 from ....stores.derived import DerivedError
-from ....stores.journal_files import Part
+from ....stores.journal_reader import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
 from ...data.judged_candidates import READ, Deciding, judge, verdicts
@@ -146,18 +146,18 @@ def _about(stage: str) -> set[str]:
 
 
 def ranges(candidates: Iterable[Part]) -> Iterator[set[int]]:
-    """Yield ranges of chunks with about equal numbers of candidates; a pack is never split.
+    """Yield ranges of chunks with about equal numbers of candidates; a stage file is never split.
 
     A chunk's rows of all stages are in one range.
     """
-    chunks, size, pack = set[int](), 0, None
+    chunks, size, file = set[int](), 0, None
     for chunk, of in groupby(sorted(candidates, key=_by_chunk), key=_by_chunk):
         found = list(of)
-        if size >= CANDIDATES_A_BLOCK and (found[0].pack is None or found[0].pack != pack):
+        if size >= CANDIDATES_A_BLOCK and (found[0].file is None or found[0].file != file):
             yield chunks
             chunks, size = set[int](), 0
         chunks.add(chunk)
-        size, pack = size + sum(part.rows for part in found), found[0].pack
+        size, file = size + sum(part.rows for part in found), found[0].file
     if chunks:
         yield chunks
 

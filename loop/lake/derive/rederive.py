@@ -21,9 +21,9 @@ from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
 from ....stores.keys import Json
 from ....stores.lake import RunReader
-from ....stores.packs import require_unaltered
 from ....stores.records import Pair, UnpairedAnswer
 from ....stores.schemas import TABLES
+from ....stores.stage_files import require_unaltered
 from ...data.binarize import (
     BINARISATIONS,
     Binarising,

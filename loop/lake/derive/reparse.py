@@ -23,12 +23,12 @@ from ....critics.reply_schema import is_object
 from ....critics.status import Status
 from ....stores.derived import DerivedError, Draft
 from ....stores.frames import frame_rows
-from ....stores.journal_files import Part
+from ....stores.journal_reader import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
-from ....stores.packs import require_unaltered
 from ....stores.records import SCORED, Critique, FinishReason, Prompt
 from ....stores.sealed import file_sha256
+from ....stores.stage_files import require_unaltered
 from ...data.judged_candidates import VERIFIED
 from ..query.judged_by import follows
 from .derivation import Told, keep
@@ -188,10 +188,10 @@ def _judges(run: RunReader) -> frozenset[str]:
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield parts in batches of bounded size; a pack is not split, as it is read whole."""
+    """Yield parts in batches of bounded size; a stage file is not split, as it is read whole."""
     batch, rows = list[Part](), 0
     for part in parts:
-        if rows >= ROWS_A_BATCH and (part.pack is None or part.pack != batch[-1].pack):
+        if rows >= ROWS_A_BATCH and (part.file is None or part.file != batch[-1].file):
             yield batch
             batch, rows = [], 0
         batch.append(part)

@@ -21,8 +21,8 @@ from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived
 from ....stores.lake import RunReader
 from ....stores.outputs import Record, open_sink, output_folder, put_text
-from ....stores.packs import require_unaltered
 from ....stores.schemas import ROW_TYPES
+from ....stores.stage_files import require_unaltered
 from ...data.pairs import TRAINABLE
 from ...data.training_rows import in_use
 from ..query.runs import open_run

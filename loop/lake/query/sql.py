@@ -174,7 +174,8 @@ class _Tables:
         files = reader.files(table)
         self._behind += files
         if files:
-            return _parquet(files, table)
+            unsealed = _registered(self._connection, reader.unsealed(table))
+            return f"({_parquet(files, table)} union all by name from {unsealed})"
         frame = reader.far_rows(table)
         return _registered(self._connection, reader.scan(table) if frame is None else frame)
 

@@ -6,14 +6,12 @@ from dataclasses import replace
 import pytest
 from rows import PREFERENCE, REWARD
 
-from lpfloop.stores import packing
 from lpfloop.stores.committer import Finished
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import AMENDED, Journal
 from lpfloop.stores.journal_file import check_journal
 from lpfloop.stores.journal_reader import Cost, JournalError
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
-from lpfloop.stores.packing import pack_all
 from lpfloop.stores.records import Preference, Reward
 
 UNREAD = [
@@ -91,9 +89,9 @@ def test_same_decision_keeps_stages(writer):
         writer.journal.plan(2, "later", "with another policy", list)
 
 
-def test_amending_packed_rows(writer, monkeypatch):
-    monkeypatch.setattr(packing, "FEWEST", 2)
-    assert pack_all(writer.journal) > 0
+def test_amending_sealed_rows(writer):
+    writer.seal()
+    assert writer.journal.unsealed_stages() == []
     amend(writer)
     assert preferences(writer) == [("pref-0", "scored"), ("pref-1", "empty")]
     assert writer.rows(Preference, "asked-1") == [UNREAD[1]]

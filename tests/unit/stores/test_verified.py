@@ -9,7 +9,7 @@ import pytest
 from rows import PAIR
 
 from lpfloop.stores import sealing
-from lpfloop.stores.pack_hashes import Some
+from lpfloop.stores.piece_hashes import Some
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError
 from lpfloop.stores.sealing import write_parts
@@ -64,14 +64,16 @@ PROMPTS = tuple(f"prompt-{n}" for n in range(6))
 def pack(tmp_path, monkeypatch) -> Path:
     """A pack of six prompts with two pairs each, in row groups of four rows."""
     forget()
-    monkeypatch.setattr(sealing, "PACK_ROWS_A_GROUP", 4)
+    monkeypatch.setattr(sealing, "ROWS_A_GROUP", 4)
     rows = [
         replace(PAIR, pair_id=f"{prompt}, {n}", prompt_id=prompt)
         for prompt in PROMPTS
         for n in "ab"
     ]
-    part = sealing.write_pack(tmp_path, to_table(type(PAIR), rows))
-    return tmp_path / f"{part.sha256}.parquet"
+    encoded = sealing.encoded_stage(to_table(type(PAIR), rows))
+    path = tmp_path / f"{encoded.sha256}.parquet"
+    path.write_bytes(encoded.data)
+    return path
 
 
 def of(path: Path, some: Some) -> list[object]:

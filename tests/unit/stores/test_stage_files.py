@@ -1,4 +1,4 @@
-"""Packing puts rows into fewer files, and changes nothing that anybody reads."""
+"""A finished stage becomes few files, and nothing changes that anybody reads."""
 
 import dataclasses
 from contextlib import closing
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from lakes import make_units, plan_units, unit_rows, unordered_candidates
 from rows import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 
-from lpfloop.stores import packing
+from lpfloop.stores import stage_files
 from lpfloop.stores.digest import canonical_rows, run_digest
 from lpfloop.stores.failpoints import armed
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.inspection import damages
+from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
-from lpfloop.stores.packing import pack_all
 from lpfloop.stores.records import Candidate, Critique, Pair
 from lpfloop.stores.schemas import to_table
 
@@ -33,13 +33,15 @@ def folder(tmp_path):
 
 @pytest.fixture
 def writer(folder):
-    writer = make_units(folder, [3 + chunk % 4 for chunk in range(UNITS)])
+    with armed({"lake.seal": "enospc"}):
+        writer = make_units(folder, [3 + chunk % 4 for chunk in range(UNITS)])
+        writer.seal()
     yield writer
     writer.close()
 
 
-def files(folder: Path, place: str) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.glob(f"{place}/*/*.parquet"))
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("files/*/*.parquet"))
 
 
 def contents(folder: Path) -> dict[str, pl.DataFrame]:
@@ -53,16 +55,16 @@ def contents(folder: Path) -> dict[str, pl.DataFrame]:
 def test_few_files_same_rows(writer, folder):
     rows = {key: writer.rows(Candidate, key) for key in keys(writer)}
     before, digest, parts = contents(folder), run_digest(folder), writer.journal.parts()
-    assert pack_all(writer.journal) == 3 * UNITS
-    assert files(folder, "parts") == []
-    assert len(files(folder, "packs")) == 3
+    assert files(folder) == []
+    writer.seal()
+    assert len(files(folder)) == 3
     after = contents(folder)
     assert all(after[table].equals(before[table]) for table in before)
     assert list(after["candidates"].columns) == list(before["candidates"].columns)
     assert run_digest(folder) == digest
     assert {key: writer.rows(Candidate, key) for key in rows} == rows
-    packed = writer.journal.parts()
-    assert [dataclasses.replace(part, pack=None) for part in packed] == parts
+    sealed = writer.journal.parts()
+    assert [dataclasses.replace(part, file=None) for part in sealed] == parts
     assert [writer.rows(Pair, unit) for unit in ("1-3", "1-4")] == [[PAIR], []]
     for part in (part for part in parts if part.table == "critiques"):
         assert writer.verified_path(Critique, part.unit).stem == part.sha256
@@ -75,17 +77,18 @@ def keys(writer: RunWriter) -> list[str]:
 @settings(max_examples=3)
 @given(
     counts=st.lists(st.integers(0, 5), min_size=1, max_size=12),
-    fewest=st.integers(2, 4),
     rows=st.integers(1, 20),
 )
-@example(counts=[0, 0, 2, 0, 0], fewest=2, rows=1)
-def test_digest_stays_whatever_packed(tmp_path_factory, counts, fewest, rows):
+@example(counts=[0, 0, 2, 0, 0], rows=1)
+def test_digest_stays_whatever_sealed(tmp_path_factory, counts, rows):
     folder = run_folder(tmp_path_factory.mktemp("lake"), "a")
-    with closing(make_units(folder, counts)) as writer, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "FEWEST", fewest)
-        patch.setattr(packing, "ROWS", rows)
+    with armed({"lake.seal": "enospc"}):
+        writer = make_units(folder, counts)
+        writer.seal()
+    with closing(writer), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_files, "ROWS", rows)
         before = run_digest(folder), contents(folder)["candidates"]
-        pack_all(writer.journal)
+        writer.seal()
         assert run_digest(folder) == before[0]
         assert contents(folder)["candidates"].equals(before[1])
         wanted = [unordered_candidates(chunk, count) for chunk, count in enumerate(counts)]
@@ -99,37 +102,29 @@ def test_digest_writes_canonical_json():
         assert list(canonical_rows(table)) == [canonical_json(row) for row in table.to_pylist()]
 
 
-def test_digest_silent_without_thought():
-    thought = dataclasses.replace(CANDIDATE, reasoning="so")
-    texts = list(canonical_rows(to_table(Candidate, [CANDIDATE, thought])))
-    assert ['"reasoning":"so"' in text for text in texts] == [False, True]
-
-
-def test_full_disk_leaves_parts(writer, folder, caplog):
+def test_full_disk_leaves_blobs(writer, folder, caplog):
     digest = run_digest(folder)
-    for place in ("pack.write.before", "journal.pack.before"):
+    for place in ("stage_file.write.before", "journal.seal.before"):
         with armed({place: "enospc"}):
-            writer.packer.ask(None)
-            writer.packer.wait(lambda: False)
-        assert "not packed for now" in caplog.text
+            writer.seal()
+        assert "stay in the journal" in caplog.text
         assert run_digest(folder) == digest
         caplog.clear()
-    writer.packer.ask(None)
-    writer.packer.wait(lambda: False)
-    assert files(folder, "parts") == []
+    writer.seal()
+    assert writer.journal.unsealed_stages() == []
     assert run_digest(folder) == digest
 
 
 def damage(folder: Path, table: str) -> None:
-    (path,) = folder.glob(f"packs/{table}/*")
+    (path,) = folder.glob(f"files/{table}/*")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def test_damaged_pack_owed_again(writer, folder):
+def test_damaged_file_owed_again(writer, folder):
     digest = run_digest(folder)
-    pack_all(writer.journal)
+    writer.seal()
     damage(folder, "critiques")
     with closing(Reader(folder)) as reader:
         assert damages(reader, deep=False) == []
@@ -142,14 +137,14 @@ def test_damaged_pack_owed_again(writer, folder):
     assert contents(folder)["candidates"].height == 0
     plan_units(writer, [3 + chunk % 4 for chunk in range(UNITS)])
     assert run_digest(folder) == digest
-    pack_all(writer.journal)
+    writer.seal()
     assert run_digest(folder) == digest
 
 
 def test_owed_unit_rows_not_counted(writer, folder):
-    """Its other table was damaged: the pack is whole, and has rows of a unit that is not done."""
+    """Its other table was damaged: the file is whole, and has rows of a unit that is not done."""
     digest = run_digest(folder)
-    pack_all(writer.journal)
+    writer.seal()
     writer.journal.lose("1-5")
     lost = {row.candidate_id for row in unordered_candidates(5, 4)}
     with closing(RunReader(folder)) as reader:
@@ -165,10 +160,26 @@ def test_owed_unit_rows_not_counted(writer, folder):
 
 
 def test_garbage_is_unreferred(writer, folder):
-    pack_all(writer.journal)
+    writer.seal()
     assert garbage(writer.journal) == []
-    (path,) = folder.glob("packs/candidates/*")
+    (path,) = folder.glob("files/candidates/*")
     path.with_stem("0" * 64).write_bytes(b"x")
     (piece,) = garbage(writer.journal)
     assert "no unit refers to it" in piece.reason
     assert collect(writer.journal, [piece]) == [piece]
+
+
+def test_same_bytes_from_blob_and_file(writer):
+    wanted = {part.unit: part.sha256 for part in writer.journal.parts(table="pairs")}
+    for _ in ("in the journal", "in a file"):
+        assert {unit: writer.verified_path(Pair, unit).stem for unit in wanted} == wanted
+        writer.seal()
+
+
+def test_journal_shrinks(writer, folder):
+    before = (folder / "journal.sqlite").stat().st_size
+    with closing(RunReader(folder)) as reader:
+        size = sum(part.size for part in reader.journal.parts())
+    writer.close()
+    assert (folder / "journal.sqlite").stat().st_size < max(before, size)
+    writer.journal = Journal(folder)

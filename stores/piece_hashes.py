@@ -1,11 +1,11 @@
 # pyright: basic
-"""The hashes that a pack carries of its own pieces, so that little is hashed where little is read.
+"""The hashes that a stage file carries of its own pieces, so that a search hashes what it reads.
 
 A piece is one column of one row group. Between the row groups and Parquet's footer, where readers
-of Parquet do not look, a pack holds the place and hash of each piece and the first and last prompt
-of each row group; then the length of that, and one hash over it and all that follows. Whoever looks
-for one prompt, or at two columns, verifies the pieces that this takes. Other files have none: they
-are hashed whole.
+of Parquet do not look, a stage file holds the place and hash of each piece and the first and last
+prompt of each row group; then the length of that, and one hash over it and all that follows.
+Whoever looks for one prompt, or at two columns, verifies the pieces that this takes. Other files
+have none: they are hashed whole.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ NUMBER, DIGEST = 4, 32
 END = NUMBER + len(MAGIC)
 """The bytes after Parquet's footer: its length, and the format's name."""
 TAIL = 256 * 1024
-"""How much is read of a file's end; a pack whose footer is longer is hashed whole."""
+"""How much is read of a file's end; a file whose footer is longer is hashed whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class PackPiece:
+class Piece:
     """A column of a row group: its place in the file, and its hash."""
 
     column: str
@@ -59,7 +59,7 @@ class Some:
 ALL = Some()
 
 
-Pieces = tuple[PackPiece, ...]
+Pieces = tuple[Piece, ...]
 
 
 def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
@@ -88,7 +88,7 @@ def read_pieces(path: Path) -> Pieces | None:
     return tuple(_pieces(json.loads(told)))
 
 
-def wanted(pieces: Pieces, some: Some) -> Iterator[PackPiece]:
+def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
     """Yield the pieces that a reader needs."""
     for piece in pieces:
         if some.columns is not None and piece.column not in some.columns:
@@ -116,7 +116,7 @@ def _groups(data: memoryview, prompt_ids: Sequence[str]) -> Iterator[dict[str, A
     first = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         if not group.num_rows:
-            continue  # Nothing is ever read of a pack without rows.
+            continue  # Nothing is ever read of a file without rows.
         prompts = prompt_ids[first : first + group.num_rows]
         first += group.num_rows
         yield {
@@ -132,11 +132,11 @@ def _piece(data: memoryview, column: Any) -> list[Any]:
     return [column.path_in_schema.partition(".")[0], begin, length, sha256]
 
 
-def _pieces(groups: list[dict[str, Any]]) -> Iterator[PackPiece]:
+def _pieces(groups: list[dict[str, Any]]) -> Iterator[Piece]:
     for group in groups:
         first, last = group["prompts"]
         for column, offset, length, sha256 in group["pieces"]:
-            yield PackPiece(column, first, last, offset, length, sha256)
+            yield Piece(column, first, last, offset, length, sha256)
 
 
 def _number(data: bytes | memoryview) -> int:

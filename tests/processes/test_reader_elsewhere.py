@@ -1,20 +1,21 @@
-"""Packing puts rows into fewer files, and changes nothing that anybody reads."""
+"""A reader in another process keeps the files of rows that it may know of."""
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from lakes import make_units
 
 from lpfloop.stores.garbage import collect, garbage
+from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder
-from lpfloop.stores.packing import pack_all
 
 UNITS = 12
 
 
-def parts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("parts/*/*.parquet"))
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("files/*/*.parquet"))
 
 
 READING = """
@@ -32,7 +33,7 @@ reader.close()
 
 def test_reader_elsewhere_keeps_files(tmp_path):
     folder, counts = run_folder(tmp_path / "lake", "a"), [3 + chunk % 4 for chunk in range(UNITS)]
-    writer = make_units(folder, counts)
+    make_units(folder, counts).close()
     process = subprocess.Popen(
         [sys.executable, "-c", READING, str(folder)],
         stdin=subprocess.PIPE,
@@ -40,14 +41,14 @@ def test_reader_elsewhere_keeps_files(tmp_path):
         text=True,
     )
     assert process.stdout.readline() == "open\n"
-    before = parts(folder)
-    assert pack_all(writer.journal) == 3 * UNITS
-    assert parts(folder) == before
-    found = garbage(writer.journal)
-    assert {piece.reason for piece in found} == {"its rows lie in a pack"}
-    assert collect(writer.journal, found) == []
-    out, _ = process.communicate("\n")
-    assert out == f"{sum(counts)}\n"
-    assert pack_all(writer.journal) == 0
-    assert parts(folder) == []
-    writer.close()
+    before = files(folder)
+    with closing(Journal(folder)) as journal:
+        journal.forget(1, "sample")
+        found = garbage(journal)
+        assert {piece.path for piece in found} == set(before)
+        assert collect(journal, found) == []
+        assert files(folder) == before
+        out, _ = process.communicate("\n")
+        assert out == f"{sum(counts)}\n"
+        assert collect(journal, found) == found
+    assert files(folder) == []

@@ -1,4 +1,4 @@
-"""Packing and collecting in a bucket lose nothing, wherever they are killed."""
+"""Sealing and collecting in a bucket lose nothing, wherever they are killed."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lakes import make_units
 
-from lpfloop.stores import packing
+from lpfloop.stores import garbage as garbage_module
 from lpfloop.stores.address import ADDRESS, STATE, lake_folder
 from lpfloop.stores.adoption import adopt
 from lpfloop.stores.digest import run_digest
@@ -21,20 +21,17 @@ from lpfloop.stores.heads import AdoptedError
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
-from lpfloop.stores.lake import run_folder
+from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.objects import objects_of
-from lpfloop.stores.packing import pack_all
-from lpfloop.stores.packs import file_path
+from lpfloop.stores.stage_files import file_path
 
 COUNTS = [3 + chunk % 4 for chunk in range(9)]
-PACKING = """
+SEALING = """
 import sys
 from pathlib import Path
 from lpfloop.stores.journal import Journal
-from lpfloop.stores.packing import pack_all
-journal = Journal(Path(sys.argv[1]))
-pack_all(journal)
-journal.close()
+from lpfloop.stores.lake import RunWriter
+RunWriter(Journal(Path(sys.argv[1]))).close()
 """
 
 
@@ -42,7 +39,8 @@ journal.close()
 def run(bucket: str, tmp_path: Path) -> Path:
     lake = make_folder(tmp_path / "lake")
     (lake / ADDRESS).write_text(f"s3://{bucket}/lake\n")
-    make_units(run_folder(lake, "a"), COUNTS).close()
+    with armed({"lake.seal": "enospc"}):
+        make_units(run_folder(lake, "a"), COUNTS).close()
     return run_folder(lake, "a")
 
 
@@ -63,33 +61,31 @@ def require_whole(run: Path, digest: str) -> None:
 
 def rows_there(run: Path) -> set[Path]:
     found = objects_of(run).sizes(run)
-    return {path for path in found if path.parent.parent.name in ("parts", "packs")}
+    return {path for path in found if path.parent.parent.name == "files"}
 
 
 def rows_known(run: Path) -> set[Path]:
     with closing(Reader(run)) as journal:
-        return {file_path(run, file) for file in journal.files()}
+        return {file_path(run, f.table, f.sha256) for f in journal.files() if f.sealed}
 
 
-def test_killed_packing_loses_nothing(run):
+def test_killed_sealing_loses_nothing(run):
     digest = run_digest(run)
-    for failpoint in ("object.put.after", "journal.pack.after", "object.delete.after#3"):
-        killed(PACKING, run, failpoint)
+    for failpoint in ("object.put.after#2", "journal.seal.before", "journal.seal.after#2"):
+        killed(SEALING, run, failpoint)
         require_whole(run, digest)
-    stranger = run / "parts" / "candidates" / f"{'0' * 64}.parquet"
+    RunWriter(Journal(run)).close()
+    stranger = run / "files" / "candidates" / f"{'0' * 64}.parquet"
     objects_of(run)._bucket.put(stranger.relative_to(run.parent.parent).as_posix(), b"a stranger")
     with closing(Journal(run)) as journal:
-        pack_all(journal)
-        assert stranger in rows_there(run)
         collect(journal, garbage(journal))
     require_whole(run, digest)
-    assert rows_there(run) == rows_known(run)
-    assert {path.parent.parent.name for path in rows_there(run)} == {"packs"}
+    assert rows_there(run) == rows_known(run) != set()
 
 
 def test_overtaken_while_discarding(bucket, tmp_path, environ, monkeypatch):
-    """Another machine adopts the run, and makes its units again in files as those packed here."""
-    monkeypatch.setattr(packing, "FEW", 1)
+    """Another machine adopts the run, and makes its units again in files as those removed here."""
+    monkeypatch.setattr(garbage_module, "FEW", 1)
     lake, adopted = f"s3://{bucket}/lake", list[tuple[Path, str]]()
     environ[STATE] = str(tmp_path / "one")
     make_units(run_folder(lake_folder(lake), "a"), COUNTS).close()
@@ -97,18 +93,16 @@ def test_overtaken_while_discarding(bucket, tmp_path, environ, monkeypatch):
     def take(_: str) -> None:
         environ[STATE] = str(tmp_path / "two")
         run = adopt(lake_folder(lake), "a", force=True).folder
-        with closing(Journal(run)) as journal:
-            for unit in journal.keys(1, "sample"):
-                journal.lose(unit)
         make_units(run, COUNTS).close()
         adopted.append((run, run_digest(run)))
         environ[STATE] = str(tmp_path / "one")
 
-    with (
-        closing(Journal(run_folder(lake_folder(lake), "a"))) as one,
-        armed({"object.delete.after#1": take}),
-        pytest.raises(AdoptedError, match="was adopted"),
-    ):
-        pack_all(one)
+    with closing(Journal(run_folder(lake_folder(lake), "a"))) as one:
+        one.forget(1, "sample")
+        with (
+            armed({"object.delete.after#1": take}),
+            pytest.raises(AdoptedError, match="was adopted"),
+        ):
+            collect(one, garbage(one))
     ((run, digest),) = adopted
     require_whole(run, digest)

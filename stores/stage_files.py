@@ -1,0 +1,332 @@
+# pyright: basic
+"""Where the committed rows of a run lie: in the journal, then in one file a stage and table.
+
+A unit's rows are a Parquet blob in the journal until their stage is finished, or until they are
+many. Then they move into a stage file: rows of one table and stage, sorted by prompt so that those
+of one prompt lie in one row group. Two more columns, `_chunk` and `_row`, say to which unit a row
+belongs, and its place there: the unit's own rows come back in their order, with the bytes of their
+blob.
+
+A file is whole and durable before the journal names it and drops the blobs: a kill at any point
+loses nothing.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path, PurePath
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .address import run_argument
+from .failpoints import reach
+from .journal import Journal
+from .journal_reader import JournalError, Part, Reader, RowFile
+from .objects import objects_of
+from .piece_hashes import ALL, Some
+from .schemas import SCHEMAS
+from .sealed import DamagedError
+from .verified import forget
+
+FILES = "files"
+CHUNK, ROW, PATH = "_chunk", "_row", "_path"
+ROWS, SIZE = 128 * 1024, 32 * 2**20
+"""At most this many rows, and bytes of blobs, go into a file: it is built in memory."""
+MODELS: Mapping[str, str] = {"checkpoints": "checkpoint_id", "reward_models": "reward_model_id"}
+"""The tables whose rows describe published models, and the column with a model's name.
+
+The models lie in the run's folder of the same name.
+"""
+REMEDY = "says what is lost and makes it owed again"
+_PLACE = b"lpfloop.stage"
+_Schema = Mapping[str, pl.DataType]
+
+
+def file_path(folder: Path, table: str, sha256: str) -> Path:
+    """Return where a stage file lies."""
+    return folder / FILES / table / f"{sha256}.parquet"
+
+
+def seal_stage(journal: Journal, iteration: int, stage: str, *, finished: bool) -> None:
+    """Move the rows of a stage from the journal into files, at most `ROWS` into each.
+
+    Of a stage that is not `finished`, as much as fills a file.
+
+    Raises:
+        JournalError: if rows were lost meanwhile; they stay in the journal then.
+    """
+    parts = journal.unsealed(iteration, stage)
+    for table in dict.fromkeys(part.table for part in parts):
+        for group in _groups([part for part in parts if part.table == table], finished=finished):
+            reach("lake.seal")
+            rows = _joined(group, [blob_of(journal, part) for part in group])
+            folder = journal.folder / FILES / table
+            journal.seal(objects_of(journal.folder).write_stage_file(folder, rows), group)
+
+
+def _groups(parts: Sequence[Part], *, finished: bool) -> Iterator[list[Part]]:
+    """Yield the parts of one file at a time."""
+    group, rows, size = list[Part](), 0, 0
+    for part in parts:
+        if group and (rows + part.rows > ROWS or size + part.size > SIZE):
+            yield group
+            group, rows, size = [], 0, 0
+        group.append(part)
+        rows, size = rows + part.rows, size + part.size
+    if finished and group:
+        yield group
+
+
+def blob_of(journal: Reader, part: Part) -> pa.Table:
+    """Return a unit's rows that are in the journal.
+
+    Raises:
+        JournalError: if they are not there.
+    """
+    found = journal.part(part.unit, part.table)
+    if found is None or found[1] is None:
+        raise JournalError(f"the {part.table} of unit {part.unit} are not in the journal")
+    return _parsed(found[1])
+
+
+def _parsed(data: bytes) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+
+
+def _joined(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of units of one stage as those of a stage file."""
+    marked = [
+        table.append_column(CHUNK, pa.array([part.chunk] * len(table), pa.int32())).append_column(
+            ROW, pa.array(range(len(table)), pa.int32())
+        )
+        for part, table in zip(parts, tables, strict=True)
+    ]
+    first, names = parts[0], tables[0].column_names
+    order = [name for name in ("prompt_id",) if name in names]
+    # The place also tells files without rows apart.
+    place = f"{first.iteration} {first.stage} {first.chunk}".encode()
+    metadata = {**(tables[0].schema.metadata or {}), _PLACE: place}
+    return _sorted(pa.concat_tables(marked), *order, CHUNK, ROW).replace_schema_metadata(metadata)
+
+
+def _sorted(table: pa.Table, *columns: str) -> pa.Table:
+    # `Table.sort_by` would run on Arrow's threads and wait for them.
+    keys = [(name, "ascending") for name in columns]
+    order = pc.call_function("sort_indices", [table], pc.SortOptions(keys))
+    return table.take(order).combine_chunks()
+
+
+def _without_places(rows: pa.Table, table: str) -> pa.Table:
+    """Return rows of a stage file with the columns and the schema of their table."""
+    return rows.drop_columns([CHUNK, ROW]).cast(SCHEMAS[table])
+
+
+def committed(
+    journal: Reader,
+    *,
+    table: str | None = None,
+    stages: Callable[[str], bool] = lambda _: True,
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield tables with committed rows of a table, or of all; the bytes are verified.
+
+    Rows of other `stages` are not read.
+
+    Raises:
+        DamagedError: if a file is missing or altered.
+    """
+    files = [file for file in journal.files(table=table, data=True) if stages(file.stage)]
+    places = [
+        (file_path(journal.folder, file.table, file.sha256), file.size)
+        for file in files
+        if file.sealed
+    ]
+    read = objects_of(journal.folder).read_parts(places)
+    for file in files:
+        if file.data is not None:
+            yield file.table, _parsed(file.data)
+            continue
+        with remedied(journal.folder):
+            rows = next(read)
+        if file.live is not None:
+            live = pc.SetLookupOptions(pa.array(file.live, pa.int32()))
+            rows = rows.filter(pc.call_function("is_in", [rows[CHUNK]], live))
+        yield file.table, _without_places(rows, file.table)
+
+
+def require_unaltered(journal: Reader) -> None:
+    """Prove that all committed rows of a run are as they were committed, by hashing them now.
+
+    Raises:
+        DamagedError: naming the first file that is missing or altered.
+    """
+    forget()
+    files = [
+        file_path(journal.folder, file.table, file.sha256)
+        for file in journal.files()
+        if file.sealed
+    ]
+    with remedied(journal.folder):
+        objects_of(journal.folder).verify(files)
+
+
+def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -> pl.LazyFrame:
+    """Return rows of a table as a lazy frame with exactly its columns; blobs have their `data`.
+
+    With `some`, the frame has only these columns, and the rows of this prompt: of files, only the
+    row groups that may hold it are read.
+    """
+    empty = pl.Schema(SCHEMAS[table]).to_frame()
+    empty = empty if some.columns is None else empty.select(*sorted(some.columns))
+    frames = list[pl.LazyFrame]()
+    full = (file for file in files if file.rows)
+    for kind, each in groupby(full, key=lambda file: file.sealed and (file.live is None or file)):
+        group = list(each)
+        paths = [file_path(folder, file.table, file.sha256) for file in group]
+        if not kind:
+            blobs = pa.concat_tables([_parsed(file.data or b"") for file in group])
+            frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
+        elif kind is True:
+            frames.append(_scanned(folder, paths, empty.schema, some))
+        else:
+            schema = {**empty.schema, CHUNK: pl.Int32()}
+            lazy = _scanned(folder, paths, schema, some.along(CHUNK))
+            live = sorted(group[0].live or ())
+            frames.append(lazy.filter(pl.col(CHUNK).is_in(live)).drop(CHUNK))
+    rows = pl.concat(frames) if frames else empty.lazy()
+    return rows if some.prompt_id is None else rows.filter(pl.col("prompt_id") == some.prompt_id)
+
+
+def holding(
+    folder: Path, tables: Sequence[Sequence[RowFile]], prompt_id: str
+) -> list[list[RowFile]]:
+    """Return, for each table, its files that have rows of a prompt, and all its blobs.
+
+    It reads one column, at a tenth of the cost of a filter, which reads nested columns, too.
+    """
+    some = Some(columns=frozenset({"prompt_id"}), prompt_id=prompt_id)
+    places = [
+        [file_path(folder, f.table, f.sha256) for f in files if f.rows and f.sealed]
+        for files in tables
+    ]
+    asked = [
+        _scanned(folder, paths, {"prompt_id": pl.String()}, some, path_column=PATH)
+        .filter(pl.col("prompt_id") == prompt_id)
+        .select(pl.col(PATH).unique())
+        for paths in places
+        if paths
+    ]
+    hashes = {PurePath(path).stem for found in pl.collect_all(asked) for path in found[PATH]}
+    return [[f for f in files if not f.sealed or f.sha256 in hashes] for files in tables]
+
+
+def scan_parts(journal: Reader, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
+    """Return the rows of parts of a table, in the order of `parts` (in a file: by chunk)."""
+    empty = pl.Schema(SCHEMAS[table]).to_frame()
+    with journal.snapshot():
+        found = [journal.part(part.unit, table) for part in parts if part.rows]
+    present = [each for each in found if each is not None]
+    frames = list[pl.LazyFrame]()
+    for file, each in groupby(present, key=lambda found: found[0].file):
+        group = list(each)
+        if file is None:
+            blobs = pa.concat_tables([_parsed(data or b"") for _, data in group])
+            frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
+        else:
+            path = file_path(journal.folder, table, file)
+            places = {CHUNK: pl.Int32(), ROW: pl.Int32()}
+            rows = _scanned(journal.folder, [path], {**empty.schema, **places})
+            wanted = pl.col(CHUNK).is_in([part.chunk for part, _ in group])
+            frames.append(rows.filter(wanted).sort(CHUNK, ROW).drop(CHUNK, ROW))
+    return pl.concat(frames) if frames else empty.lazy()
+
+
+def _scanned(
+    folder: Path,
+    paths: Sequence[Path],
+    schema: _Schema,
+    some: Some = ALL,
+    *,
+    path_column: str | None = None,
+) -> pl.LazyFrame:
+    with remedied(folder):
+        return objects_of(folder).scan(
+            paths,
+            None if some == ALL else some,
+            schema=dict(schema),
+            missing_columns="insert",
+            extra_columns="ignore",
+            include_file_paths=path_column,
+            glob=False,
+        )
+
+
+@contextmanager
+def remedied(folder: Path) -> Generator[None]:
+    """Add to the message on damage what a reader of the run can do."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(
+            f"{error}; `lpfloop lake repair {run_argument(folder)}` {REMEDY}"
+        ) from error
+
+
+def trained(journal: Reader, part: Part) -> pl.DataFrame:
+    """Return a part's rows whose models were published in this run, the bytes verified.
+
+    Raises:
+        DamagedError: if a file is missing or altered.
+    """
+    rows = pl.DataFrame(UnitRows(journal).read(part.unit, part.table))
+    return rows.filter(pl.col("parent_id").is_not_null())
+
+
+class UnitRows:
+    """Reads the rows of units; of each table, the file that was read last is cached.
+
+    Parquet renames the items of lists; casting restores the schema's names, and so the bytes.
+    """
+
+    def __init__(self, journal: Reader) -> None:
+        self._journal = journal
+        self._objects = objects_of(journal.folder)
+        self._files: dict[str, tuple[str, pa.Table]] = {}
+        self._damaged: dict[str, DamagedError] = {}
+
+    def read(self, unit: str, table: str) -> pa.Table:
+        """Return a unit's rows as they were committed, the bytes verified.
+
+        Raises:
+            JournalError: if the unit has not committed rows of that table.
+            DamagedError: if the file that holds them is missing or altered.
+        """
+        found = self._journal.part(unit, table)
+        if found is None:
+            raise JournalError(f"unit {unit} has committed no {table}")
+        part, data = found
+        if part.file is None:
+            return _parsed(data or b"").cast(SCHEMAS[table])
+        path = file_path(self._journal.folder, table, part.file)
+        file = self._file(table, part.file, path)
+        chunks = file[CHUNK].combine_chunks().to_numpy(zero_copy_only=False)
+        first, last = (int(chunks.searchsorted(part.chunk, side)) for side in ("left", "right"))
+        if last - first != part.rows:
+            raise DamagedError(f"{path} has {last - first} rows of a unit instead of {part.rows}")
+        return _without_places(file.slice(first, last - first), table)
+
+    def _file(self, table: str, sha256: str, path: Path) -> pa.Table:
+        kept = self._files.get(table)
+        if kept is not None and kept[0] == sha256:
+            return kept[1]
+        if sha256 in self._damaged:
+            raise self._damaged[sha256]
+        try:
+            rows = _sorted(self._objects.read_part(path, sha256), CHUNK, ROW)
+        except DamagedError as error:
+            self._damaged[sha256] = error
+            raise
+        self._files[table] = (sha256, rows)
+        return rows

@@ -57,7 +57,7 @@ class OwnFunction:
         try:
             return self.function(*arguments)
         except Exception as error:
-            raise ConfigError(f"{self.place}: {_fault(error, self.path)}") from error
+            raise ConfigError(f"{self.place}: {fault(error, self.path)}") from error
 
 
 def names_function(place: str) -> bool:
@@ -103,7 +103,7 @@ def own_function(place: str, *, arguments: int) -> OwnFunction:
         module = _module(path, source) if where.endswith(".py") else importlib.import_module(where)
     # What a user's file raises while it is imported can be anything.
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{place}: {_fault(error, path)}") from error
+        raise ConfigError(f"{place}: {fault(error, path)}") from error
     found = getattr(module, name, None)
     if not callable(found):
         raise ConfigError(f"{place}: {path} has no function {name!r}")
@@ -145,7 +145,7 @@ def _module(path: Path, source: bytes) -> ModuleType:
     return module
 
 
-def _fault(error: BaseException, path: Path) -> str:
+def fault(error: BaseException, path: Path) -> str:
     """Return what a file of the user's raised, and at which of its lines."""
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     lines = [

@@ -1,4 +1,4 @@
-"""`lpfloop study`: a paper's claim, run and decided."""
+"""`lpfloop study`: runs the arms of a study and decides its claims."""
 
 import os
 import shlex
@@ -13,7 +13,6 @@ from .common import AsJson, Lake, Replace, Settings, exit_codes
 from .run_commands import refuse_secrets
 from .run_options import ConfigName, Critic, Policy, PromptsFile
 from .session import stop_signal, turn
-from .word_completion import study_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +24,10 @@ if TYPE_CHECKING:
     from ..studies.study import Study, StudyFinding
     from ..studies.study_list import ListedStudy
 
-LIST = "list"
-Name = Annotated[
-    str,
+Place = Annotated[
+    Path,
     typer.Argument(
-        help="A study's name; `list` shows all of them.",
-        metavar="NAME|list",
-        autocompletion=study_names,
+        help="A study's file, or a folder whose studies are listed.", metavar="FILE|FOLDER"
     ),
 ]
 Seeds = Annotated[
@@ -48,7 +44,7 @@ Pages = Annotated[
 
 
 def study(
-    name: Name,
+    place: Place,
     *,
     seeds: Seeds = 3,
     seed: First = 0,
@@ -62,30 +58,32 @@ def study(
     force: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decide a paper's claim by runs over several seeds.
+    """Decide a paper's claims by runs over several seeds.
 
-    Stopped, the same command goes on; a study's runs are named study-ARM-SEED, and shared with
-    others. Without options it is the tiny world's; --policy and --critic name models of yours.
+    The same command continues a study that was stopped. Its runs are named study-ARM-SEED; other
+    studies share them. Without options they run in the tiny world; --policy and --critic name other
+    models. For a folder it lists the studies with their verdicts, and -o writes that list.
     """
-    from ..studies import STUDIES
     from ..studies.run_study import StudyRequest, run_study
+    from ..studies.study import load_studies, load_study
     from ..studies.study_list import listed_in_lake, write_index
     from ..studies.study_pages import PageFacts, check_page, write_page
     from .tables import print_json
 
     with exit_codes():
         refuse_secrets(settings or ())
-        if name == LIST:
+        if place.is_dir():
+            studies = load_studies(place)
             if output is not None:
-                typer.echo(write_index(output, STUDIES, force=force))
+                typer.echo(write_index(output, studies, force=force))
                 return
-            listed = listed_in_lake(STUDIES, lake)
+            listed = listed_in_lake(studies, lake)
             if as_json:
                 print_json([one.document() for one in listed])
             else:
                 _print_list(listed)
             return
-        found = _study(name)
+        found = load_study(place)
         if output is not None:
             check_page(output, found, force=force)
         options = RunOptions(
@@ -115,34 +113,17 @@ def study(
             facts = PageFacts(
                 seeds=wanted.seeds,
                 world="the tiny world" if wanted.is_tiny else f"the configuration {wanted.config}",
-                command=_command(wanted, models, settings or []),
+                command=_command(place, wanted, models, settings or []),
                 remarks=remarks,
                 where=in_lake(lake),
             )
             say(f"written: {write_page(output, found, finding, facts, force=force)}")
 
 
-def _study(name: str) -> "Study":
-    """Return the study of a name.
-
-    Raises:
-        ConfigError: if there is none.
-    """
-    from ...configs.likely_names import meant
-    from ...configs.schema import ConfigError
-    from ..studies import STUDIES
-
-    if name not in STUDIES:
-        raise ConfigError(
-            f"there is no study {name!r}; {meant(name, STUDIES)}`lpfloop study list` shows them"
-        )
-    return STUDIES[name]
-
-
 def _command(
-    wanted: "StudyRequest", models: "Mapping[str, str | None]", settings: list[str]
+    place: Path, wanted: "StudyRequest", models: "Mapping[str, str | None]", settings: list[str]
 ) -> str:
-    words = ["lpfloop", "study", wanted.study.name, "--seeds", str(len(wanted.seeds))]
+    words = ["lpfloop", "study", str(place), "--seeds", str(len(wanted.seeds))]
     words += ["--seed", str(wanted.seeds[0])]
     if not wanted.is_tiny:
         words += ["--config", str(wanted.config)]

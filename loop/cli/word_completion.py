@@ -29,13 +29,6 @@ def variant_names(incomplete: str) -> list[str]:
     return _begun(variants(), incomplete)
 
 
-def study_names(incomplete: str) -> list[str]:
-    """Return the studies, and the word that lists them."""
-    from ..studies import STUDIES
-
-    return _begun(("list", *STUDIES), incomplete)
-
-
 def preset_names(incomplete: str) -> list[str]:
     """Return the shipped presets, and the YAML files of this folder."""
     from ...configs.read import presets

@@ -28,7 +28,6 @@ from ..lake.query.runs import open_run
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .evidence import PREFIX, Evidence, final_end
 from .study import Study, StudyArm
-from .study_files import places_of, write_files
 
 TINY = "tiny"
 DONE = "done: "
@@ -77,7 +76,7 @@ def run_study(
     """
     require_runnable(wanted)
     for arm in wanted.study.arms:
-        write_files(wanted.lake, arm)
+        arm.write_files(wanted.lake)
     remarks = list[str]()
     for number, seed in enumerate(wanted.seeds, 1):
         for place, arm in enumerate(wanted.study.arms, 1):
@@ -135,7 +134,7 @@ def _settings(wanted: StudyRequest, arm: StudyArm, seed: int) -> list[str | Over
         if path in decided:
             raise ConfigError(f"--set {path}: the study decides it; leave it out")
     sizes = arm.tiny if wanted.is_tiny else ()
-    own = [_override(path, str(file)) for path, file in places_of(wanted.lake, arm).items()]
+    own = [_override(path, str(file)) for path, file in arm.places(wanted.lake).items()]
     return [*EVERY_ARM, *sizes, *wanted.overrides, *arm.settings, *own, _override("seed", seed)]
 
 

@@ -1,17 +1,27 @@
 """A study: a hypothesis of a paper, the runs that decide it, and what is found in their rows."""
 
+import importlib.util
+import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from ...configs.own_function import fault
+from ...configs.section import ConfigError
+from ...stores.durable import make_folder, write_file
 from ...stores.keys import Json
 from ..evaluation.panels import Panel
 from .claims import ClaimVerdict, PaperClaim, verdict_of
 from .evidence import Evidence
 
+STUDY = "STUDY"
+"""The name of the study in its file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFile:
-    """A JSONL file of the tiny world that an arm reads, written when the study is run.
+    """A JSONL file that an arm reads, written into the lake when the study is run.
 
     `setting` is the one that names it.
     """
@@ -44,6 +54,19 @@ class StudyArm:
     def needs(self) -> tuple[str, ...]:
         """The arms that make what this one begins with."""
         return tuple(name for name in (self.policy_of, self.reward_of) if name)
+
+    def places(self, lake: Path) -> Mapping[str, Path]:
+        """Return the path of each of its files, by the setting that names it."""
+        folder = (lake / "studies").resolve()
+        return {file.setting: folder / f"{file.name}.jsonl" for file in self.files}
+
+    def write_files(self, lake: Path) -> None:
+        """Write its files, unless they are there with the same bytes."""
+        for file, place in zip(self.files, self.places(lake).values(), strict=True):
+            data = "".join(f"{json.dumps(row)}\n" for row in file.rows()).encode()
+            if not (place.exists() and place.read_bytes() == data):
+                make_folder(place.parent)
+                write_file(place, data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +111,7 @@ class Study:
     """A hypothesis with the arms that decide it, and how it is read from what they made.
 
     `built_in` says what of the answer the tiny world contains by construction; `tiny_only` why the
-    study means nothing with other models, where that is so.
+    study means nothing with other models, if it does not.
     """
 
     name: str
@@ -100,9 +123,54 @@ class Study:
     tiny_only: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse arms of one name, and such as need what comes after them."""
+        """Refuse two arms of one name, and an arm that needs a later one."""
         before = list[str]()
         for arm in self.arms:
             if arm.name in before or not set(arm.needs) <= set(before):
                 raise ValueError(f"{self.name}: arm {arm.name} is twice, or needs a later one")
             before.append(arm.name)
+
+
+def load_study(path: Path) -> Study:
+    """Return the study in a Python file, which can import the files next to it.
+
+    Raises:
+        ConfigError: if the file has none or cannot be imported, naming the line.
+    """
+    found = _studies([path])
+    if not found:
+        raise ConfigError(f"{path} has no study: set {STUDY} = Study(...) in it")
+    return found[0]
+
+
+def load_studies(folder: Path) -> list[Study]:
+    """Return the studies in a folder's Python files, by paper.
+
+    Raises:
+        ConfigError: if there is none, or a file cannot be imported.
+    """
+    found = _studies(sorted(folder.glob("*.py")))
+    if not found:
+        raise ConfigError(f"{folder} has no study: no file there sets {STUDY} = Study(...)")
+    papers = list(dict.fromkeys(study.paper for study in found))
+    return sorted(found, key=lambda study: papers.index(study.paper))
+
+
+def _studies(paths: Sequence[Path]) -> list[Study]:
+    values = (getattr(_imported(path.resolve()), STUDY, None) for path in paths)
+    return [value for value in values if isinstance(value, Study)]
+
+
+def _imported(path: Path) -> object:
+    spec = importlib.util.spec_from_file_location(f"lpfloop_study_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file of a study, such as ./studies/rlrf_beta.py")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    # What a user's file raises while it is imported can be anything.
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{path}: {fault(error, path)}") from error
+    return module

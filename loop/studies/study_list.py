@@ -1,7 +1,7 @@
-"""The studies as a list: each with its verdict, as the runs of a lake or written pages give it."""
+"""Studies as a list: each with its verdict, as the runs of a lake or written pages give it."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,11 @@ NO_VERDICT = "-"
 STANDING = re.compile(
     re.escape(verdict_line("@")).replace("@", "([a-z ]+)") + r" Seeds: ([0-9, ]+)"
 )
-HEAD = Path(__file__).with_name("index_head.md")
-"""What the index says before its table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedStudy:
-    """A study with its verdict over these seeds; without seeds nothing is known of it yet."""
+    """A study with its verdict over these seeds; without seeds it has none yet."""
 
     study: Study
     verdict: str
@@ -46,11 +44,11 @@ class ListedStudy:
         }
 
 
-def listed_in_lake(studies: Mapping[str, Study], lake: Path) -> list[ListedStudy]:
-    """Return the studies with what the lake's runs say: over the seeds that all arms have ended."""
+def listed_in_lake(studies: Sequence[Study], lake: Path) -> list[ListedStudy]:
+    """Return the studies with their verdicts over the seeds whose runs have ended in every arm."""
     names = [name for name in run_names(lake) if name.startswith(f"{PREFIX}-")]
     ended = {name for name in names if _has_ended(lake, name)}
-    return [_in_lake(study, lake, ended) for study in studies.values()]
+    return [_in_lake(study, lake, ended) for study in studies]
 
 
 def _has_ended(lake: Path, name: str) -> bool:
@@ -78,9 +76,16 @@ def _arm_of(run: str) -> str:
     return arm if seed.isdecimal() else ""
 
 
-def listed_in_pages(studies: Mapping[str, Study], folder: Path) -> list[ListedStudy]:
-    """Return the studies with the verdicts of their pages in a folder."""
-    return [_in_page(study, folder / f"{study.name}.md") for study in studies.values()]
+def write_index(folder: Path, studies: Sequence[Study], *, force: bool) -> Path:
+    """Write the index of the pages in a folder's `studies`; return its path.
+
+    Raises:
+        TargetError: if it cannot be written.
+    """
+    index, pages = folder / INDEX, folder / PAGES
+    listed = [_in_page(study, pages / f"{study.name}.md") for study in studies]
+    output_file(index, "\n".join(_lines(listed)).encode(), force=force)
+    return index
 
 
 def _in_page(study: Study, page: Path) -> ListedStudy:
@@ -91,25 +96,10 @@ def _in_page(study: Study, page: Path) -> ListedStudy:
     return ListedStudy(study=study, verdict=found[1], seeds=seeds)
 
 
-def write_index(folder: Path, studies: Mapping[str, Study], *, force: bool) -> Path:
-    """Write the index of the pages in the folder `studies` beside it.
-
-    Raises:
-        TargetError: if it cannot be written.
-    """
-    index = folder / INDEX
-    output_file(index, index_text(listed_in_pages(studies, folder / PAGES)).encode(), force=force)
-    return index
-
-
-def index_text(listed: Sequence[ListedStudy]) -> str:
-    """Return the index: its head, then a table of studies for each paper."""
-    return HEAD.read_text(encoding="utf-8") + "\n".join(_tables(listed))
-
-
-def _tables(listed: Sequence[ListedStudy]) -> Iterator[str]:
+def _lines(listed: Sequence[ListedStudy]) -> Iterator[str]:
+    yield "# Studies: do the papers' claims hold?\n"
     for paper in dict.fromkeys(one.study.paper for one in listed):
-        yield f"### {paper}\n"
+        yield f"## {paper}\n"
         yield "| study | hypothesis | verdict |"
         yield "| --- | --- | --- |"
         for one in (one for one in listed if one.study.paper == paper):

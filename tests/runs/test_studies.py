@@ -1,17 +1,17 @@
-"""How studies of RLRF read runs, gains from each seed's own M_0; how a study goes on."""
+"""How studies of RLRF read runs, gains from each seed's own M_0; how a study continues."""
 
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from lakes import MadeIteration, write_course
+from measures import MARGINS
+from rlrf_grpo import STUDY
 from rows import CANDIDATE, PAIR, STATISTIC
 
 from lpfloop.configs.load import resolved
-from lpfloop.loop.studies import STUDIES
 from lpfloop.loop.studies.claims import HOLDS
 from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.measures import MARGINS
 from lpfloop.loop.studies.run_study import StudyRequest, run_study
 from lpfloop.loop.studies.study import Study, StudyArm
 from lpfloop.stores.journal import Journal
@@ -47,7 +47,7 @@ def write_against(lake, began, own, other):
 
 def test_gains_count_from_m0_of_the_seed(tmp_path):
     write_against(tmp_path, (0.4, 0.6, 0.7), (0.6, 0.8, 0.9), (0.5, 0.7, 0.8))
-    score, tokens = STUDIES["rlrf-grpo"].find(Evidence(lake=tmp_path, seeds=SEEDS)).claims
+    score, tokens = STUDY.find(Evidence(lake=tmp_path, seeds=SEEDS)).claims
     assert score.estimate.by_seed == pytest.approx((10.0, 10.0, 10.0))
     assert score.verdict == HOLDS
     # Of 5 points the first needs a quarter of its way, the other one half.

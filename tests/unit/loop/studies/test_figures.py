@@ -1,12 +1,19 @@
-"""The studies of AlpacaFarm, UltraFeedback and ChatGLM-RLHF: what they measure, and their pages."""
+"""What the studies in studies/ measure, and how a study is loaded."""
 
 import math
+from pathlib import Path
 
 import polars as pl
 import pytest
+from chatglm_reference import kl_at, optimised, rise
+from farm_figures import rank_correlation
 
-from lpfloop.loop.studies.chatglm_reference import kl_at, optimised, rise
-from lpfloop.loop.studies.farm_figures import rank_correlation
+from lpfloop.configs.section import ConfigError
+from lpfloop.loop.studies.study import load_studies, load_study
+from lpfloop.loop.studies.study_list import write_index
+
+SHIPPED = Path(__file__).parents[4] / "studies"
+PAGES = SHIPPED.parent / "results"
 
 
 def test_rank_correlation_with_ties():
@@ -33,3 +40,23 @@ def test_ppo_steps_and_kl():
     assert kl_at(steps, 0.0) == 0.0
     with pytest.raises(ValueError, match="no step reaches"):
         kl_at(steps, 2.5)
+
+
+def test_shipped_studies_and_index(tmp_path):
+    studies = load_studies(SHIPPED)
+    assert {page.stem for page in (PAGES / "studies").glob("*.md")} <= {s.name for s in studies}
+    (tmp_path / "studies").symlink_to(PAGES / "studies")
+    index = write_index(tmp_path, studies, force=False)
+    assert index.read_bytes() == (PAGES / "studies.md").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("1", "STUDY = Study"), ("import no_such_module", "line 1"), (None, "not a Python file")],
+)
+def test_file_without_a_study(tmp_path, source, said):
+    file = tmp_path / "mine.py"
+    if source is not None:
+        file.write_text(source)
+    with pytest.raises(ConfigError, match=said):
+        load_study(file)

@@ -1,0 +1,41 @@
+"""What several of RLRF's studies tell: figures by task, and what an arm's critic was worth."""
+
+from collections.abc import Mapping, Sequence
+
+from measures import agreement, pairs_a_prompt, precision, verified_by_task
+
+from lpfloop.loop.studies.claims import SeedEstimate
+from lpfloop.loop.studies.evidence import Evidence
+from lpfloop.loop.studies.study import StudyArm, StudyTable
+
+
+def models_by_task(evidence: Evidence, first: StudyArm, arms: Mapping[str, StudyArm]) -> StudyTable:
+    """Return the share that is verified of M_0's answers and of each arm's, task by task.
+
+    M_0 is the same for all arms; `first` says which run's measurement of it is taken.
+    """
+    began = evidence.by_seed(first.name, lambda run: verified_by_task(run, 0))
+    tasks = list(began[0])
+    rows = [["M_0", *_cells(began, tasks)]]
+    rows += [
+        [name, *_cells(evidence.by_seed(arm.name, verified_by_task), tasks)]
+        for name, arm in arms.items()
+    ]
+    return StudyTable(title="Verified, by task, in %", columns=["model", *tasks], rows=rows)
+
+
+def _cells(by_seed: Sequence[Mapping[str, float]], tasks: Sequence[str]) -> list[str]:
+    return [SeedEstimate.of(shares[task] for shares in by_seed).told() for task in tasks]
+
+
+def critic_notes(evidence: Evidence, *arms: StudyArm) -> list[str]:
+    """Say of arms how many pairs they trained on in their first iteration, and by what critic."""
+    return [
+        f"`{arm.name}` trained on {pairs.told()} pairs a prompt in its first iteration; its critic "
+        f"agreed with the verifier on {agrees.told()} of the drafts and refinements, and of what "
+        f"it passed {right.told()} was right."
+        for arm in arms
+        for pairs in [SeedEstimate.of(evidence.by_seed(arm.name, pairs_a_prompt), digits=2)]
+        for agrees in [SeedEstimate.of(evidence.by_seed(arm.name, agreement), "%")]
+        for right in [SeedEstimate.of(evidence.by_seed(arm.name, precision), "%")]
+    ]

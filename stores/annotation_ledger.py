@@ -205,7 +205,7 @@ class AnnotationLedger:
             if unit is not None:
                 raise LedgerError(
                     "what you said last is in the run already and stays there: judge the answer "
-                    "again by `lpfloop annotate RUN --again ID`, the later judgement decides"
+                    "again by its id in `lpfloop view`, the later judgement decides"
                 )
             database.execute(
                 "DELETE FROM assignments WHERE annotator = ? AND state = 'open'", (annotator,)

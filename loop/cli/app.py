@@ -19,7 +19,7 @@ from ...configs.secrecy import hide_own_key
 from ..run.terminal import guard_streams
 from .adopt_command import adopt
 from .alarm_commands import alarms
-from .annotate_commands import annotate, annotations
+from .annotation_commands import annotations
 from .common import Exit
 from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
@@ -142,7 +142,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "import": import_,
         "export": export,
         "critique": critique,
-        "annotate": annotate,
         "annotations": annotations,
         "rederive": rederive,
         "train": train,

@@ -52,27 +52,20 @@ def model(
         int | None,
         typer.Option(min=1, max=65535, help="Port to listen on with --serve; default: 8000."),
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Talk to it, line by line.")] = False,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0, max=5, help="Sampling temperature of --chat; default: the run's own."),
-    ] = None,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show, copy, serve or talk to a model of a run.
+    """Show, copy or serve a model of a run.
 
     Without an option: its id, folder, parents and figures.
     """
     from ..daemon.serve_model import serve_model
     from ..run.terminal import say
-    from .conversation import talk_to
 
-    uses = {"--all": every, "--copy": copy is not None, "--serve": serve, "--chat": chat}
+    uses = {"--all": every, "--copy": copy is not None, "--serve": serve}
     belonging = {
         "--copy": {"--force": force or None},
         "--serve": {"--host": host, "--port": port},
-        "--chat": {"--temperature": temperature},
     }
     with exit_codes():
         _one_use(uses, belonging)
@@ -86,8 +79,6 @@ def model(
                 _copy(run, checkpoint, copy, force=force)
             elif serve:
                 serve_model(run, checkpoint, host or LOOPBACK, port or PORT, say)
-            elif chat:
-                talk_to(run, checkpoint, temperature)
             else:
                 _print(run, checkpoint, why, lake, form, as_json=as_json)
         finally:

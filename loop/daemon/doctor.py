@@ -39,7 +39,6 @@ OPTIONAL = {
     "jinja2": "lpfloop view",
     "starlette": "lpfloop view",
     "uvicorn": "lpfloop view",
-    "textual": "lpfloop annotate",
     "ray": "place: ray",
 }
 """What no run needs, and for what else it is there."""

@@ -116,7 +116,7 @@ def _unlabelled(run: RunReader) -> str:
         "math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
     return (
-        f"{why}; let people rate some: `lpfloop annotate {run_argument(run.folder)}`, or "
+        f"{why}; let people rate some: `lpfloop view {run_argument(run.folder)}`, or "
         f"`lpfloop import FILE --run {run_argument(run.folder)} --as annotations`"
     )
 

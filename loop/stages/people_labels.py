@@ -1,7 +1,7 @@
 """People's labels in the place of simulated annotators': what `annotation.source` names.
 
 Files in the formats that a mix takes, or runs of the same lake: imported ones, or those whose
-answers people compared (`lpfloop annotate`). Answers and votes become rows of the iteration, those
+answers people compared (`lpfloop view`). Answers and votes become rows of the iteration, those
 of a prompt together, and of several votes on the same two answers the majority decides. What is
 left out, and counted, is as for a mix.
 """

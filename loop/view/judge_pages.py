@@ -188,6 +188,9 @@ def _done(session: AnnotationSession, form: Form) -> str:
     deed = form.get("do", "judge")
     if deed == "next":
         return ""
+    if deed == "again":
+        session.again(form.get("answer", ""))
+        return ""
     if deed == "undo":
         return "undone" if session.undo() else "nothing to take back"
     held = session.held_card()

@@ -1,9 +1,11 @@
 """Judging in a real browser, by keyboard alone."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 
 import httpx2
@@ -158,3 +160,18 @@ def test_what_cannot_be_judged_is_refused(tmp_path, client):
     assert client.get(ITEM, params={**ask, "better": "0"}).status_code == 200
     assert client.get(f"/runs/{JUDGED}/judge/commit").status_code == 405
     assert not (run_folder(tmp_path, JUDGED) / LEDGER).exists()
+
+
+def test_answer_is_judged_again(tmp_path, client):
+    rating = {"rating:Correctness": "-1", "rating:Readability": "1"}
+    client.post(ITEM, data={**ADA, "do": "next"})
+    for value in ("-1", "1"):
+        page = client.get(ITEM, params=ADA).text
+        item = re.findall(r'name="item" value="([^"]+)"', page)[0]
+        form = {**ADA, "item": unescape(item), **rating, "rating:Correctness": value}
+        assert client.post(ITEM, data=form).status_code == 303
+        first = said(tmp_path)[0]["candidate_id"]
+        assert client.post(ITEM, data={**ADA, "do": "again", "answer": first}).status_code == 303
+    rows = [row for row in said(tmp_path) if row["candidate_id"] == first]
+    assert [row["ratings"]["Correctness"] for row in rows] == [-1, 1]
+    assert client.post(ITEM, data={**ADA, "do": "again", "answer": "none"}).status_code == 404

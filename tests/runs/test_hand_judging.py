@@ -126,9 +126,9 @@ def test_judgements_wait_while_run_is_held(tmp_path):
         rate_all(tmp_path, "ada", -1, at_most=3)
         with pytest.raises(LockedError):
             bring_in_alone(folder)
-        told("annotate", JUDGED, "--commit", "--lake", tmp_path)
+        told("annotations", JUDGED, "--commit", "--lake", tmp_path)
         assert len(waiting(folder)) == 3
-    told("annotate", JUDGED, "--commit", "--lake", tmp_path)
+    told("annotations", JUDGED, "--commit", "--lake", tmp_path)
     assert waiting(folder) == []
     with closing(open_run(tmp_path, JUDGED)) as run:
         said = run.scan("critiques").filter(pl.col("critic") == "human:ada").collect()

@@ -47,7 +47,7 @@ def test_suggestions_of_errors_name_the_lake(lake, tmp_path):
     told = invoke("critic-check", "x", "--lake", lake)
     assert told.exit_code == Exit.BAD_INPUT
     command, _ = COMMAND.findall(told.stderr)
-    assert shlex.split(command) == ["lpfloop", "annotate", "x", "--lake", str(lake)]
+    assert shlex.split(command) == ["lpfloop", "view", "x", "--lake", str(lake)]
 
 
 def test_configuration_with_a_space(tmp_path, monkeypatch):

@@ -133,7 +133,6 @@ def _next(model: PublishedModel, where: str) -> Iterator[str]:
     asked = f"lpfloop model {model.run} {model.name}{where}"
     yield f"{asked} --copy DIR    a folder of its own, for transformers and vLLM"
     yield f"{asked} --serve       an OpenAI-compatible server on this machine"
-    yield f"{asked} --chat        talk to it here"
     yield (
         f"lpfloop eval run {model.run} --iteration {model.iteration} --prompts FILE{where}    "
         "measure it on other prompts"

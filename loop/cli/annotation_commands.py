@@ -1,0 +1,88 @@
+"""`lpfloop annotations`: what people judged by hand in the browser."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...stores.address import DEFAULT_LAKE, in_lake
+from ..lake.query.forms import Form
+from .common import (
+    AnyRun,
+    AsForm,
+    AsJson,
+    Lake,
+    Limit,
+    exit_codes,
+)
+from .list_commands import list_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ...stores.lake import RunReader
+
+COLUMNS = ("judged_at", "annotator", "said", "comment", "seconds", "state", "first_id")
+QUALITY = ("annotator", "day", "judged", "seconds", "shared", "others", "kappa", "verifier")
+
+
+def annotations(
+    name: AnyRun = None,
+    *,
+    quality: Annotated[
+        bool,
+        typer.Option("--quality", help="List people instead: pace and agreement, by day."),
+    ] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Only bring what people judged into the run.")
+    ] = False,
+    limit: Limit = None,
+    lake: Lake = DEFAULT_LAKE,
+    form: AsForm = Form.AUTO,
+    as_json: AsJson = False,
+) -> None:
+    """List what people judged in `lpfloop view`, or how well they agree."""
+    from ..run.terminal import say
+
+    if commit:
+        with exit_codes():
+            _bring_in(_folder(lake, name), lake)
+        return
+
+    def listed(run: "RunReader") -> "pl.LazyFrame":
+        from ..evaluation.annotation_list import annotation_rows, quality_rows
+
+        if quality:
+            rows, told = quality_rows(run)
+            for sentence in told:
+                say(sentence)
+        else:
+            rows = annotation_rows(run)
+        return rows if limit is None else rows.head(limit)
+
+    list_rows(lake, name, listed, QUALITY if quality else COLUMNS, form, as_json=as_json)
+
+
+def _folder(lake: Path, name: str | None) -> Path:
+    from ..lake.query.runs import open_run
+
+    run = open_run(lake, name)
+    run.close()
+    return run.folder
+
+
+def _bring_in(folder: Path, lake: Path) -> None:
+    """Bring what was said into the run, or say who does so."""
+    from ...stores.lock import LockedError
+    from ..lake.annotations.bring_in import bring_in_alone, waiting
+
+    try:
+        count = bring_in_alone(folder)
+    except LockedError:
+        typer.echo(
+            f"{len(waiting(folder))} judgements wait: the process that works on run "
+            f"{folder.name} takes them before it makes pairs; when it has ended, "
+            f"`lpfloop annotations {folder.name} --commit{in_lake(lake)}` does"
+        )
+        return
+    typer.echo(f"{folder.name}: {count} judgements came into the run")

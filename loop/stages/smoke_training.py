@@ -22,7 +22,7 @@ from ...policies.trainers.job import TURNS, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
 from ...policies.trainers.step_files import JudgedAnswer, read_answers, write_judged
 from ...policies.trainers.train_model import TrainResult
-from ...policies.trainers.training_fit import TrainingFit, fit_params, policy_fit
+from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
@@ -195,7 +195,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         seed=derive_seed(run.config.seed, "train", work.parent.name) % 2**32,
         processes=_processes(it, method),
         accelerate_config=accelerate_config(run),
-        fit=_fit(training_fit(run, method)),
+        fit=training_fit(run, method),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,
         bucket_width=run.config.pairs.bucket_width,
@@ -221,12 +221,7 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
     if "reward" in training.weights and not it.has_reward:
         rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
         job = replace(job, reward=rewarding.output)
-    return replace(job, settings=_settings(it, method), fit=_fit(job.fit))
-
-
-def _fit(fit: TrainingFit) -> TrainingFit:
-    """Return how a step fits; what it changes would be lost in a narrower type than float32."""
-    return replace(fit, publish="float32")
+    return replace(job, settings=_settings(it, method), fit=job.fit)
 
 
 def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:

@@ -6,7 +6,6 @@ critiqued is re-used, whatever ended the run before.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...configs.engines import EngineConfig
@@ -22,9 +21,8 @@ from ...critics.feedback import FeedbackCritic
 from ...policies.engines.engine import EngineError
 from ...policies.workers.identity import model_digest
 from ...stores.committer import if_there_is_room
-from ...stores.journal_reader import Unit
 from ...stores.keys import digest
-from ...stores.records import Candidate, Critique, Prompt
+from ...stores.records import Candidate, Prompt
 from ...stores.schemas import RowsByType
 from ..data.prompts import TINY
 from ..lake.imports.answers_file import AnswersFile
@@ -34,11 +32,8 @@ from ..run.models import NO_MODEL, is_endpoint, located
 from ..run.reporter import Advance, Reporter
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
-from ..run.stage_places import Places
 from ..run.stop import StopSignal
-from ..stages.ask_judge import RepliesOf
-from ..stages.critique import CRITIQUE, Judging
-from ..stages.retry_unscored import judged
+from ..stages.critique import CRITIQUE, critique_params, critiques, critiquing
 from .job import Job
 from .loop import work_until_whole
 from .opening import opened
@@ -137,56 +132,26 @@ def _kept(run: Run, answers: AnswersFile) -> Planned:
 
 
 def _critique(run: Run, answers: Planned) -> None:
-    """Critique each answer."""
+    """Critique each answer; prompts are in memory only while their unit is asked about."""
     journal = run.store.journal
-    asking = AnswersJudging(run=run, answers=answers)
+    run.prompts = prompts = dict[str, Prompt]()
+    at_hand = dict[int, Sequence[Prompt]]()
+
+    def candidates(chunk: int) -> Sequence[Candidate]:
+        key = answers.key(journal, chunk)
+        at_hand[chunk] = run.store.rows(Prompt, key)
+        prompts.update((prompt.prompt_id, prompt) for prompt in at_hand[chunk])
+        return run.store.rows(Candidate, key)
+
+    def forget(chunk: int) -> None:
+        for prompt in at_hand.pop(chunk):
+            del prompts[prompt.prompt_id]
+
+    judging = critiquing(run, 0, candidates, committed=forget)
     work = Work(
         verb=CRITIQUE,
-        params=asking.judging.params,
+        params=critique_params(judging),
         upstream=(answers.identity,),
         reads=lambda: [(key,) for key in answers.keys(journal)],
     )
-    judged(run, 0, CRITIQUES, work, asking)
-
-
-@dataclass(kw_only=True)
-class AnswersJudging:
-    """The critiques of stored answers; prompts are in memory while their unit is asked about."""
-
-    run: Run
-    answers: Planned
-    _prompts: dict[str, Prompt] = field(default_factory=dict[str, Prompt], init=False)
-    _at_hand: dict[int, Sequence[Prompt]] = field(
-        default_factory=dict[int, Sequence[Prompt]], init=False
-    )
-
-    def __post_init__(self) -> None:
-        self.run.prompts = self._prompts
-        self.judging = Judging(run=self.run, iteration=0, candidates=self._candidates)
-
-    @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.judging.attempts
-
-    @property
-    def where(self) -> Places:
-        """Where the critic is asked."""
-        return self.judging.where
-
-    def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
-        """Critique what the stage owes, and forget a unit's prompts when it is committed."""
-
-        def commit(unit: Unit, tables: RowsByType, cost: Advance) -> None:
-            stage.commit(unit, tables, cost)
-            for prompt in self._at_hand.pop(unit.chunk):
-                del self._prompts[prompt.prompt_id]
-
-        self.judging.pay(replace(stage, commit=commit), replies)
-
-    def _candidates(self, chunk: int) -> Sequence[Candidate]:
-        store = self.run.store
-        key = self.answers.key(store.journal, chunk)
-        self._at_hand[chunk] = prompts = store.rows(Prompt, key)
-        self._prompts.update((prompt.prompt_id, prompt) for prompt in prompts)
-        return store.rows(Candidate, key)
+    critiques(judging, CRITIQUES, work)

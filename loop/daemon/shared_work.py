@@ -23,9 +23,9 @@ from ..run.lines import engine_sampling
 from ..run.models import Served
 from ..run.panel import Panel
 from ..run.run import Run
-from ..stages.ask_judge import with_room
 from ..stages.compare import ANNOTATE, COMPARE, EVALUATED_BY
 from ..stages.complete import COMPLETE
+from ..stages.judging import with_room
 from ..stages.model_assignment import Slot, principle_of, slots, told
 from .rehearsed_stage import RehearsedStage
 from .stand_ins import Asked, Notes, StageNotes

@@ -4,9 +4,8 @@ Only answers to prompts of facts are broken up. Without a reference, or without 
 asked, and the row says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,8 +19,8 @@ from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Breakdown, Candidate
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.run import Run, Verb
-from .ask_judge import JudgedStage, JudgeInquiry, Posed, judge_params
+from ..run.run import Verb
+from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
 from .retry_unscored import judged
 
 BREAK_UP = Verb("break_up")
@@ -38,61 +37,75 @@ class AnswerPassage(NamedTuple):
     status: Status | None = None
 
 
-PassageInquiry = JudgeInquiry[AnswerPassage, Statements]
-
-
 def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[Breakdown]:
     """Commit the statements of each passage of the answers to prompts of facts."""
+    config = it.run.config.critic
     breaking = BreakingUp(
         run=it.run,
         iteration=it.number,
-        judge=judge,
+        line=judge_line(it.run, it.run.models.feedback, config),
+        attempts=config.attempts,
+        templates=judge,
         answers=lambda chunk: it.chunk(answers, chunk),
     )
-    owed = it.work(BREAK_UP, breaking.params, answers)
-    planned = judged(it.run, it.number, f"break_up:{answers.label}", owed, breaking.stage)
+    work = it.work(BREAK_UP, breaking.params, answers)
+    planned = judged(breaking, f"break_up:{answers.label}", work)
     return Rows(row_type=Breakdown, stages=(planned,), called=answers.label)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BreakingUp:
+class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
     """A stage of breakdowns; `answers` gives those of a chunk, when it is its turn."""
 
-    run: Run
-    iteration: int
-    judge: FactJudge
+    row_type = Breakdown
+    templates: FactJudge
     answers: Callable[[int], Sequence[Candidate]]
 
-    @property
-    def stage(self) -> JudgedStage[AnswerPassage, Statements, Breakdown]:
-        """How the critic is asked for the statements of each passage."""
-        return JudgedStage(
-            run=self.run,
-            judge=self.run.models.feedback,
-            settings=self.run.config.critic,
-            row_type=Breakdown,
-            subjects=lambda chunk: chain.from_iterable(map(self._passages, self.answers(chunk))),
-            pose=self._pose,
-            ids=lambda subject: [self._id(subject)],
-            rows=lambda asked: [self._row(asked)],
-            unasked=lambda subject: (
-                None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
-            ),
-        )
-
-    @property
-    def params(self) -> Json:
-        """What the keys of the stage hold: all that its rows depend on besides the answers."""
-        return {**self.identity, "attempts": self.run.config.critic.attempts}
-
-    @cached_property
-    def identity(self) -> dict[str, Json]:
-        """What a breakdown depends on besides its answer and the number of replies."""
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return the template, how the critic is asked, and how many passages are."""
         return {
-            "template": self.judge.digest(STATEMENTS),
+            "template": self.templates.digest(STATEMENTS),
             "most": self.run.config.facts.most,
-            **judge_params(self.run, self.run.models.feedback, self.run.config.critic),
+            **judge_params(self.run, self.judge, self.run.config.critic),
         }
+
+    def subjects(self, chunk: int) -> Iterable[AnswerPassage]:
+        """Return the passages of the answers."""
+        return chain.from_iterable(map(self._passages, self.answers(chunk)))
+
+    def pose(self, subject: AnswerPassage, attempt: int) -> Posed[Statements]:
+        """Ask for the statements of a passage."""
+        prompt, (name,) = self.run.prompts[subject.candidate.prompt_id], self.ids(subject)
+        question = self.templates.ask_statements(prompt, subject.text, self.guard(name))
+        seed = derive_seed(self.run.config.seed, "break up", name, attempt)
+        return Posed(question, name, seed)
+
+    def ids(self, subject: AnswerPassage) -> list[str]:
+        """Return the id of the breakdown."""
+        return [row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])]
+
+    def unasked(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
+        """Return why nobody is asked about a passage."""
+        return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
+
+    def rows(self, asked: JudgeInquiry[AnswerPassage, Statements]) -> list[Breakdown]:
+        """Return the breakdown."""
+        (reading,), (name,) = asked.readings, self.ids(asked.subject)
+        candidate, place, text, _ = asked.subject
+        breakdown = Breakdown(
+            breakdown_id=name,
+            candidate_id=candidate.candidate_id,
+            prompt_id=candidate.prompt_id,
+            iteration=self.iteration,
+            judge=self.judge.identity,
+            place=place,
+            passage=text,
+            statements=reading.value if reading.status == SCORED else (),
+            status=reading.status,
+            attempts=asked.attempts,
+            text=asked.text,
+        )
+        return [breakdown]
 
     def _passages(self, candidate: Candidate) -> list[AnswerPassage]:
         prompt = self.run.prompts[candidate.prompt_id]
@@ -102,34 +115,8 @@ class BreakingUp:
             return [AnswerPassage(candidate, status=Status.NO_REFERENCE)]
         if candidate.finish_reason in NOT_WRITTEN:
             return [AnswerPassage(candidate, status=Status(candidate.finish_reason))]
-        # Each passage has a statement at least, if any: no more are asked for than are judged.
+        # Each passage has at least one statement, if any: no more are asked for than are judged.
         found = passages(candidate.text)[: self.run.config.facts.most]
         if not found:
             return [AnswerPassage(candidate, status=Status.SCORED)]
         return [AnswerPassage(candidate, n, text) for n, text in enumerate(found)]
-
-    def _pose(self, subject: AnswerPassage, number: int) -> Posed[Statements]:
-        prompt, name = self.run.prompts[subject.candidate.prompt_id], self._id(subject)
-        seed = derive_seed(self.run.config.seed, "break up", name, number)
-        key = self.run.guard(name, self.run.models.feedback)
-        return Posed(self.judge.ask_statements(prompt, subject.text, key), name, seed)
-
-    def _id(self, subject: AnswerPassage) -> str:
-        return row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])
-
-    def _row(self, asked: PassageInquiry) -> Breakdown:
-        (reading,) = asked.readings or [Reading(Status.FAILED.value, NO_STATEMENTS)]
-        candidate, place, text, _ = asked.subject
-        return Breakdown(
-            breakdown_id=self._id(asked.subject),
-            candidate_id=candidate.candidate_id,
-            prompt_id=candidate.prompt_id,
-            iteration=self.iteration,
-            judge=self.run.models.feedback.identity,
-            place=place,
-            passage=text,
-            statements=reading.value if reading.status == SCORED else (),
-            status=reading.status,
-            attempts=asked.attempts,
-            text=asked.text,
-        )

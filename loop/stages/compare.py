@@ -16,7 +16,7 @@ from ..run.iteration import Iteration
 from ..run.needs import Asks, Needs
 from ..run.panel import Panel
 from ..run.run import Verb
-from .annotate import Annotating
+from .annotate import Annotating, annotator_line
 from .matches import Match, all_pairs, drawn_pairs, match_of
 from .retry_unscored import judged
 
@@ -99,6 +99,8 @@ def _compared(
         annotating = Annotating(
             run=it.run,
             iteration=it.number,
+            line=annotator_line(it.run, annotator),
+            attempts=config.attempts,
             verb=verb,
             panel=panel,
             annotator=annotator,
@@ -109,7 +111,7 @@ def _compared(
         params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
         label = f"{verb.name}:{read[0].label}:{annotator.name}"
         work = it.work(verb, params, *read)
-        stages.append(judged(it.run, it.number, label, work, annotating))
+        stages.append(judged(annotating, label, work))
     return Rows(row_type=Preference, stages=tuple(stages))
 
 

@@ -1,54 +1,58 @@
-"""Critiquing candidates: asking the feedback model, reading its replies, asking again, verifying.
+"""Critiquing candidates by the feedback model, by the verifier, or by both.
 
-A reply that cannot be read is never a number: the candidate is asked about again under a new
-derived seed, at most `attempts` times in all, and then stored as unscored with the reason and the
-raw reply.
+A candidate whose critique cannot be read within `critic.attempts` replies is stored as unscored,
+with the reason and the raw reply.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 
-from ...configs.critic import CriticKind
 from ...configs.recipes import JudgeWeights
-from ...critics.judge import unread
+from ...critics.judge import Reading, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.status import Status
-from ...critics.verify import Verdict, VerifierCritic
-from ...stores.keys import Json, derive_seed, row_id
+from ...critics.verify import Verdict
+from ...stores.keys import Json, derive_seed
 from ...stores.records import AspectRating, Candidate, Critique, FinishReason, Receipt
-from ..data.judged_candidates import VERIFIED, VERIFIER
+from ..data.judged_candidates import VERIFIED
 from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.needs import Asks
-from ..run.reporter import Advance
-from ..run.run import Run, Verb
-from ..run.stage import Stage
+from ..run.run import Run, Verb, Work
 from ..run.stage_places import MAIN_THREAD, Places
-from .ask_judge import (
+from .judging import (
+    Alike,
+    JudgedStage,
+    JudgeInquiry,
     Posed,
     Replies,
-    RepliesOf,
-    ask_judge,
-    commit_judgements,
+    equal_params,
+    grouped,
     judge_line,
     judge_params,
+    sharing_receipts,
 )
-from .equal_answers import SharedInquiry, asked_once, equal_params, sharing_receipts
 from .retry_unscored import judged
+from .verify_candidates import (
+    FIRST,
+    Verifying,
+    about,
+    critique_id,
+    sample_params,
+    verdicts,
+    verifier_critic,
+)
 
 CRITIQUE = Verb("critique", semantics=2)
-FIRST = 1
-"""The number of a candidate's first critique."""
 UNASKED: Mapping[FinishReason, Status] = {
     "failed": Status.FAILED,
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
 """Candidates without an answer that could be critiqued, and the status of their critique."""
-CandidateInquiry = SharedInquiry[Candidate, AspectRatings]
+AnswerInquiry = JudgeInquiry[Alike, AspectRatings]
 
 
 def critique(
@@ -58,11 +62,11 @@ def critique(
     samples: int | None = None,
     judge: JudgeWeights = "frozen",
 ) -> Rows[Critique]:
-    """f(x, y): commit critiques of each candidate, with the reference where the task has one.
+    """f(x, y): commit critiques of each candidate, with the reference if the task has one.
 
     There are as many as `samples`, by default as many as the run's `critic.samples`. The first is
     the same however many there are: it is drawn as the critic is configured, the others at a
-    temperature of their own. A judge that `follows` is the iteration's policy, in the place of the
+    temperature of their own. A judge that `follows` is the iteration's policy, in place of the
     configured critic.
     """
     count = it.run.config.critic.samples if samples is None else samples
@@ -70,6 +74,11 @@ def critique(
     numbers = range(1, count + 1)
     stages = tuple(critiqued(it, candidates, number, judge=by) for number in numbers)
     return Rows(row_type=Critique, stages=stages)
+
+
+def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
+    """Commit a critique of each candidate on which `verify` gives no verdict."""
+    return Rows(row_type=Critique, stages=(critiqued(it, candidates, FIRST, verifiable=False),))
 
 
 def critiqued(
@@ -80,245 +89,176 @@ def critiqued(
     verifiable: bool | None = None,
     judge: Served | None = None,
 ) -> Planned:
-    """Commit one critique a candidate: the first of each, or another."""
-    judging = Judging(
-        run=it.run,
-        iteration=it.number,
-        candidates=lambda chunk: it.chunk(candidates, chunk),
-        sample=sample,
-        verifiable=verifiable,
-        judge=judge,
-    )
-    owed = it.work(CRITIQUE, judging.params, candidates)
+    """Commit one critique a candidate: the first of each, or another.
+
+    Only candidates are judged whose prompts are `verifiable`, or are not, if that is given.
+    """
+    can, prompts = it.run.verifier.can_verify, it.run.prompts
+
+    def judged_of(chunk: int) -> Sequence[Candidate]:
+        found = it.chunk(candidates, chunk)
+        if verifiable is None:
+            return found
+        return [c for c in found if can(prompts[c.prompt_id]) == verifiable]
+
+    judging = critiquing(it.run, it.number, judged_of, sample=sample, judge=judge)
+    params = critique_params(judging) | ({} if verifiable is None else {"verifiable": verifiable})
     label = sampled_again(f"critique:{candidates.label}", sample)
-    return judged(it.run, it.number, label, owed, judging)
+    return critiques(judging, label, it.work(CRITIQUE, params, candidates))
+
+
+def critiquing(
+    run: Run,
+    iteration: int,
+    candidates: Callable[[int], Sequence[Candidate]],
+    *,
+    sample: int = FIRST,
+    judge: Served | None = None,
+    by_text: bool = False,
+    committed: Callable[[int], None] = lambda _: None,
+) -> "Critiquing | Verifying":
+    """Return the stage of one critique a candidate, by whom the configuration names.
+
+    `judge` is asked in place of the critic's model. See `Verifying` for the rest.
+    """
+    config = run.config.critic
+    if config.kind == "verifier":
+        return Verifying(
+            run=run,
+            iteration=iteration,
+            candidates=candidates,
+            sample=sample,
+            by_text=by_text,
+            committed=committed,
+        )
+    warmth = config.samples_temperature if sample > FIRST else None
+    return Critiquing(
+        run=run,
+        iteration=iteration,
+        line=judge_line(run, judge or run.models.feedback, config, temperature=warmth),
+        attempts=config.attempts,
+        committed=committed,
+        candidates=candidates,
+        sample=sample,
+        by_text=by_text,
+    )
+
+
+def critique_params(judging: "Critiquing | Verifying") -> dict[str, Json]:
+    """Return what the keys of the units hold besides the candidates."""
+    replies = {"attempts": judging.attempts} if isinstance(judging, Critiquing) else {}
+    return {**judging.identity, **replies}
+
+
+def critiques(judging: "Critiquing | Verifying", label: str, work: Work) -> Planned:
+    """Pay a stage of critiques."""
+    if isinstance(judging, Verifying):
+        return judging.planned(label, work)
+    return judged(judging, label, work)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judging:
-    """A stage of critiques: one a candidate, by the feedback model, the verifier, or both.
+class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
+    """A stage of critiques by the feedback model, with the verifier beside it if both are asked."""
 
-    `candidates` gives those of a chunk, when it is its turn. `sample` numbers the critiques of a
-    candidate. `by` is who judges, if not whom the configuration names, and `judge` the model that
-    is asked, if not the critic's; only candidates are judged whose prompts are `verifiable`, or are
-    not, where that is said. Where a candidate's id does not say what it says, as that of one that
-    is drawn anew, a critique's hashes the text (`by_text`).
-    """
-
-    run: Run
-    iteration: int
+    row_type = Critique
     candidates: Callable[[int], Sequence[Candidate]]
     sample: int = FIRST
-    by: CriticKind | None = None
-    verifiable: bool | None = None
     by_text: bool = False
-    judge: Served | None = None
 
-    @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.run.config.critic.attempts
-
-    @property
-    def params(self) -> Json:
-        """What the keys of the stage hold: all that its rows depend on besides the candidates."""
-        replies = {} if self._kind == "verifier" else {"attempts": self.attempts}
-        about = {} if self.verifiable is None else {"verifiable": self.verifiable}
-        return {**self.identity, **replies, **about}
-
-    @cached_property
-    def identity(self) -> Mapping[str, Json]:
-        """What a critique depends on besides its candidate and the number of replies."""
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return the templates, how the critic is asked, and the verifier beside it."""
         config = self.run.config.critic
-        judge: dict[str, Json] = {"kind": self._kind}
-        if self._kind != "feedback":
-            judge["verifier"] = self._verifier.digest
-        if self._kind != "verifier":
-            judge["critic"] = self.run.critic.digest
-            judge |= judge_params(self.run, self._model, config)
-            judge |= equal_params(config.equal_answers)
-        if self.sample > FIRST:
-            judge["sample"], judge["temperature"] = self.sample, config.samples_temperature
-        return judge
+        both = {"verifier": verifier_critic(self.run).digest} if config.kind == "both" else {}
+        return {
+            "kind": config.kind,
+            "critic": self.run.critic.digest,
+            **both,
+            **judge_params(self.run, self.judge, config),
+            **equal_params(config.equal_answers),
+            **sample_params(self.run, self.sample),
+        }
 
     @property
     def where(self) -> Places:
-        """Where the critic is asked; the verifier, and above all the user's own, runs here."""
-        kind = self._kind
-        if kind == "verifier":
-            return MAIN_THREAD
-        asked = self.run.places.of(self._model)
-        verifies_here = kind == "both" and self.run.verifier.own is not None
-        return asked | MAIN_THREAD if verifies_here else asked
+        """Where the critic is asked; a verifier of the user's own runs in the main thread."""
+        asked = self.run.places.of(self.judge)
+        own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
+        return asked | MAIN_THREAD if own else asked
 
-    def pay(self, stage: Stage, replies: RepliesOf[Critique]) -> None:
-        """Critique what the stage owes; the verifier needs no replies."""
-        config = self.run.config.critic
-        if self._kind == "verifier":
-            for unit in stage.units():
-                commit_judgements(stage, unit, Critique, self.verified(unit.chunk), Advance())
-        else:
-            ask_judge(
-                judge_line(self.run, self._model, config, temperature=self._warmth),
-                stage,
-                Critique,
-                work=lambda unit: self._asked(self._judged(unit.chunk), replies(unit)),
-                rows=lambda unit, asked: self._critiques(asked, replies(unit)),
-                noted=self._noted,
+    def subjects(self, chunk: int) -> Iterable[Alike]:
+        """Return the answers, those that say the same together."""
+        found = self.candidates(chunk)
+        answered = [c for c in found if c.finish_reason not in UNASKED]
+        yield from grouped(answered, self.run.config.critic.equal_answers)
+        yield from ((c,) for c in found if c.finish_reason in UNASKED)
+
+    def pose(self, subject: Alike, attempt: int) -> Posed[AspectRatings]:
+        """Ask for a critique of the first of the answers."""
+        shown, name = subject[0], self.critique_id(subject[0])
+        question = self.run.critic.ask(
+            self.run.prompts[shown.prompt_id], shown.text, self.guard(name)
+        )
+        seed = derive_seed(self.run.config.seed, "critique", name, attempt)
+        return Posed(question, name, seed)
+
+    def ids(self, subject: Alike) -> list[str]:
+        """Return the ids of all critiques that are made of a reply."""
+        return [self.critique_id(candidate) for candidate in subject]
+
+    def unasked(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
+        """Return why nobody is asked about a candidate without an answer."""
+        status = UNASKED.get(subject[0].finish_reason)
+        prompt = self.run.prompts[subject[0].prompt_id]
+        return None if status is None else unread(status, self.run.critic.expected(prompt))
+
+    def rows(self, asked: AnswerInquiry) -> Iterator[Critique]:
+        """Return what was said of the first answer, for each of them."""
+        first, (reading,) = asked.subject[0], asked.readings
+        shows = self.run.critic.shows_reference(self.run.prompts[first.prompt_id])
+        for candidate in asked.subject:
+            yield about(candidate, self.iteration, self.sample)(
+                critique_id=self.critique_id(candidate),
+                critic=self.judge.identity,
+                aspects=reading.value,
+                text=asked.text,
+                reference_used=shows,
+                status=reading.status,
+                attempts=asked.attempts,
+                same_as=None if candidate is first else self.critique_id(first),
             )
 
-    def verified(self, chunk: int) -> list[Critique]:
-        """Return the verifier's verdicts on a chunk, as critiques."""
-        candidates = self._judged(chunk)
-        verdicts = self._verdicts(candidates)
-        return [self._verified(c, v) for c, v in zip(candidates, verdicts, strict=True)]
+    def judgements(
+        self, asked: Sequence[AnswerInquiry], replies: Replies[Critique]
+    ) -> list[Critique]:
+        """Return the critiques; if both judge, with the verifier's rating in those that are new."""
+        rows = super().judgements(asked, replies)
+        if self.run.config.critic.kind != "both":
+            return rows
+        told = {c.candidate_id: c for one in asked for c in one.subject}
+        new = [r for r in rows if replies.rows.get(r.critique_id) is not r]
+        said = verdicts(self.run, [told[row.candidate_id] for row in new])
+        rated = {row.critique_id: _rated(v) for row, v in zip(new, said, strict=True)}
+        return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
-    @property
-    def _kind(self) -> CriticKind:
-        return self.by or self.run.config.critic.kind
-
-    @property
-    def _model(self) -> Served:
-        """The model that is asked."""
-        return self.judge or self.run.models.feedback
-
-    def _judged(self, chunk: int) -> Sequence[Candidate]:
-        """Return the candidates of a chunk that are judged."""
-        found, run = self.candidates(chunk), self.run
-        if self.verifiable is None:
-            return found
-        can = run.verifier.can_verify
-        return [c for c in found if can(run.prompts[c.prompt_id]) == self.verifiable]
-
-    @property
-    def _warmth(self) -> float | None:
-        """The temperature of a critique after the first."""
-        return self.run.config.critic.samples_temperature if self.sample > FIRST else None
-
-    @property
-    def _verifier(self) -> VerifierCritic:
-        aspects = self.run.config.critic.task_aspects
-        verifier = self.run.verifier
-        return VerifierCritic(
-            task_aspects=aspects,
-            own=verifier.own,
-            sentence_match=verifier.sentence_match,
-            limit_s=verifier.limit_s,
-        )
+    def noted(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
+        """Return how many answers were asked about, and how many only share a critique."""
+        groups = [one.subject for one in asked]
+        fates = {KEPT: [group[0].candidate_id for group in groups]}
+        how = self.run.config.critic.equal_answers
+        return sharing_receipts(self.iteration, "critique", how, groups, fates)
 
     def critique_id(self, candidate: Candidate) -> str:
         """Return the id of what is said of a candidate."""
-        text = (candidate.text,) if self.by_text else ()
-        return row_id("crit", [candidate.candidate_id, self.identity, *text])
-
-    def _asked(
-        self, candidates: Sequence[Candidate], replies: Replies[Critique]
-    ) -> list[CandidateInquiry]:
-        """Ask about each candidate that was answered, once where several say the same."""
-        answered = [c for c in candidates if c.finish_reason not in UNASKED]
-        shown, equal = asked_once(answered, self.run.config.critic.equal_answers)
-        named = frozenset(candidate.candidate_id for candidate in shown)
-        found = list[CandidateInquiry]()
-        for candidate in candidates:
-            name = candidate.candidate_id
-            if name in named:
-                of = {name: equal[name]} if name in equal else {}
-                asked = CandidateInquiry(subject=candidate, pose=self._pose, equal=of)
-                kept = replies.kept(self._ids(asked))
-                again = replace(asked, most=replies.most, attempts=replies.had)
-                found.append(asked if kept else again)
-            elif candidate.finish_reason in UNASKED:
-                found.append(CandidateInquiry(subject=candidate, pose=self._pose))
-        return found
-
-    def _ids(self, asked: CandidateInquiry) -> list[str]:
-        """Return the ids of all critiques that are made of a reply."""
-        return [self.critique_id(candidate) for candidate, _ in asked.sharing(asked.subject)]
-
-    def _noted(self, asked: Sequence[CandidateInquiry]) -> list[Receipt]:
-        fates = {KEPT: [one.subject.candidate_id for one in asked]}
-        how = self.run.config.critic.equal_answers
-        return sharing_receipts(self.iteration, "critique", how, asked, fates)
-
-    def _pose(self, candidate: Candidate, number: int) -> Posed[AspectRatings]:
-        prompt, name = self.run.prompts[candidate.prompt_id], self.critique_id(candidate)
-        seed = derive_seed(self.run.config.seed, "critique", name, number)
-        key = self.run.guard(name, self._model)
-        return Posed(self.run.critic.ask(prompt, candidate.text, key), name, seed)
-
-    def _verdicts(self, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        prompts = self.run.prompts
-        return self.run.verifier.verify([(prompts[c.prompt_id], c.text) for c in candidates])
-
-    def _critiques(
-        self, asked: Sequence[CandidateInquiry], replies: Replies[Critique]
-    ) -> list[Critique]:
-        beside: Mapping[str, tuple[AspectRating, ...]] = {}
-        if self._kind == "both":
-            told = [c for one in asked for c, _ in one.sharing(one.subject)]
-            verdicts = zip(told, self._verdicts(told), strict=True)
-            beside = {c.candidate_id: _rated(verdict) for c, verdict in verdicts}
-        return [
-            row
-            for one in asked
-            for row in replies.kept(self._ids(one))
-            or [
-                self._critique(one, candidate, beside.get(candidate.candidate_id, ()))
-                for candidate, _ in one.sharing(one.subject)
-            ]
-        ]
-
-    def _critique(
-        self,
-        asked: CandidateInquiry,
-        candidate: Candidate,
-        verified: tuple[AspectRating, ...],
-    ) -> Critique:
-        """Return what is stored of a candidate: what was said of it, or of one that is equal."""
-        prompt, critic = self.run.prompts[candidate.prompt_id], self.run.critic
-        (reading,) = asked.readings or unread(
-            UNASKED.get(candidate.finish_reason, Status.FAILED), critic.expected(prompt)
-        )
-        shares = candidate is not asked.subject
-        return self._row(candidate)(
-            critic=self._model.identity,
-            aspects=reading.value + verified,
-            text=asked.text,
-            reference_used=critic.shows_reference(prompt),
-            status=reading.status,
-            attempts=asked.attempts,
-            same_as=self.critique_id(asked.subject) if shares else None,
-        )
-
-    def _verified(self, candidate: Candidate, verdict: Verdict) -> Critique:
-        prompt, verifier = self.run.prompts[candidate.prompt_id], self._verifier
-        reading = verifier.read(prompt, verdict)
-        return self._row(candidate)(
-            critic=VERIFIER,
-            aspects=reading.value,
-            text=verifier.text(prompt, verdict),
-            reference_used=prompt.reference is not None,
-            status=reading.status,
-            attempts=1,
-        )
-
-    def _row(self, candidate: Candidate) -> partial[Critique]:
-        return partial(
-            Critique,
-            critique_id=self.critique_id(candidate),
-            candidate_id=candidate.candidate_id,
-            prompt_id=candidate.prompt_id,
-            iteration=self.iteration,
-            sample=self.sample if self.sample > FIRST else None,
-        )
+        return critique_id(candidate, self.identity, by_text=self.by_text)
 
 
 def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
-    """The verifier's rating beside the feedback model's; none where nothing can be verified."""
+    """The verifier's rating beside the feedback model's; none if nothing can be verified."""
     if verdict.rating is None:
         return ()
     comment = verdict.reason if verdict.remark is None else verdict.remark
     return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)
 
 
-ASKS: Asks = {critique: ("critic",)}
+ASKS: Asks = {critique: ("critic",), critique_unverifiable: ("critic",)}

@@ -5,9 +5,8 @@ about its aspect alone again.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...configs.recipes import Pooled
 from ...critics.grading.grade_reply import Appraisal
@@ -15,27 +14,25 @@ from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
 from ...critics.judge import Reading
 from ...critics.status import Status
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, FinishReason, Grade, GradedAspect, Receipt
 from ..data.principles import Principle
 from ..data.receipts import KEPT
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.models import Served
 from ..run.needs import Asks, Needs
-from ..run.run import Run, Verb
-from ..run.stage import Stage
-from ..run.stage_places import Places
-from .ask_judge import (
+from ..run.run import Verb
+from .judging import (
+    Alike,
+    JudgedStage,
+    JudgeInquiry,
     Posed,
-    Replies,
-    RepliesOf,
-    ask_judge,
+    equal_params,
+    grouped,
     judge_line,
     judge_params,
+    sharing_receipts,
 )
-from .equal_answers import SharedInquiry, asked_once, equal_params, sharing_receipts
 from .retry_unscored import judged
 
 GRADE = Verb("grade", semantics=2)
@@ -44,12 +41,12 @@ NOT_WRITTEN: Mapping[FinishReason, str] = {
     "overlong": Status.OVERLONG,
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
-"""How candidates end of which there is no text: their grades say so, and nobody is asked."""
+"""How candidates end that have no text: their grades say so, and nobody is asked."""
 NOWHERE = -1
+"""The place of a candidate in a question that was not asked."""
 
-Group = tuple[Candidate, ...]
-"""Candidates that are graded together."""
-GroupInquiry = SharedInquiry[Group, Appraisal]
+Group = tuple[Alike, ...]
+"""Candidates that are graded together, those that say the same as one."""
 
 
 def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
@@ -73,181 +70,93 @@ def grade_overall(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
 
 def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
     """Pay the stage of one aspect."""
-    grader = it.run.grader
+    grader, config = it.run.grader, it.run.config.grading
     if grader is None:
         raise RuntimeError("this run was opened without a grader: see `grader_of`")
     grading = Grading(
         run=it.run,
         iteration=it.number,
+        line=judge_line(it.run, it.run.models.grader, config),
+        attempts=config.attempts,
         grader=grader,
         aspect=aspect,
         candidates=lambda chunk: it.chunk(candidates, chunk),
     )
-    owed = it.work(GRADE, grading.params, candidates)
-    return judged(it.run, it.number, f"grade:{candidates.label}:{aspect}", owed, grading)
+    work = it.work(GRADE, grading.params, candidates)
+    return judged(grading, f"grade:{candidates.label}:{aspect}", work)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grading:
-    """A stage of grades in one aspect: one a candidate.
+class Grading(JudgedStage[Group, Appraisal, Grade]):
+    """A stage of grades in one aspect, one a candidate; `candidates` gives those of a chunk."""
 
-    `candidates` gives those of a chunk, when it is its turn.
-    """
-
-    run: Run
-    iteration: int
+    row_type = Grade
     grader: Grader
     aspect: GradedAspect
     candidates: Callable[[int], Sequence[Candidate]]
 
-    @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        return self.run.config.grading.attempts
-
-    @property
-    def params(self) -> Json:
-        """What the keys of the stage hold: all that its rows depend on besides the candidates."""
-        return {**self.identity, "attempts": self.attempts}
-
-    @cached_property
-    def identity(self) -> Mapping[str, Json]:
-        """What a grade depends on besides what is graded together and the number of replies."""
-        params = judge_params(self.run, self._judge, self.run.config.grading)
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return the aspect, the templates, and how the grader is asked."""
         config = self.run.config.grading
         cut = {} if config.cut_answers == "graded" else {"cut_answers": config.cut_answers}
         return {
             "aspect": self.aspect,
             "grader": self.grader.digest(self.aspect),
-            **params,
+            **judge_params(self.run, self.judge, config),
             **equal_params(config.equal_answers),
             **cut,
         }
 
-    @property
-    def where(self) -> Places:
-        """Where the judge is asked."""
-        return self.run.places.of(self._judge)
-
-    def pay(self, stage: Stage, replies: RepliesOf[Grade]) -> None:
-        """Grade what the stage owes."""
-
-        def rows(unit: Unit, asked: Sequence[GroupInquiry]) -> list[Grade]:
-            return [
-                row
-                for one in asked
-                for row in replies(unit).kept(self._ids(one)) or self._rows(one)
-            ]
-
-        ask_judge(
-            judge_line(self.run, self._judge, self.run.config.grading),
-            stage,
-            Grade,
-            work=lambda unit: self._asked(self.candidates(unit.chunk), replies(unit)),
-            rows=rows,
-            noted=self._noted,
-        )
-
-    def pose(self, group: Group, attempt: int) -> Posed[Appraisal]:
-        """Return how candidates are asked about in an attempt: each has another random order."""
-        shown = sorted(zip(self.places(group, attempt), group, strict=True), key=lambda s: s[0])
-        principle = group[0].principle if self.aspect == "overall" else None
-        told = principle and Principle.read(principle).text
-        prompt, about = self.run.prompts[group[0].prompt_id], self._about(group)
-        name, texts = row_id("ask", about), [candidate.text for _, candidate in shown]
-        return Posed(
-            self.grader.ask(self.aspect, prompt, texts, told, self.run.guard(name, self._judge)),
-            name,
-            derive_seed(self.run.config.seed, "grade", about, attempt),
-        )
-
-    def places(self, group: Group, attempt: int) -> list[int]:
-        """Return the place, from 0, of each candidate in the question of an attempt.
-
-        The order is drawn for these candidates alone, however they are stored.
-        """
-        ids = sorted(c.candidate_id for c in group)
-        seed = derive_seed(self.run.config.seed, "grading order", self._about(group), attempt)
-        random.Random(seed).shuffle(ids)
-        return [ids.index(c.candidate_id) for c in group]
-
-    @property
-    def _judge(self) -> Served:
-        return self.run.models.grader
-
-    def _about(self, group: Group) -> Json:
-        return [self.aspect, sorted(c.candidate_id for c in group)]
-
-    def _id(self, candidate: Candidate, group: Group) -> str:
-        return row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
-
-    def _ids(self, asked: GroupInquiry) -> Iterator[str]:
-        """Give the ids of all grades that are made of a reply."""
-        group = asked.subject
-        return (self._id(c, group) for shown in group for c, _ in asked.sharing(shown))
-
-    def _untold(self, candidate: Candidate) -> str | None:
-        """Return why a candidate is not shown to the grader; None if it is."""
-        told = NOT_WRITTEN.get(candidate.finish_reason)
-        cut = candidate.finish_reason == "length"
-        left_out = cut and self.run.config.grading.cut_answers == "unscored"
-        return Status.TRUNCATED if left_out else told
-
-    def _asked(
-        self, candidates: Sequence[Candidate], replies: Replies[Grade]
-    ) -> list[GroupInquiry]:
-        """Ask about the candidates of each prompt, in the order in which prompts first appear."""
-        alone = self.aspect == "overall"
-        shown, equal = asked_once(
+    def subjects(self, chunk: int) -> Iterable[Group]:
+        """Return the candidates of each prompt together, or for the overall score each alone."""
+        candidates, alone = self.candidates(chunk), self.aspect == "overall"
+        groups = dict[str, list[Alike]]()
+        for alike in grouped(
             [candidate for candidate in candidates if self._untold(candidate) is None],
             self.run.config.grading.equal_answers,
             besides=lambda candidate: candidate.principle if alone else None,
-        )
-        groups: dict[str, Group] = {}
-        for candidate in shown:
-            name = candidate.candidate_id if alone else candidate.prompt_id
-            groups[name] = (*groups.get(name, ()), candidate)
-        asked = [
-            GroupInquiry(subject=group, pose=self.pose, equal=_of(group, equal))
-            for group in groups.values()
-        ]
-        return [
-            *(
-                one
-                if replies.kept(self._ids(one))
-                else replace(one, most=replies.most, attempts=replies.had)
-                for one in asked
-            ),
-            *(
-                GroupInquiry(
-                    subject=(candidate,), pose=self.pose, readings=[Reading(told, Appraisal())]
-                )
-                for candidate in candidates
-                if (told := self._untold(candidate)) is not None
-            ),
-        ]
+        ):
+            name = alike[0].candidate_id if alone else alike[0].prompt_id
+            groups.setdefault(name, []).append(alike)
+        yield from map(tuple, groups.values())
+        yield from (((c,),) for c in candidates if self._untold(c) is not None)
 
-    def _noted(self, asked: Sequence[GroupInquiry]) -> list[Receipt]:
-        """Return how many candidates were shown, how many only share, and why others were not."""
-        fates: dict[str, list[str]] = {}
-        for one in asked:
-            for candidate in one.subject:
-                fates.setdefault(self._untold(candidate) or KEPT, []).append(candidate.candidate_id)
-        how = self.run.config.grading.equal_answers
-        return sharing_receipts(self.iteration, f"grade:{self.aspect}", how, asked, fates)
+    def pose(self, subject: Group, attempt: int) -> Posed[Appraisal]:
+        """Ask about a group, whose order is drawn for these candidates alone."""
+        places, first = self._places(subject, attempt), subject[0][0]
+        shown = sorted(zip(places, subject, strict=True), key=lambda placed: placed[0])
+        texts = [alike[0].text for _, alike in shown]
+        # A principle excuses what follows from it, but only of the completion that heeded it.
+        principle = first.principle if self.aspect == "overall" else None
+        told = principle and Principle.read(principle).text
+        about = self._about(subject)
+        name, prompt = row_id("ask", about), self.run.prompts[first.prompt_id]
+        question = self.grader.ask(self.aspect, prompt, texts, told, self.guard(name))
+        return Posed(question, name, derive_seed(self.run.config.seed, "grade", about, attempt))
 
-    def _rows(self, asked: GroupInquiry) -> Iterator[Grade]:
+    def ids(self, subject: Group) -> list[str]:
+        """Return the ids of all grades that are made of a reply."""
+        return [self._id(candidate, subject) for alike in subject for candidate in alike]
+
+    def unasked(self, subject: Group) -> list[Reading[Appraisal]] | None:
+        """Return why a candidate is not shown to the grader."""
+        why = self._untold(subject[0][0])
+        return None if why is None else [Reading(why, Appraisal())]
+
+    def rows(self, asked: JudgeInquiry[Group, Appraisal]) -> Iterator[Grade]:
+        """Return a grade for each candidate: what was said of it, or of one that is equal."""
         group, attempts = asked.subject, asked.attempts
-        places = self.places(group, attempts - 1) if attempts else [NOWHERE]
-        for shown, place in zip(group, places, strict=True):
-            reading, prompt = asked.readings[place], self.run.prompts[shown.prompt_id]
-            for candidate, shares in asked.sharing(shown):
+        places = self._places(group, attempts - 1) if attempts else [NOWHERE]
+        prompt = self.run.prompts[group[0][0].prompt_id]
+        for alike, place in zip(group, places, strict=True):
+            reading = asked.readings[place]
+            for candidate in alike:
                 yield Grade(
                     grade_id=self._id(candidate, group),
                     candidate_id=candidate.candidate_id,
                     prompt_id=candidate.prompt_id,
                     iteration=self.iteration,
-                    annotator=self._judge.identity,
+                    annotator=self.judge.identity,
                     aspect=self.aspect,
                     rating=reading.value.rating,
                     rationale=reading.value.rationale,
@@ -258,13 +167,37 @@ class Grading:
                     status=reading.status,
                     attempts=attempts,
                     text=asked.text,
-                    same_as=self._id(shown, group) if shares else None,
+                    same_as=None if candidate is alike[0] else self._id(alike[0], group),
                 )
 
+    def noted(self, asked: Sequence[JudgeInquiry[Group, Appraisal]]) -> list[Receipt]:
+        """Return how many candidates were shown, how many only share, and why others were not."""
+        groups = [alike for one in asked for alike in one.subject]
+        fates = dict[str, list[str]]()
+        for first, *_ in groups:
+            fates.setdefault(self._untold(first) or KEPT, []).append(first.candidate_id)
+        how = self.run.config.grading.equal_answers
+        return sharing_receipts(self.iteration, f"grade:{self.aspect}", how, groups, fates)
 
-def _of(group: Group, equal: Mapping[str, Sequence[Candidate]]) -> dict[str, Sequence[Candidate]]:
-    """Return which candidates are equal to one of a group."""
-    return {c.candidate_id: equal[c.candidate_id] for c in group if c.candidate_id in equal}
+    def _places(self, group: Group, attempt: int) -> list[int]:
+        """Return the place, from 0, of each candidate in the question of an attempt."""
+        ids = sorted(alike[0].candidate_id for alike in group)
+        seed = derive_seed(self.run.config.seed, "grading order", self._about(group), attempt)
+        random.Random(seed).shuffle(ids)
+        return [ids.index(alike[0].candidate_id) for alike in group]
+
+    def _about(self, group: Group) -> Json:
+        return [self.aspect, sorted(alike[0].candidate_id for alike in group)]
+
+    def _id(self, candidate: Candidate, group: Group) -> str:
+        return row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
+
+    def _untold(self, candidate: Candidate) -> str | None:
+        """Return why a candidate is not shown to the grader; None if it is."""
+        told = NOT_WRITTEN.get(candidate.finish_reason)
+        cut = candidate.finish_reason == "length"
+        left_out = cut and self.run.config.grading.cut_answers == "unscored"
+        return Status.TRUNCATED if left_out else told
 
 
 ASKS: Asks = {grade: ("grading",), grade_overall: ("grading",)}

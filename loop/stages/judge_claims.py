@@ -5,7 +5,7 @@ pair of reference and statement. A statement that repeats an earlier one of its 
 once; those beyond `facts.most` are stored without a verdict.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,14 +19,21 @@ from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Breakdown, Claim, Message
-from ..run.handles import Rows
+from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.lines import ScorerLine
 from ..run.pump import Pump
 from ..run.reporter import Advance
-from ..run.run import Run, Verb
+from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
-from .ask_judge import JudgedStage, JudgeInquiry, Posed, commit_judgements, judge_params
+from .judging import (
+    JudgedStage,
+    JudgeInquiry,
+    Posed,
+    commit_judgements,
+    judge_line,
+    judge_params,
+)
 from .retry_unscored import judged
 
 JUDGE_CLAIMS = Verb("judge_claims")
@@ -43,144 +50,136 @@ class JudgedStatement(NamedTuple):
 
 
 JudgedStatements = tuple[JudgedStatement, ...]
-StatementInquiry = JudgeInquiry[JudgedStatements, StatementSupport]
+StatementsOf = Callable[[int], Sequence[JudgedStatement]]
+"""The statements of a chunk, when it is its turn."""
 
 
 def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Rows[Claim]:
     """Commit the verdict on each statement."""
-    judging = JudgingClaims(
-        run=it.run,
-        iteration=it.number,
-        judge=judge,
-        broken=lambda chunk: it.chunk(broken, chunk),
-    )
-    owed = it.work(JUDGE_CLAIMS, judging.params, broken)
-    label = f"judge_claims:{broken.label}"
-    if it.run.models.nli_id is None:
-        planned = judged(it.run, it.number, label, owed, judging.stage)
+    run, label, most = it.run, f"judge_claims:{broken.label}", it.run.config.facts.most
+
+    def statements(chunk: int) -> list[JudgedStatement]:
+        return list(statements_of(it.chunk(broken, chunk), most))
+
+    if run.models.nli_id is None:
+        config = run.config.critic
+        judging = JudgingClaims(
+            run=run,
+            iteration=it.number,
+            line=judge_line(run, run.models.feedback, config),
+            attempts=config.attempts,
+            templates=judge,
+            statements=statements,
+        )
+        planned = judged(judging, label, it.work(JUDGE_CLAIMS, judging.params, broken))
     else:
-        places = it.run.places.of_nli()
-        planned = it.run.pay(it.number, label, owed, judging.infer, places=places)
+        inferring = Inferring(run, it.number, run.models.nli_id, statements)
+        planned = inferring.planned(label, it.work(JUDGE_CLAIMS, inferring.identity, broken))
     return Rows(row_type=Claim, stages=(planned,), called=broken.label)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgingClaims:
-    """A stage of claims; `broken` gives the breakdowns of a chunk, when it is its turn."""
+class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
+    """A stage of claims by the critic, who is asked about some statements of an answer at once."""
 
-    run: Run
-    iteration: int
-    judge: FactJudge
-    broken: Callable[[int], Sequence[Breakdown]]
+    row_type = Claim
+    templates: FactJudge
+    statements: StatementsOf
 
-    @property
-    def stage(self) -> JudgedStage[JudgedStatements, StatementSupport, Claim]:
-        """How the critic is asked about the statements of each answer."""
-        return JudgedStage(
-            run=self.run,
-            judge=self.run.models.feedback,
-            settings=self.run.config.critic,
-            row_type=Claim,
-            subjects=lambda chunk: self._groups(self._statements(chunk)),
-            pose=self._pose,
-            ids=lambda group: [self._id(one) for one in group],
-            rows=self._rows,
-            unasked=lambda group: (
-                [Reading(BEYOND, StatementSupport())] * len(group) if group[0].beyond else None
-            ),
-        )
-
-    @property
-    def params(self) -> Json:
-        """What the keys of the stage hold: all that its rows depend on besides the statements."""
-        by_critic = self.run.models.nli_id is None
-        replies = {"attempts": self.run.config.critic.attempts} if by_critic else {}
-        return {**self.identity, **replies}
-
-    @cached_property
-    def identity(self) -> Mapping[str, Json]:
-        """What a claim depends on besides its statement and the number of replies."""
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return the template, how the critic is asked, and how many statements are judged."""
         config = self.run.config.facts
-        if self.run.models.nli_id is not None:
-            how = config.nli.model_dump(mode="json", exclude={"model", "devices"})
-            return {"most": config.most, "nli": self.run.models.nli_id, **how}
         return {
             "most": config.most,
             "together": config.together,
-            "template": self.judge.digest(SUPPORT),
-            **judge_params(self.run, self.run.models.feedback, self.run.config.critic),
+            "template": self.templates.digest(SUPPORT),
+            **judge_params(self.run, self.judge, self.run.config.critic),
         }
 
-    def infer(self, stage: Stage) -> None:
-        """Let the model of natural language inference judge what the stage owes."""
+    def subjects(self, chunk: int) -> Iterable[JudgedStatements]:
+        """Return the statements of each answer, as many together as are asked about at once."""
+        size = self.run.config.facts.together
+        by_answer = dict[tuple[str, bool], list[JudgedStatement]]()
+        for statement in self.statements(chunk):
+            key = (statement.candidate_id, statement.beyond)
+            by_answer.setdefault(key, []).append(statement)
+        for of in by_answer.values():
+            yield from (tuple(of[first : first + size]) for first in range(0, len(of), size))
 
+    def pose(self, subject: JudgedStatements, attempt: int) -> Posed[StatementSupport]:
+        """Ask which of the statements the reference supports."""
+        prompt, name = self.run.prompts[subject[0].prompt_id], self._id(subject[0])
+        texts = [statement.text for statement in subject]
+        question = self.templates.ask_support(prompt, texts, self.guard(name))
+        seed = derive_seed(self.run.config.seed, "judge claims", name, attempt)
+        return Posed(question, name, seed)
+
+    def ids(self, subject: JudgedStatements) -> list[str]:
+        """Return the ids of the claims."""
+        return [self._id(statement) for statement in subject]
+
+    def unasked(self, subject: JudgedStatements) -> list[Reading[StatementSupport]] | None:
+        """Return that statements beyond the most are not judged."""
+        beyond = Reading(BEYOND, StatementSupport())
+        return [beyond] * len(subject) if subject[0].beyond else None
+
+    def rows(self, asked: JudgeInquiry[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
+        """Return a claim for each statement."""
+        for statement, reading in zip(asked.subject, asked.readings, strict=True):
+            claim = claim_of(statement, self.identity, self.iteration, reading)
+            yield replace(
+                claim, judge=self.judge.identity, attempts=asked.attempts, text=asked.text
+            )
+
+    def _id(self, statement: JudgedStatement) -> str:
+        return claim_id(statement, self.identity)
+
+
+@dataclass(frozen=True)
+class Inferring:
+    """A stage of claims by the model of natural language inference whose id is `model`."""
+
+    run: Run
+    iteration: int
+    model: str
+    statements: StatementsOf
+
+    @cached_property
+    def identity(self) -> Mapping[str, Json]:
+        """What a claim depends on besides its statement."""
+        config = self.run.config.facts
+        how = config.nli.model_dump(mode="json", exclude={"model", "devices"})
+        return {"most": config.most, "nli": self.model, **how}
+
+    def planned(self, label: str, work: Work) -> Planned:
+        """Plan and pay the stage."""
+        places = self.run.places.of_nli()
+        return self.run.pay(self.iteration, label, work, self._pay, places=places)
+
+    def _pay(self, stage: Stage) -> None:
         def commit(unit: Unit, said: Sequence[InferenceInquiry], cost: Advance) -> None:
-            rows = [self._claim(one.statement, one.reading, one.attempts, "") for one in said]
+            rows = [
+                replace(
+                    claim_of(one.statement, self.identity, self.iteration, one.reading),
+                    judge=self.model,
+                    attempts=one.attempts,
+                )
+                for one in said
+            ]
             commit_judgements(stage, unit, Claim, rows, cost)
 
         Pump(
             run=self.run,
             line=ScorerLine(scorer=self.run.models.entailment()),
-            work=lambda unit: [self._inferred(one) for one in self._statements(unit.chunk)],
+            work=lambda unit: [self._inquiry(one) for one in self.statements(unit.chunk)],
             commit=commit,
         ).pay(stage)
 
-    def _statements(self, chunk: int) -> list[JudgedStatement]:
-        return list(statements_of(self.broken(chunk), self.run.config.facts.most))
-
-    def _groups(self, statements: Sequence[JudgedStatement]) -> Iterator[JudgedStatements]:
-        """Group the statements of each answer, as many as are asked about at once."""
-        size = self.run.config.facts.together
-        by_answer = dict[str, list[JudgedStatement]]()
-        for statement in statements:
-            by_answer.setdefault(statement.candidate_id, []).append(statement)
-        for of in by_answer.values():
-            for beyond in (False, True):
-                yield from _groups([one for one in of if one.beyond == beyond], size)
-
-    def _pose(self, group: JudgedStatements, number: int) -> Posed[StatementSupport]:
-        prompt, name = self.run.prompts[group[0].prompt_id], self._id(group[0])
-        seed = derive_seed(self.run.config.seed, "judge claims", name, number)
-        texts = [statement.text for statement in group]
-        key = self.run.guard(name, self.run.models.feedback)
-        return Posed(self.judge.ask_support(prompt, texts, key), name, seed)
-
-    def _inferred(self, statement: JudgedStatement) -> "InferenceInquiry":
-        reference = self.run.prompts[statement.prompt_id].reference or ""
+    def _inquiry(self, statement: JudgedStatement) -> "InferenceInquiry":
         return InferenceInquiry(
-            claim_id=self._id(statement), statement=statement, reference=reference
-        )
-
-    def _id(self, statement: JudgedStatement) -> str:
-        return row_id("claim", [statement.candidate_id, statement.place, self.identity])
-
-    def _rows(self, asked: StatementInquiry) -> list[Claim]:
-        readings = asked.readings or [Reading(Status.FAILED.value, StatementSupport())] * len(
-            asked.subject
-        )
-        pairs = zip(asked.subject, readings, strict=True)
-        return [self._claim(one, reading, asked.attempts, asked.text) for one, reading in pairs]
-
-    def _claim(
-        self,
-        statement: JudgedStatement,
-        reading: Reading[StatementSupport],
-        attempts: int,
-        text: str,
-    ) -> Claim:
-        return Claim(
-            claim_id=self._id(statement),
-            candidate_id=statement.candidate_id,
-            prompt_id=statement.prompt_id,
-            iteration=self.iteration,
-            judge=self.run.models.nli_id or self.run.models.feedback.identity,
-            place=statement.place,
-            statement=statement.text,
-            verdict=reading.value.verdict,
-            reason=reading.value.reason,
-            status=reading.status,
-            attempts=attempts,
-            text=text,
+            claim_id=claim_id(statement, self.identity),
+            statement=statement,
+            reference=self.run.prompts[statement.prompt_id].reference or "",
         )
 
 
@@ -201,7 +200,7 @@ class InferenceInquiry:
 
     @property
     def reading(self) -> Reading[StatementSupport]:
-        """What the model says: it knows no irrelevant statements, as nobody told it the prompt."""
+        """What the model says; it is not told the prompt, so it calls nothing irrelevant."""
         if self.statement.beyond:
             return Reading(BEYOND, StatementSupport())
         if self.margin is None:
@@ -222,6 +221,34 @@ class InferenceInquiry:
         return [replace(self, margin=answer, attempts=1)]
 
 
+def claim_id(statement: JudgedStatement, identity: Mapping[str, Json]) -> str:
+    """Return the id of what a judge of this identity says of a statement."""
+    return row_id("claim", [statement.candidate_id, statement.place, identity])
+
+
+def claim_of(
+    statement: JudgedStatement,
+    identity: Mapping[str, Json],
+    iteration: int,
+    reading: Reading[StatementSupport],
+) -> Claim:
+    """Return the row of a statement, without its judge and the reply."""
+    return Claim(
+        claim_id=claim_id(statement, identity),
+        candidate_id=statement.candidate_id,
+        prompt_id=statement.prompt_id,
+        iteration=iteration,
+        judge="",
+        place=statement.place,
+        statement=statement.text,
+        verdict=reading.value.verdict,
+        reason=reading.value.reason,
+        status=reading.status,
+        attempts=0,
+        text="",
+    )
+
+
 def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[JudgedStatement]:
     """Yield the different statements of each answer, in the order of its passages."""
     by_answer = dict[str, list[Breakdown]]()
@@ -236,8 +263,3 @@ def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[JudgedStat
             yield JudgedStatement(
                 rows[0].candidate_id, rows[0].prompt_id, place, text, place >= most
             )
-
-
-def _groups(statements: Sequence[JudgedStatement], size: int) -> Iterator[JudgedStatements]:
-    for first in range(0, len(statements), size):
-        yield tuple(statements[first : first + size])

@@ -10,7 +10,7 @@ again if a finished training depends on it.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ...configs.schema import ConfigError
 from ...critics.status import WAS_READ
@@ -26,56 +26,38 @@ from ...stores.stage_files import scan_parts
 from ..run.budget import cost_of
 from ..run.handles import Planned
 from ..run.reporter import Advance, served_by
-from ..run.run import Run, Work
+from ..run.run import Work
 from ..run.stage import Stage
-from ..run.stage_places import Places
 from ..run.wall_time import StageTime
-from .ask_judge import Replies
 from .judgement_kinds import KINDS, JudgementKind, kind_of
+from .judging import JudgedStage, Replies
 
 TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 """The stages that train, by the first word of their labels."""
 
 
-class Judge(Protocol):
-    """Who pays a stage of judgements, whatever their kind."""
-
-    @property
-    def attempts(self) -> int:
-        """How many replies to a question are asked for at once."""
-        ...
-
-    @property
-    def where(self) -> Places:
-        """Where it is paid."""
-        ...
-
-    def pay(self, stage: Stage, replies: Callable[[Unit], Replies[Any]]) -> None:
-        """Judge what the stage owes."""
-        ...
-
-
-def judged(run: Run, iteration: int, label: str, work: Work, judge: Judge) -> Planned:
-    """Pay a stage of judgements, ask again where the run was told to, and return the stage.
+def judged(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
+    """Pay a stage of judgements, ask again if the run was told to, and return the stage.
 
     Raises:
         Stopped: if a stop was asked for, or a budget ended, before all were asked.
     """
-    replies = replies_so_far(run.store.journal, judge.attempts)
+    run, iteration = judging.run, judging.iteration
+    replies = replies_so_far(run.store.journal, judging.attempts)
     planned = run.pay(
         iteration,
         label,
         work,
-        lambda stage: judge.pay(stage, replies),
-        places=judge.where,
+        lambda stage: judging.pay(stage, replies),
+        places=judging.where,
         judge=True,
     )
     kind = kind_of(label)
     if kind is not None and (iteration, label) in run.retry:
-        # What is asked again takes other keys, which later stages read: nothing goes on meanwhile.
+        # Units that are asked again take other keys, which later stages read, so nothing else runs.
         run.flow.settle()
         run.retry.remove((iteration, label))
-        Retrying(run=run, planned=planned, kind=kind).pay(judge)
+        Retrying(judging=judging, planned=planned, kind=kind).pay()
     return planned
 
 
@@ -182,17 +164,17 @@ class _Again:
 class Retrying:
     """A stage whose unread judgements are asked for again."""
 
-    run: Run
+    judging: JudgedStage[Any, Any, Any]
     planned: Planned
     kind: JudgementKind
 
-    def pay(self, judge: Judge) -> None:
-        """Let `judge` be asked again.
+    def pay(self) -> None:
+        """Let the judge be asked again.
 
         Raises:
             Stopped: if a stop was asked for, or a budget ended, before all were asked.
         """
-        run, units = self.run, self._units(judge.attempts)
+        run, units = self.judging.run, self._units(self.judging.attempts)
         owed = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]
         commit = self._committing(units)
         stage = Stage(planned=self.planned, owed=owed, commit=commit, flow=run.flow)
@@ -204,7 +186,7 @@ class Retrying:
         time_ = StageTime(run.wall_time)
         time_.begin()
         try:
-            judge.pay(stage, lambda unit: units[unit.key].replies)
+            self.judging.pay(stage, lambda unit: units[unit.key].replies)
         finally:
             seconds, _ = time_.end()
             if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))
@@ -214,11 +196,12 @@ class Retrying:
 
     def _units(self, more: int) -> dict[str, _Again]:
         """Return the units that lack something, by their new keys."""
-        journal, kind = self.run.store.journal, self.kind
+        store, kind = self.judging.run.store, self.kind
+        journal = store.journal
         had = replies_so_far(journal, more)
         found: dict[str, _Again] = {}
         for chunk, key in enumerate(self.planned.keys(journal)):
-            rows = self.run.store.rows(kind.row_type, key)
+            rows = store.rows(kind.row_type, key)
             if not rows_frame(kind.row_type, rows).filter(kind.unread).is_empty():
                 first = had(Unit(key=key, chunk=chunk)).most
                 found[digest([key, "replies", first + more])] = _Again(
@@ -237,7 +220,7 @@ class Retrying:
         self, units: Mapping[str, _Again]
     ) -> Callable[[Unit, RowsByType, Advance], None]:
         def commit(unit: Unit, tables: RowsByType, done: Advance) -> None:
-            run, again = self.run, units[unit.key]
+            run, again = self.judging.run, units[unit.key]
             cost = cost_of(done, judge=True)
             more = replace(done, rows=0, unscored=done.unscored - again.unread)
             asked = {"judge_calls": cost.judge_calls, "judge_tokens": more.tokens}

@@ -4,7 +4,9 @@ A prompt whose review cannot be read within `prompts.quality.attempts` replies i
 with the reason.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...stores.keys import Json, derive_seed, row_id
@@ -12,65 +14,68 @@ from ...stores.records import SCORED, Prompt, PromptReview
 from ..data.receipts import KEPT
 from ..run.handles import Prompts
 from ..run.run import Run
-from .ask_judge import JudgedStage, JudgeInquiry, Posed, judge_params
+from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
 
 REVIEW, QUALITY = "prompts:review", "prompts:quality"
 """The stage of the reviews, and that of what they say of the prompts."""
 UNJUDGED = f"{KEPT}: unjudged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewing:
+@dataclass(frozen=True, kw_only=True)
+class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
     """A stage of reviews, one a prompt, a unit for each chunk of `prompts`."""
 
-    run: Run
-    iteration: int
+    row_type = PromptReview
     reviewer: Reviewer
     prompts: Prompts
 
-    @property
-    def stage(self) -> JudgedStage[Prompt, ReviewedPrompt, PromptReview]:
-        """How the judge is asked about each prompt."""
-        return JudgedStage(
-            run=self.run,
-            judge=self.run.models.reviewer,
-            settings=self.run.config.prompts.quality,
-            row_type=PromptReview,
-            subjects=lambda chunk: self.prompts.chunks[chunk],
-            pose=self._pose,
-            ids=lambda prompt: [prompt.prompt_id],
-            rows=self._rows,
+    @classmethod
+    def of(cls, run: Run, iteration: int, reviewer: Reviewer, prompts: Prompts) -> Self:
+        """Return the stage in which the run's reviewer is asked about prompts."""
+        config = run.config.prompts.quality
+        return cls(
+            run=run,
+            iteration=iteration,
+            line=judge_line(run, run.models.reviewer, config),
+            attempts=config.attempts,
+            reviewer=reviewer,
+            prompts=prompts,
         )
 
-    @property
-    def params(self) -> Json:
-        """What a review depends on besides its prompt."""
-        config = self.run.config.prompts.quality
-        params = judge_params(self.run, self.run.models.reviewer, config)
-        return {"reviewer": self.reviewer.digest, "attempts": config.attempts, **params}
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return the template, and how the judge is asked."""
+        params = judge_params(self.run, self.judge, self.run.config.prompts.quality)
+        return {"reviewer": self.reviewer.digest, **params}
 
-    def _pose(self, prompt: Prompt, number: int) -> Posed[ReviewedPrompt]:
-        name = row_id("review", prompt.prompt_id)
-        return Posed(
-            self.reviewer.ask(prompt.instruction, self.run.guard(name, self.run.models.reviewer)),
-            name,
-            derive_seed(self.run.config.seed, "review", prompt.prompt_id, number),
+    def subjects(self, chunk: int) -> Sequence[Prompt]:
+        """Return the prompts."""
+        return self.prompts.chunks[chunk]
+
+    def pose(self, subject: Prompt, attempt: int) -> Posed[ReviewedPrompt]:
+        """Ask for a review."""
+        name = row_id("review", subject.prompt_id)
+        question = self.reviewer.ask(subject.instruction, self.guard(name))
+        seed = derive_seed(self.run.config.seed, "review", subject.prompt_id, attempt)
+        return Posed(question, name, seed)
+
+    def ids(self, subject: Prompt) -> list[str]:
+        """Return the prompt's id, which is that of its review."""
+        return [subject.prompt_id]
+
+    def rows(self, asked: JudgeInquiry[Prompt, ReviewedPrompt]) -> list[PromptReview]:
+        """Return the review."""
+        (reading,) = asked.readings
+        review = PromptReview(
+            prompt_id=asked.subject.prompt_id,
+            iteration=self.iteration,
+            judge=self.judge.identity,
+            aspects=reading.value.aspects,
+            intention=reading.value.intention,
+            status=reading.status,
+            attempts=asked.attempts,
+            text=asked.text,
         )
-
-    def _rows(self, one: JudgeInquiry[Prompt, ReviewedPrompt]) -> list[PromptReview]:
-        return [
-            PromptReview(
-                prompt_id=one.subject.prompt_id,
-                iteration=self.iteration,
-                judge=self.run.models.reviewer.identity,
-                aspects=reading.value.aspects,
-                intention=reading.value.intention,
-                status=reading.status,
-                attempts=one.attempts,
-                text=one.text,
-            )
-            for reading in one.readings
-        ]
+        return [review]
 
 
 def fate(review: PromptReview, least: int) -> str:

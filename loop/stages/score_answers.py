@@ -1,13 +1,11 @@
 """The verb that lets a strong judge score answers by a form, each answer by itself.
 
-Each aspect of the form is a grade with the judge's reason and its reply as it came. An answer
-without text, or without the reference that its form compares it with, is unscored, and nobody is
-asked about it.
+Each aspect of the form is a grade with the judge's reason and its reply. An answer without text, or
+without the reference that its form compares it with, is unscored, and nobody is asked about it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.judge import Reading
@@ -18,106 +16,79 @@ from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, Grade
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.run import Run, Verb
-from .ask_judge import JudgedStage, JudgeInquiry, Posed, judge_params
+from ..run.run import Verb
 from .grade import NOT_WRITTEN, NOWHERE
+from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
 from .retry_unscored import judged
 
 SCORE_ANSWERS = Verb("score_answers")
-AnswerInquiry = JudgeInquiry[Candidate, Appraisal]
 
 
 def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> Rows[Grade]:
     """Let the judge score each answer in the aspects of a form."""
+    settings = it.run.config.assessment.judge
     scoring = ScoringAnswers(
         run=it.run,
         iteration=it.number,
+        line=judge_line(it.run, it.run.models.answer_judge, settings),
+        attempts=settings.attempts,
         form=form,
         answers=lambda chunk: it.chunk(answers, chunk),
     )
-    owed = it.work(SCORE_ANSWERS, scoring.params, answers)
-    label = f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}"
-    return Rows(row_type=Grade, stages=(judged(it.run, it.number, label, owed, scoring.stage),))
+    work = it.work(SCORE_ANSWERS, scoring.params, answers)
+    stage = judged(scoring, f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}", work)
+    return Rows(row_type=Grade, stages=(stage,))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringAnswers:
+class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
     """A stage of scores by one form; `answers` gives those of a chunk, when it is its turn."""
 
-    run: Run
-    iteration: int
+    row_type = Grade
     form: AnswerForm
     answers: Callable[[int], Sequence[Candidate]]
 
-    @property
-    def stage(self) -> JudgedStage[Candidate, Appraisal, Grade]:
-        """How the judge is asked about each answer."""
-        return JudgedStage(
-            run=self.run,
-            judge=self.run.models.answer_judge,
-            settings=self.run.config.assessment.judge,
-            row_type=Grade,
-            subjects=self.answers,
-            pose=self.pose,
-            ids=self._ids,
-            rows=self._rows,
-            unasked=self._unasked,
-        )
-
-    @property
-    def params(self) -> Json:
-        """What the keys of the stage hold: all that its rows depend on besides the answers."""
-        return {**self.identity, "attempts": self.run.config.assessment.judge.attempts}
-
-    @cached_property
-    def identity(self) -> Mapping[str, Json]:
-        """What a score depends on besides its answer and the number of replies."""
-        models, settings = self.run.models, self.run.config.assessment.judge
-        params = judge_params(self.run, models.answer_judge, settings)
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return the form, and how the judge is asked."""
+        params = judge_params(self.run, self.judge, self.run.config.assessment.judge)
         return {"form": self.form.name, "asked": self.form.digest, **params}
 
-    def pose(self, answer: Candidate, attempt: int) -> Posed[Appraisal]:
-        """Return how an answer is asked about in an attempt."""
-        name = row_id("ask", self._about(answer))
-        seed = derive_seed(self.run.config.seed, "score answers", self._about(answer), attempt)
-        prompt = self.run.prompts[answer.prompt_id]
-        key = self.run.guard(name, self.run.models.answer_judge)
-        question = self._scorer.ask(prompt, answer.text, key)
-        return Posed(question, name, seed)
+    def subjects(self, chunk: int) -> Sequence[Candidate]:
+        """Return the answers."""
+        return self.answers(chunk)
 
-    @property
-    def _scorer(self) -> AnswerScorer:
-        return AnswerScorer(form=self.form)
+    def pose(self, subject: Candidate, attempt: int) -> Posed[Appraisal]:
+        """Ask for a score in each aspect."""
+        about = self._about(subject)
+        name, seed = row_id("ask", about), (self.run.config.seed, "score answers", about, attempt)
+        prompt = self.run.prompts[subject.prompt_id]
+        question = self._scorer.ask(prompt, subject.text, self.guard(name))
+        return Posed(question, name, derive_seed(*seed))
 
-    def _about(self, answer: Candidate) -> Json:
-        return [self.form.name, answer.candidate_id]
+    def ids(self, subject: Candidate) -> list[str]:
+        """Return an id for each aspect."""
+        about = self._about(subject)
+        return [row_id("score", [about, name, self.identity]) for name in self._aspects(subject)]
 
-    def _aspects(self, answer: Candidate) -> tuple[str, ...]:
-        return self.form.aspects_of(self.run.prompts[answer.prompt_id])
-
-    def _ids(self, answer: Candidate) -> list[str]:
-        about = self._about(answer)
-        return [row_id("score", [about, name, self.identity]) for name in self._aspects(answer)]
-
-    def _unasked(self, answer: Candidate) -> list[Reading[Appraisal]] | None:
-        """Return the readings of an answer that nobody is asked about; None if the judge is."""
-        lacks = self._scorer.lacks_reference(self.run.prompts[answer.prompt_id])
+    def unasked(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
+        """Return why nobody is asked about an answer without text, or without its reference."""
+        lacks = self._scorer.lacks_reference(self.run.prompts[subject.prompt_id])
         why = Status.NO_REFERENCE.value if lacks else None
-        if answer.finish_reason in NOT_WRITTEN:
-            why = answer.finish_reason
-        return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(answer))
+        if subject.finish_reason in NOT_WRITTEN:
+            why = subject.finish_reason
+        return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(subject))
 
-    def _rows(self, asked: AnswerInquiry) -> Iterator[Grade]:
-        answer, ids = asked.subject, self._ids(asked.subject)
-        failed = [Reading(Status.FAILED.value, Appraisal())] * len(ids)
-        named = zip(self._aspects(answer), ids, asked.readings or failed, strict=True)
+    def rows(self, asked: JudgeInquiry[Candidate, Appraisal]) -> Iterator[Grade]:
+        """Return a grade for each aspect."""
+        answer = asked.subject
+        named = zip(self._aspects(answer), self.ids(answer), asked.readings, strict=True)
         for aspect, identity, reading in named:
             yield Grade(
                 grade_id=identity,
                 candidate_id=answer.candidate_id,
                 prompt_id=answer.prompt_id,
                 iteration=self.iteration,
-                annotator=self.run.models.answer_judge.identity,
+                annotator=self.judge.identity,
                 aspect=self.form.metric(aspect),
                 rating=reading.value.rating,
                 rationale=reading.value.rationale,
@@ -129,3 +100,13 @@ class ScoringAnswers:
                 attempts=asked.attempts,
                 text=asked.text,
             )
+
+    @property
+    def _scorer(self) -> AnswerScorer:
+        return AnswerScorer(form=self.form)
+
+    def _about(self, answer: Candidate) -> Json:
+        return [self.form.name, answer.candidate_id]
+
+    def _aspects(self, answer: Candidate) -> tuple[str, ...]:
+        return self.form.aspects_of(self.run.prompts[answer.prompt_id])

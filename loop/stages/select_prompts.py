@@ -129,19 +129,14 @@ def reviewed(
     `purpose` stands in the keys, as in those of `sample`.
     """
     chunks = chunked(prompts, run.config.prompts.chunk)
-    reviewing = Reviewing(
-        run=run,
-        iteration=ITERATION,
-        reviewer=reviewer,
-        prompts=chunks,
-    )
+    reviewing = Reviewing.of(run, ITERATION, reviewer, chunks)
     work = Work(
         verb=REVIEW_PROMPTS,
         params={"of": reviewing.params, "for": purpose} if purpose else reviewing.params,
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    planned = judged(run, ITERATION, label, work, reviewing.stage)
+    planned = judged(reviewing, label, work)
     run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]

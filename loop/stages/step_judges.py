@@ -1,11 +1,11 @@
 """Who rewards the answers of a training's step outside its trainer: the critic and the verifier.
 
-They are asked in the middle of a step, by the loop's usual machinery, about answers that are rows
-of no unit yet. Their replies are kept under the unit of the step: what was paid for is not asked
-again, whatever ends before the step is committed with what was said of it.
+They are asked in the middle of a step about answers that are rows of no unit yet. The critic's
+replies are kept under the unit of the step, so whatever ends a run before the step is committed,
+nothing that was paid for is asked again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import cast
@@ -26,12 +26,13 @@ from ..run.reporter import Advance
 from ..run.stage import Stage
 from ..run.stage_places import ELSEWHERE, Places
 from ..run.unread_replies import FEWEST, ReplyCount
-from .ask_judge import Replies, judge_line
-from .critique import UNASKED, Judging
+from .critique import UNASKED, Critiquing, critique_params, critiquing
+from .judging import Replies, judge_line
+from .verify_candidates import Verifying
 
 PASSED = 1
 LONGEST_ASKED = 32
-"""Prompts, the longest ones, by which it is known how much a question takes at most."""
+"""The longest prompts, of whose questions the most expensive one bounds the cost of any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,14 @@ class StepJudgements:
     critiques: Sequence[Critique] = ()
     receipts: Sequence[Receipt] = ()
     cost: Advance = field(default_factory=Advance)
+
+    def __add__(self, other: "StepJudgements") -> "StepJudgements":
+        """Return both together."""
+        return StepJudgements(
+            critiques=(*self.critiques, *other.critiques),
+            receipts=(*self.receipts, *other.receipts),
+            cost=self.cost + other.cost,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +66,7 @@ PartScores = Mapping[RewardSource, Mapping[str, PartScore]]
 
 @dataclass(kw_only=True)
 class StepJudges:
-    """The critic and the verifier, as far as `rewards` count them, in the steps of a training."""
+    """The critic and the verifier, if `rewards` count them, in the steps of a training."""
 
     it: Iteration
     rewards: RewardWeights
@@ -83,12 +92,13 @@ class StepJudges:
     @property
     def params(self) -> dict[str, Json]:
         """What a reward depends on besides the answer and the reward model."""
-        return {source: self._judging(source).params for source in self.asked}
+        return {source: critique_params(self._judging(source)) for source in self.asked}
 
     @property
     def where(self) -> Places:
         """Where they are asked."""
-        return self._judging("critic").where if "critic" in self.asked else ELSEWHERE
+        judging = self._judging("critic") if "critic" in self.asked else None
+        return judging.where if isinstance(judging, Critiquing) else ELSEWHERE
 
     def most(self, prompts: Sequence[Prompt], answers: int) -> Cost:
         """Return what judging `answers` to some of the prompts costs, each asked about once."""
@@ -116,26 +126,26 @@ class StepJudges:
     ) -> StepJudgements | None:
         """Return what is said of the answers of a step; None if a stop, or a limit, came between.
 
-        Those of which something is `known` already are not asked about.
+        Nobody is asked about those of which something is `known` already.
 
         Raises:
             UnreadRepliesError: if too many of the critic's replies cannot be read.
         """
-        found = StepJudgements()
+        found, by_id = StepJudgements(), {row.critique_id: row for row in known}
         for source in self.asked:
-            judging = self._judging(source)
-            ids = {row.critique_id: row for row in known}
-            names = {c.candidate_id: judging.critique_id(c) for c in candidates}
-            kept = [ids[name] for name in names.values() if name in ids]
-            owed = [c for c in candidates if names[c.candidate_id] not in ids]
-            said = self._asked(source, stage, unit, owed) if owed else StepJudgements()
+            owed = list[Candidate]()
+            judging = self._judging(source, lambda _, owed=owed: owed)
+            names = [judging.critique_id(c) for c in candidates]
+            owed += [c for c, name in zip(candidates, names, strict=True) if name not in by_id]
+            found += StepJudgements(critiques=[by_id[name] for name in names if name in by_id])
+            if isinstance(judging, Verifying):
+                answered = [c for c in owed if c.finish_reason not in UNASKED]
+                said = StepJudgements(critiques=judging.critiques(answered))
+            else:
+                said = self._asked(judging, stage, unit) if owed else StepJudgements()
             if said is None:
                 return None
-            found = StepJudgements(
-                critiques=(*found.critiques, *kept, *said.critiques),
-                receipts=(*found.receipts, *said.receipts),
-                cost=found.cost + said.cost,
-            )
+            found += said
         return found
 
     def scores(self, candidates: Sequence[Candidate], critiques: Sequence[Critique]) -> PartScores:
@@ -167,23 +177,18 @@ class StepJudges:
                 found[f"unscored/{source}"] = 1 - len(scores) / len(of)
         return statistics(stage.iteration, stage.stage, step, found)
 
-    def _judging(self, source: RewardSource, candidates: Sequence[Candidate] = ()) -> Judging:
-        """Return the critic's or the verifier's way with candidates."""
-        return Judging(
-            run=self.it.run,
-            iteration=self.it.number,
-            candidates=lambda _: candidates,
-            by="verifier" if source == "verifier" else None,
-            by_text=True,
-        )
+    def _judging(
+        self,
+        source: RewardSource,
+        candidates: Callable[[int], Sequence[Candidate]] = lambda _: (),
+    ) -> Critiquing | Verifying:
+        run, number = self.it.run, self.it.number
+        if source == "critic":
+            return critiquing(run, number, candidates, by_text=True)
+        return Verifying(run=run, iteration=number, candidates=candidates, by_text=True)
 
-    def _asked(
-        self, source: RewardSource, stage: Stage, unit: Unit, candidates: Sequence[Candidate]
-    ) -> StepJudgements | None:
-        """Ask a judge; None if it was kept from answering."""
-        if source == "verifier":
-            answered = [c for c in candidates if c.finish_reason not in UNASKED]
-            return StepJudgements(critiques=self._judging(source, answered).verified(unit.chunk))
+    def _asked(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:
+        """Ask the critic; None if it was kept from answering."""
         said = list[StepJudgements]()
 
         def take(_: Unit, tables: RowsByType, cost: Advance) -> None:
@@ -191,7 +196,6 @@ class StepJudges:
             receipts = cast("Sequence[Receipt]", tables.get(Receipt, ()))
             said.append(StepJudgements(critiques=critiques, receipts=receipts, cost=cost))
 
-        judging = self._judging(source, candidates)
         asking = Stage(
             planned=stage.planned,
             owed=(unit,),
@@ -201,22 +205,18 @@ class StepJudges:
             commits_later=True,
         )
         judging.pay(asking, lambda _: Replies(most=judging.attempts))
-        self._require_read(stage, [row for told in said for row in told.critiques])
-        return said[0] if said else None
-
-    def _require_read(self, stage: Stage, critiques: Sequence[Critique]) -> None:
-        """Count the replies over all steps, and stop if too many cannot be read."""
-        run = self.it.run
-        for row in critiques:
+        for row in (row for told in said for row in told.critiques):
             if row.attempts and row.same_as is None:
                 self.count.add(row.status, row.text)
+        run = self.it.run
         self.count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
+        return said[0] if said else None
 
 
 def part_score(critique: Critique) -> PartScore:
     """Return the share of the rated aspects that pass: of the verifier's one, 1 or 0.
 
-    What the verifier adds to a critic's critique (`critic.kind=both`) has a weight of its own.
+    What the verifier adds to a critic's critique (`critic.kind=both`) has its own weight.
     """
     by_verifier = critique.critic == VERIFIER
     rated = [a for a in critique.aspects if by_verifier or a.name != VERIFIED]

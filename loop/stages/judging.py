@@ -1,0 +1,340 @@
+"""Stages in which a judge is asked about subjects, and asked again about what could not be read.
+
+A reply that cannot be read is never a number. The judge is asked again in the same stream, under
+another derived seed and at another temperature, until `attempts` replies are used up. What is
+unread then is stored as unscored, with the reason and the raw reply.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
+
+from ...configs.annotation import AnswerJudge
+from ...configs.filters import PromptQuality
+from ...configs.schema import CriticConfig, GradingConfig
+from ...critics.guard import GUARDED, MARK_TOKENS, OBJECT_TOKENS, GuardKey
+from ...critics.judge import Question, Reading
+from ...critics.status import WAS_READ, Status
+from ...policies.engines.engine import Completion, Request, Sampling
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json
+from ...stores.records import (
+    Breakdown,
+    Candidate,
+    Claim,
+    Critique,
+    Grade,
+    Preference,
+    PromptReview,
+    Receipt,
+    storable,
+)
+from ..data.receipts import KEPT, receipts
+from ..run.lines import EngineLine, engine_sampling
+from ..run.models import Served
+from ..run.pump import Pump
+from ..run.reporter import Advance
+from ..run.run import Run
+from ..run.stage import Stage
+from ..run.stage_places import Places
+from ..run.unread_replies import FEWEST, ReplyCount
+
+S = TypeVar("S")
+T = TypeVar("T")
+JudgeSettings = CriticConfig | GradingConfig | PromptQuality | AnswerJudge
+Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview, Breakdown, Claim)
+AnyJudgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
+EqualAnswers = Literal["once", "each"]
+Alike = tuple[Candidate, ...]
+"""Answers to a prompt that say the same: the judge is shown the first, for all of them."""
+
+EQUAL = f"{KEPT}: equal to another"
+"""The outcome of an answer that shares the judgement of another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies(Generic[Judgement]):
+    """How many replies each question of a unit may have, `most`, and how many it `had` before.
+
+    `rows` are those that the unit has already, by id: what was read of them stays.
+    """
+
+    most: int
+    had: int = 0
+    rows: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
+
+    def kept(self, ids: Iterable[str]) -> list[Judgement] | None:
+        """Return the rows of these ids if all of them were read, so that they are not asked for."""
+        rows: list[Judgement] = []
+        for identity in ids:
+            row = self.rows.get(identity)
+            if row is None or row.status not in WAS_READ:
+                return None
+            rows.append(row)
+        return rows
+
+
+RepliesOf = Callable[[Unit], Replies[Judgement]]
+"""How many replies the questions of a unit may have."""
+
+
+class Posed(NamedTuple, Generic[T]):
+    """A question as it is sent: by which name, and under which seed."""
+
+    question: Question[T]
+    request_id: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeInquiry(Generic[S, T]):
+    """What a judge is asked about a subject, with what its latest reply says.
+
+    `pose` makes the question of an attempt, by its number. There may be `most` replies, and there
+    were `attempts`.
+    """
+
+    subject: S
+    pose: Callable[[S, int], Posed[T]]
+    most: int = 0
+    readings: Sequence[Reading[T]] = ()
+    text: str = ""
+    attempts: int = 0
+
+    @cached_property
+    def posed(self) -> Posed[T]:
+        """How it is asked next."""
+        return self.pose(self.subject, self.attempts)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is to be asked any more: a request that failed would fail again."""
+        over = (*WAS_READ, Status.FAILED)
+        is_over = bool(self.readings) and all(reading.status in over for reading in self.readings)
+        return is_over or self.attempts >= self.most
+
+    def request(self) -> Request:
+        """Return the next request."""
+        question, request_id, seed = self.posed
+        return Request(
+            request_id=request_id,
+            messages=question.messages,
+            seed=seed,
+            example=question.example,
+            schema=question.schema,
+        )
+
+    def heard(self, answer: Completion) -> Sequence[Self]:
+        """Return it after a reply."""
+        text = storable(answer.text)
+        readings = self.posed.question.read(text, answer.finish_reason)
+        return [replace(self, attempts=self.attempts + 1, text=text, readings=readings)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedStage(ABC, Generic[S, T, Judgement]):
+    """A stage in which a judge is asked about the subjects of each chunk.
+
+    A verb says in a subclass what the subjects are, how they are asked about and what is stored.
+    `line` leads to the judge, who may give `attempts` replies to each question. `committed` is
+    called with the chunk of each unit that was committed.
+    """
+
+    row_type: ClassVar[type[Any]]
+    run: Run
+    iteration: int
+    line: EngineLine
+    attempts: int
+    committed: Callable[[int], None] = lambda _: None
+
+    @cached_property
+    def identity(self) -> Mapping[str, Json]:
+        """What a row depends on besides its subject and the number of replies."""
+        return self.depends_on()
+
+    @property
+    def params(self) -> Json:
+        """What the keys of the units hold besides what they read."""
+        return {**self.identity, "attempts": self.attempts}
+
+    @property
+    def judge(self) -> Served:
+        """The model that is asked."""
+        return self.line.served
+
+    @property
+    def where(self) -> Places:
+        """Where the judge is asked."""
+        return self.run.places.of(self.judge)
+
+    @abstractmethod
+    def depends_on(self) -> Mapping[str, Json]:
+        """Return what `identity` holds."""
+
+    @abstractmethod
+    def subjects(self, chunk: int) -> Iterable[S]:
+        """Return what is judged of a chunk."""
+
+    @abstractmethod
+    def pose(self, subject: S, attempt: int) -> Posed[T]:
+        """Return how a subject is asked about in an attempt, the first of which is 0."""
+
+    @abstractmethod
+    def ids(self, subject: S) -> Sequence[str]:
+        """Return the ids of the rows of a subject."""
+
+    @abstractmethod
+    def rows(self, asked: JudgeInquiry[S, T]) -> Iterable[Judgement]:
+        """Return the rows of a subject about which nothing is to be asked any more."""
+
+    def unasked(self, subject: S) -> Sequence[Reading[T]] | None:
+        """Return the readings of a subject about which nobody is asked; None if the judge is."""
+        del subject
+
+    def noted(self, asked: Sequence[JudgeInquiry[S, T]]) -> Sequence[Receipt]:
+        """Return the receipts of a unit."""
+        del asked
+        return ()
+
+    def inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeInquiry[S, T]]:
+        """Return what the judge is asked about a chunk."""
+        return [self._inquiry(subject, replies) for subject in self.subjects(chunk)]
+
+    def judgements(
+        self, asked: Sequence[JudgeInquiry[S, T]], replies: Replies[Judgement]
+    ) -> list[Judgement]:
+        """Return the rows of a unit: those that were read before stay as they are."""
+        return [
+            row for one in asked for row in replies.kept(self.ids(one.subject)) or self.rows(one)
+        ]
+
+    def guard(self, request: str) -> GuardKey:
+        """Return the key by which a request to the judge is guarded, by its name."""
+        return self.run.guard(request, self.judge)
+
+    def pay(self, stage: Stage, replies: RepliesOf[Judgement]) -> None:
+        """Ask the judge what the stage owes.
+
+        Raises:
+            UnreadRepliesError: if too many of the replies cannot be read.
+        """
+        run, count = self.run, ReplyCount()
+
+        def commit(unit: Unit, asked: Sequence[JudgeInquiry[S, T]], cost: Advance) -> None:
+            rows, notes = self.judgements(asked, replies(unit)), self.noted(asked)
+            commit_judgements(stage, unit, self.row_type, rows, cost, notes)
+            self.committed(unit.chunk)
+            for one in asked:
+                for reading in one.readings if one.attempts else ():
+                    count.add(reading.status, one.text)
+            count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
+
+        Pump(
+            run=run,
+            line=self.line,
+            work=lambda unit: self.inquiries(unit.chunk, replies(unit)),
+            commit=commit,
+        ).pay(stage)
+
+    def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeInquiry[S, T]:
+        asked = JudgeInquiry(subject=subject, pose=self.pose)
+        readings = self.unasked(subject)
+        if readings is not None:
+            return replace(asked, readings=readings)
+        if replies.kept(self.ids(subject)):
+            return asked
+        return replace(asked, most=replies.most, attempts=replies.had)
+
+
+def judge_line(
+    run: Run, judge: Served, settings: JudgeSettings, *, temperature: float | None = None
+) -> EngineLine:
+    """Return the line to a judge that is asked as `settings` say, or at another temperature."""
+    first = with_room(run, judge, engine_sampling(settings.sampling, temperature=temperature))
+    again = replace(first, temperature=settings.retry_temperature)
+    return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
+
+
+def with_room(run: Run, judge: Served, sampling: Sampling) -> Sampling:
+    """Return how a judge is sampled: with room for the mark, if there is one."""
+    if not run.config.guard:
+        return sampling
+    more = OBJECT_TOKENS if judge.by_schema else MARK_TOKENS
+    return replace(sampling, max_tokens=sampling.max_tokens + more)
+
+
+def guard_params(run: Run, judge: Served) -> Mapping[str, Json]:
+    """Return what of guarding can change what a judge says: nothing if questions are bare."""
+    if not run.config.guard:
+        return {}
+    return {"guard": GUARDED, **({"reply": "object"} if judge.by_schema else {})}
+
+
+def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
+    """Return what of a judge, and of how it is asked, can change what it says.
+
+    How many replies it may give is not part of it: that changes only rows that are still unread.
+    """
+    return {
+        **guard_params(run, judge),
+        "served": judge.params,
+        "sampling": settings.sampling.model_dump(mode="json"),
+        "retry_temperature": settings.retry_temperature,
+    }
+
+
+def commit_judgements(
+    stage: Stage,
+    unit: Unit,
+    row_type: type[AnyJudgement],
+    rows: Sequence[AnyJudgement],
+    cost: Advance,
+    noted: Sequence[Receipt] = (),
+) -> None:
+    """Commit what was said for a unit, and count what could not be read."""
+    unread = sum(row.status not in WAS_READ for row in rows)
+    told = {Receipt: noted} if noted else {}
+    stage.commit(unit, {row_type: rows, **told}, replace(cost, rows=len(rows), unscored=unread))
+
+
+def grouped(
+    candidates: Sequence[Candidate],
+    how: EqualAnswers,
+    besides: Callable[[Candidate], str | None] = lambda _: None,
+) -> list[Alike]:
+    """Return the answers in groups of those that say the same, the least id first.
+
+    Only answers to the same prompt with the same `besides` are equal; white space does not count.
+    If `how` is each, every answer is a group by itself.
+    """
+    if how == "each":
+        return [(candidate,) for candidate in candidates]
+    found = dict[tuple[str, str, str | None], list[Candidate]]()
+    for one in candidates:
+        said = (one.prompt_id, " ".join(one.text.split()), besides(one))
+        found.setdefault(said, []).append(one)
+    return [tuple(sorted(group, key=lambda c: c.candidate_id)) for group in found.values()]
+
+
+def equal_params(how: EqualAnswers) -> Mapping[str, Json]:
+    """Return what of it can change a judgement: nothing if the judge is asked about each answer."""
+    return {} if how == "each" else {"equal_answers": how}
+
+
+def sharing_receipts(
+    iteration: int,
+    stage: str,
+    how: EqualAnswers,
+    shared: Iterable[Alike],
+    fates: Mapping[str, Sequence[str]],
+) -> list[Receipt]:
+    """Return receipts of a unit: how many answers only share a judgement; `fates` of the others.
+
+    There is none if the judge is asked about each answer.
+    """
+    if how == "each":
+        return []
+    equal = [candidate.candidate_id for group in shared for candidate in group[1:]]
+    return receipts(iteration, stage, "candidates", {**fates, EQUAL: equal} if equal else fates)

@@ -15,7 +15,7 @@ from ..stores.keys import Json, digest
 from ..stores.records import Message, Prompt
 from .aspects import Aspect, load_aspects, render_aspects
 from .guard import BARE, GuardKey
-from .judge import Question, user_message
+from .judge import Question, posed, user_message
 from .rating_dictionary import AspectRatings, RatedAspects
 from .templating import TemplateSets, render
 
@@ -94,12 +94,7 @@ class FeedbackCritic:
         if self.shows_reference(prompt):
             texts["reference"] = prompt.reference or ""
             template = "critique_reference"
-        text, judged = self.templates[template], tuple(texts.values())
-        guard = key.over(judged, [text])
-        values |= {name: guard.shown(value) for name, value in texts.items()}
-        messages = user_message(render(text, values))
-        question = Question(messages=messages, expected=self.expected(prompt), judged=judged)
-        return question.guarded(guard)
+        return posed(self.templates[template], texts, self.expected(prompt), key, values=values)
 
     def shows_reference(self, prompt: Prompt) -> bool:
         """Whether questions about answers to `prompt` show its reference."""

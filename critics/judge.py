@@ -15,10 +15,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..stores.records import FinishReason, Message
-from .guard import Guard, parted
+from .guard import Guard, GuardKey, parted
 from .reply_schema import (
     MARK_FIELD,
     ReplySchema,
@@ -30,7 +30,9 @@ from .reply_schema import (
     texts_in,
 )
 from .status import Status, UnreadError
+from .templating import defused, render, tags
 
+MARK_FIRST = "Begin your reply with the line {mark} by itself."
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
 CUT = frozenset[FinishReason]({"length", "truncated_thinking"})
@@ -107,13 +109,16 @@ class Expected(ABC, Generic[T]):
     """What a reply must hold, and in which form."""
 
     __slots__ = ()
-    partly: ClassVar[bool] = False
-    """Whether a reply that ended at the token limit counts as far as it goes."""
+
+    @property
+    def partly(self) -> bool:
+        """Whether what was finished of a reply that ended at the token limit counts."""
+        return False
 
     @property
     def place(self) -> str:
         """Where the line with the mark goes: ahead of all, unless reasons come first."""
-        return "Begin your reply with the line {mark} by itself."
+        return MARK_FIRST
 
     @property
     def schema(self) -> ReplySchema | None:
@@ -243,6 +248,30 @@ class Question(Generic[T]):
         if len(below) > 1:
             raise UnreadError(Status.CONTRADICTORY)
         return before, below[0]
+
+
+def posed(
+    template: str,
+    texts: Mapping[str, str],
+    expected: Expected[T],
+    key: GuardKey,
+    *,
+    values: Mapping[str, str] | None = None,
+    own_lines: frozenset[str] = frozenset(),
+) -> Question[T]:
+    """Return the question that shows texts in a template, guarded by a key.
+
+    No tag of the template ends a text early. `values` are shown as they are.
+    """
+    judged = tuple(texts.values())
+    guard = key.over(judged, [template])
+    shown = {name: guard.shown(defused(text, tags(template))) for name, text in texts.items()}
+    return Question(
+        messages=user_message(render(template, {**(values or {}), **shown})),
+        expected=expected,
+        own_lines=own_lines,
+        judged=judged,
+    ).guarded(guard)
 
 
 def schema_under(guard: Guard, expected: Expected[T]) -> ReplySchema | None:

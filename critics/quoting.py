@@ -8,7 +8,8 @@ itself. They know the usual phrases, not the language. All take linear time.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from .status import Status, UnreadError
@@ -99,6 +100,14 @@ LOOKALIKES = str.maketrans(
 _DROPPED = re.compile(r"[\s\"'`*_\\\u201c\u201d\u2018\u2019+]|(?<=[0-9])\.0+(?![0-9])")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """Where a statement stands in a text: from `start` to `end`."""
+
+    start: int = 0
+    end: int = 0
+
+
 def foreign(text: str, start: int, end: int) -> Status | None:
     """Return why the verdict from `start` to `end` is not the judge's own, if it is not."""
     near = _FENCE.sub("", text[max(0, start - NEAR) : start].rstrip(_OPENING_MARKS))
@@ -110,6 +119,25 @@ def foreign(text: str, start: int, end: int) -> Status | None:
         return Status.QUOTED
     tail = text[end : end + NEAR].lstrip(" \t\r\n]`*.}")
     return Status.QUOTED if _CONTINUED.match(tail) or _DISOWNED.search(tail) else None
+
+
+def fault_of(text: str, stated: Sequence[Stated]) -> Status | None:
+    """Return why a verdict that a text states is not the judge's own, if it is not.
+
+    If it is stated several times, the first or the last of them must be the judge's own.
+    """
+    faults = [foreign(text, one.start, one.end) for one in (stated[0], stated[-1])]
+    return None if None in faults else faults[-1]
+
+
+def without(text: str, stated: Sequence[Stated]) -> str:
+    """Return a text without these statements, and without the ends of their lines."""
+    kept = list[str]()
+    at = 0
+    for each in stated:
+        kept.append(text[at : each.start])
+        at = max(at, each.end + 1)
+    return "".join([*kept, text[at:]])
 
 
 def begins_line(text: str, start: int) -> bool:

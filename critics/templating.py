@@ -107,6 +107,13 @@ def tags(*templates: str) -> frozenset[str]:
     return frozenset(TAG.findall("\n".join(templates)))
 
 
+@lru_cache
+def fixed_lines(*templates: str) -> frozenset[str]:
+    """Return the lines of templates that stand in every question as they are."""
+    lines = (line.strip() for template in templates for line in template.splitlines())
+    return frozenset(line for line in lines if not placeholders(line))
+
+
 def defused(text: str, names: frozenset[str]) -> str:
     """Return `text` with the tags of these names broken, so that it cannot end its part early."""
     if "<" not in text or not names:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from lpfloop.critics.annotators.stated_verdicts import StatedVerdict
+from lpfloop.critics.annotators.pair_verdicts import PairVerdicts
 from lpfloop.critics.grading.graded_aspects import GradeScale
 from lpfloop.critics.grading.score_reply import OverallScore
 from lpfloop.critics.judge import Question
+from lpfloop.critics.scoring.answer_scorer import AspectScores
 from lpfloop.loop.data.file_row import Row
 from lpfloop.stores.records import Order
 
@@ -64,7 +65,7 @@ def _compared(replies: Iterable[PublishedReply]) -> Found:
 
 
 def _verdict(
-    place: str, text: str, judged: tuple[str, ...], published: str | None, expected: StatedVerdict
+    place: str, text: str, judged: tuple[str, ...], published: str | None, expected: PairVerdicts
 ) -> PublishedReply:
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, "stop")
     return PublishedReply(
@@ -77,7 +78,11 @@ def _verdict(
 
 
 def _score(
-    place: str, text: str, judged: tuple[str, ...], published: str | None, expected: OverallScore
+    place: str,
+    text: str,
+    judged: tuple[str, ...],
+    published: str | None,
+    expected: OverallScore | AspectScores,
 ) -> PublishedReply:
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, "stop")
     rating = reading.value.rating
@@ -98,7 +103,7 @@ def _llmbar(folder: Path) -> Found:
             str(reply["text"]),
             tuple(str(pair[field]) for field in ("input", "output_1", "output_2")),
             WINNERS.get(str(reply["winner"])),
-            StatedVerdict(form="sentence", ties=False, orders=(order,)),
+            PairVerdicts(form="sentence", ties=False, orders=(order,)),
         )
         for row in rows_of(folder / "llmbar_judge_completions.jsonl")
         for pair in [pairs[str(row["subset"])][cast("int", row["idx"])]]
@@ -115,7 +120,7 @@ def _pandalm(folder: Path) -> Found:
             str(row["pandalm_reason"]),
             (str(row["response1"]), str(row["response2"])),
             PREFERRED[cast("int", row["pandalm_result"])],
-            StatedVerdict(form="sentence", ties=True),
+            PairVerdicts(form="sentence", ties=True),
         )
         for row in rows_of(folder / "pandalm.jsonl")
     )
@@ -128,7 +133,7 @@ def _aspects(folder: Path) -> Found:
             text,
             (str(row["instruction"]), str(row["output"])),
             None if told["score"] == "N/A" else str(told["score"]),
-            OverallScore(scale=GradeScale(best=5), form="json", path=(aspect, "score")),
+            AspectScores(keys=(aspect,), scale=GradeScale(best=5)),
         )
         for row in rows_of(folder / "justeval_multi_aspect.jsonl")
         for text in [str(row["raw_judgment"])]
@@ -146,7 +151,7 @@ def _objects(file: str, field: str, answer: str, best: int) -> Callable[[Path], 
                 json.dumps(row[field]),
                 (str(row[answer]),),
                 str(cast("Row", row[field])["score"]),
-                OverallScore(scale=GradeScale(best=best), form="json", path=("score",)),
+                OverallScore(scale=GradeScale(best=best), form="json"),
             )
             for number, row in enumerate(rows_of(folder / file), start=1)
         )
@@ -162,7 +167,7 @@ def _prometheus(folder: Path) -> Found:
             text,
             (),
             None,
-            OverallScore(scale=GradeScale(best=5), form="result", path=("score",)),
+            OverallScore(scale=GradeScale(best=5), form="result"),
         )
         for row in rows_of(folder / "prometheus_vicuna_eval.jsonl")
         for number, text in enumerate(cast("list[str]", row["gpt4_feedback"]), start=1)

@@ -28,8 +28,7 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
 from ..templating import TemplateSets, load_template, placeholders, read_template
-from .pair_verdicts import MOST_PAIRS
-from .written_verdicts import STATED_FORMS, ReplyForm
+from ..text_forms import MOST_PAIRS, STATED_FORMS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")

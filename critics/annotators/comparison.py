@@ -14,6 +14,7 @@ from ..guard import BARE, Guard, GuardKey
 from ..judge import Question, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
 from ..templating import defused, render, tags
+from ..text_forms import NUMBERS, WORDS, reply_of
 from .annotator_pool import (
     Annotator,
     AskedProfile,
@@ -22,9 +23,7 @@ from .annotator_pool import (
     persona_text,
     tie_text,
 )
-from .pair_verdicts import VERDICTS, PairChoice, PairReply, PairVerdicts
-from .stated_verdicts import StatedVerdict
-from .written_verdicts import NUMBERS, WORDS, reply_of
+from .pair_verdicts import VERDICTS, PairChoice, PairVerdicts
 
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
@@ -103,19 +102,18 @@ def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) 
         raise ValueError("two comparisons have the same key")
 
 
-def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> PairReply:
+def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerdicts:
     """Return how the annotator's reply is read."""
-    ties, reasons = annotator.ties, annotator.form not in WORDLESS
+    reasons = annotator.form not in WORDLESS
     # A token is a word or less: two characters for each leave room for the verdict.
     room = min(COMMENTS, CHARACTERS * annotator.max_tokens // len(orders)) if reasons else 0
-    match annotator.form:
-        case "token" | "json" | "ranking" as form:
-            several = annotator.several
-            return PairVerdicts(
-                form=form, several=several, ties=ties, orders=orders, explained=room
-            )
-        case form:
-            return StatedVerdict(form=form, ties=ties, orders=orders, explained=room)
+    return PairVerdicts(
+        form=annotator.form,
+        several=annotator.several,
+        ties=annotator.ties,
+        orders=orders,
+        explained=room,
+    )
 
 
 def _texts(comparison: Comparison) -> dict[str, str]:

@@ -1,48 +1,37 @@
 """Reading an annotator's reply: a verdict on each pair, or the reason why there is none.
 
 Every pair is read by itself, so one bad verdict leaves the others as they are. Nothing is guessed:
-a pair whose verdict is missing, contradicted or not in the form asked for has none. A reply whose
-numbers are shifted (counted from zero, say) has no verdict at all, since nobody knows which pair is
-meant. Statements stand on lines of their own; prose between them is allowed, and what a sentence
-quotes is no statement. Nor is one that the words around it give to somebody else (`quoting`), that
-the judge denies in the first person, or that an output makes itself: an output that is no more than
-a number vetoes that verdict where replies are no more, either, and have no mark. Nothing is
-evaluated.
+a pair whose verdict is missing, contradicted or in another form than the one asked for has none. A
+reply whose numbers are shifted (counted from zero, for example) has no verdict at all, since nobody
+knows which pair is meant. A verdict does not count either if the words around it give it to
+somebody else (`quoting`), if the judge denies it in the first person, or if a judged text makes it
+in the same form. An output that is no more than a number is an exception below a mark: there a
+reply of nothing but numbers is the judge's own.
 """
 
 import random
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from ...stores.records import SCORED, Order, Preferred
-from ..json_objects import LEADING, decoded
-from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
-from ..quoting import declared_choices, foreign, holds, seen
+from ..judge import MARK_FIRST, ExampleReply, Expected, HeardReply, Reading, absent, reasons
+from ..quoting import declared_choices, fault_of, holds, seen
 from ..reply_schema import ReplySchema, list_of, object_of, one_of, text
-from ..status import Status, UnreadError
-from .written_verdicts import NUMBERS, ListedForm, reply_of
+from ..status import Status
+from ..text_forms import CHOICES, NUMBERS, STATED_FORMS, ReplyForm, Statement, reply_of, statements
 
-MOST_PAIRS = 20
-"""Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
-MOST_BROKEN = 2 * MOST_PAIRS
-"""After so many broken objects no more are looked for, so that reading takes linear time."""
-MOST_DIGITS = 4
-
-LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGNORECASE)
-CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
-RANKED = re.compile(r"(?:output\s*)?(\d{1,4})\s*([,>=])\s*(?:output\s*)?(\d{1,4})", re.IGNORECASE)
-PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
 QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
 """What may stand before a verdict in an output: a quotation's marks, a forged turn."""
-MARKS = " \t\r\n*`\"'."
-CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
-UNDECIDED = frozenset({"tie", "neither", "both", "none", "either", "equal", "draw", "0"})
 VERDICTS = "verdicts"
 """The list of the verdicts on several pairs, in an object."""
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
+REASONS_FIRST = (
+    "Write your reasons first. Then write the line {mark} by itself, and below it your verdict."
+)
+Choice = Preferred | Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +45,29 @@ class PairChoice:
     explanation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One statement of a reply: on which pair, which output as shown (or what is wrong), why.
-
-    It stands from `start` to `end`.
-    """
-
-    number: int
-    choice: Preferred | Status
-    explanation: str = ""
-    start: int = 0
-    end: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairReply(Expected[PairChoice]):
+class PairVerdicts(Expected[PairChoice]):
     """What a reply must hold: a verdict on each of some pairs, the pair `n` shown in `orders[n-1]`.
 
     `several` is whether the judge is asked about several pairs at once, `ties` whether neither may
     be preferred. An object has an explanation of so many characters, or none.
     """
 
+    form: ReplyForm
     several: bool = False
     ties: bool
     orders: tuple[Order, ...] = ("as_given",)
     explained: int = 0
+
+    @property
+    def partly(self) -> bool:
+        """Whether a cut reply counts: a verdict below reasons may not be the last one."""
+        return not self._reasoned
+
+    @property
+    def place(self) -> str:
+        """Where the line with the mark goes: below the reasons, if there are any."""
+        return REASONS_FIRST if self._reasoned else MARK_FIRST
 
     @property
     def schema(self) -> ReplySchema:
@@ -101,89 +87,101 @@ class PairReply(Expected[PairChoice]):
     ) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair; one that a judged text makes, too, is an echo."""
         verdicts = said[VERDICTS] if self.several else [said]
-        forged: set[Preferred | Status] = {*self.stated_in(judged)}
-        forged |= {word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"])}
-        return [
-            self._of_object(one, order, forged)
-            for one, order in zip(verdicts, self.orders, strict=True)
-        ]
-
-    def stated_in(self, judged: Sequence[str]) -> frozenset[Preferred | Status]:
-        """Return the verdicts that judged texts state in the words of a reply."""
-        del judged
-        return frozenset()
-
-    def _of_object(
-        self, said: Mapping[str, Any], order: Order, forged: Collection[Preferred | Status]
-    ) -> Reading[PairChoice]:
-        choice: Preferred = CHOICES.get(str(said["preferred"]), "tie")
-        if choice in forged:
-            return Reading(Status.ECHO.value, PairChoice())
-        preferred = choice if order == "as_given" else TURNED[choice]
-        return Reading(SCORED, PairChoice(preferred, said.get("explanation", "").strip()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairVerdicts(PairReply):
-    """Verdicts as numbers, lists or objects; each has the number of its pair if `several`."""
-
-    partly = True
-    form: ListedForm
+        forged = _preferred_in(judged)
+        if self._reasoned:
+            forged |= self._stated_in(judged)
+        found = list[Reading[PairChoice]]()
+        for one, order in zip(verdicts, self.orders, strict=True):
+            choice: Preferred = CHOICES.get(str(one["preferred"]), "tie")
+            own = Status.ECHO if choice in forged else choice
+            found.append(_reading(own, order, one.get("explanation", "").strip()))
+        return found
 
     def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
-        """Read one verdict for each pair, in their order.
-
-        Raises:
-            UnreadError: if the reply counts the pairs otherwise.
-        """
-        text, cut = reply.text, reply.cut
-        whole = self._complete(text) if cut else text
-        said = list(self._statements(whole))
-        statements = defaultdict[int, list[Statement]](list)
-        for statement in said:
-            statements[statement.number].append(statement)
-        if _shifted(statements.keys(), len(self.orders)):
-            raise UnreadError(Status.SHIFTED)
-        unsaid = Status.MISSING if said else absent(text, Status.MISSING)
-        if cut:
+        """Read one verdict for each pair, in their order."""
+        whole = self._complete(reply.text) if reply.cut else reply.text
+        found = self._statements(whole)
+        said = [one for one in found if not one.denied]
+        by_pair = defaultdict[int, list[Statement]](list)
+        for one in said:
+            by_pair[one.number].append(one)
+        unsaid = Status.MISSING
+        if _shifted(by_pair.keys(), len(self.orders)):
+            by_pair.clear()
+            unsaid = Status.SHIFTED
+        elif reply.cut:
             unsaid = Status.TRUNCATED
-        echoes = self._echoes(reply, whole, said)
-        disputed = self._disputed(whole)
-        return [
-            _verdict(_own(statements[n], whole, echoes, disputed), order, unsaid)
-            for n, order in enumerate(self.orders, 1)
-        ]
+        elif not said:
+            unsaid = absent(reply.text, Status.NEGATED if found else Status.MISSING)
+        denied = {one.choice for one in found if one.denied}
+        echoes, declared = self._echoes(reply, whole, said), self._declared(reply, whole)
+
+        def verdict(number: int, order: Order) -> Reading[PairChoice]:
+            own = by_pair[number] or [Statement(number, unsaid)]
+            choices = {one.choice for one in own}
+            choice, last = own[0].choice, own[-1]
+            if len(choices) > 1:
+                choice = Status.CONTRADICTORY
+            elif isinstance(choice, Status):
+                cut_off = choice is Status.MALFORMED and unsaid is Status.TRUNCATED
+                choice = unsaid if cut_off else choice
+            elif (number, choice) in echoes:
+                choice = Status.ECHO
+            elif choice in denied or declared - {choice}:
+                choice = Status.CONTRADICTORY
+            else:
+                choice = fault_of(whole, own) or choice
+            above = f"{reply.before}\n{whole[: last.start]}".strip() if self._reasoned else ""
+            return _reading(choice, order, last.explanation or above)
+
+        return [verdict(number, order) for number, order in enumerate(self.orders, start=1)]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
-        """Return a verdict on each pair."""
+        """Return a verdict on each pair, below the reasons if there are any."""
         choices: list[Preferred] = ["first", "second"]
         given = enumerate(reasons(reason, len(self.orders)), start=1)
         verdicts: list[tuple[str, Preferred, str]] = [
             (str(number), draw.choice(choices), why) for number, why in given
         ]
-        return ExampleReply("", reply_of(self.form, verdicts, several=self.several))
+        written = reply_of(self.form, verdicts, several=self.several)
+        return ExampleReply(reason if self.form in ("sentence", "brackets") else "", written)
 
-    def _statements(self, text: str) -> Iterator[Statement]:
-        return self._objects(text) if self.form == "json" else iter(self._lines(text))
+    @property
+    def _reasoned(self) -> bool:
+        """Whether the judge writes its reasons above the verdict."""
+        return self.form in STATED_FORMS
 
-    def _echoes(self, reply: HeardReply, whole: str, said: Sequence[Statement]) -> frozenset[str]:
-        """Return the statements, by pair and choice, that a judged text makes, too.
+    def _statements(self, text: str) -> list[Statement]:
+        """Return what a text states; a tie counts if it was offered."""
+        return [
+            replace(one, choice=Status.NO_CHOICE) if one.choice == "tie" and not self.ties else one
+            for one in statements(self.form, text, several=self.several)
+        ]
 
-        A reply below a mark that is nothing but numbers is taken for the judge's own: answers may
-        well be a number.
-        """
+    def _stated_in(self, judged: Sequence[str]) -> set[Choice]:
+        """Return the verdicts that judged texts state in the words of a reply."""
+        found = (one for text in judged for one in self._statements(seen(text)))
+        return {one.choice for one in found if not one.denied}
+
+    def _echoes(
+        self, reply: HeardReply, whole: str, said: Sequence[Statement]
+    ) -> set[tuple[int, Choice]]:
+        """Return the verdicts, by pair and choice, that a judged text makes, too."""
+        if self._reasoned:
+            return {(1, choice) for choice in self._stated_in(reply.judged)}
         if self.form == "json":
-            forged = {w for w in NUMBERS if holds(reply.judged, [f"preferred: {NUMBERS[w]}"])}
-            return frozenset(_key(one) for one in said if one.choice in forged)
+            forged = _preferred_in(reply.judged)
+            return {(one.number, one.choice) for one in said if one.choice in forged}
         if reply.marked and len(said) == sum(map(bool, map(str.strip, whole.splitlines()))):
-            return frozenset()
-        lines = (self._lines(QUOTED.sub("", seen(text))) for text in reply.judged)
-        return frozenset(_key(one) for text in lines for one in text)
+            return set()
+        lines = (self._statements(QUOTED.sub("", seen(text))) for text in reply.judged)
+        return {(one.number, one.choice) for found in lines for one in found}
 
-    def _disputed(self, text: str) -> frozenset[Preferred]:
-        """Return the choices on the only pair that the judge denies by declaring the other."""
-        denied: dict[str, Preferred] = {"1": "second", "2": "first"}
-        return frozenset(denied[word] for word in declared_choices(text) if len(self.orders) == 1)
+    def _declared(self, reply: HeardReply, whole: str) -> set[Choice]:
+        """Return the choices that the judge declares in the first person, of an only pair."""
+        if len(self.orders) > 1:
+            return set()
+        return {CHOICES[word] for word in declared_choices(f"{reply.before}\n{whole}")}
 
     def _complete(self, text: str) -> str:
         """Return what was surely finished at the token limit: whole lines, or the only token.
@@ -193,93 +191,10 @@ class PairVerdicts(PairReply):
         one_token = self.form == "token" and not self.several and "\n" not in text.strip()
         return text if one_token or self.form == "json" else text[: text.rfind("\n") + 1]
 
-    def _lines(self, text: str) -> list[Statement]:
-        """Return the statements that are lines.
 
-        About one pair, each line is a verdict or prose. A numbered line can be prose, too: it
-        counts only if its pair has no other statement.
-        """
-        lines = list(_spans(text))
-        if not self.several:
-            single = [self._alone(line, start) for line, start in lines]
-            return [statement for statement in single if statement.choice != Status.MALFORMED]
-        found = ((LINE.fullmatch(line), start) for line, start in lines)
-        said = [
-            Statement(int(m[1]), self._choice(m[2]), "", start, start + len(m[0]))
-            for m, start in found
-            if m
-        ]
-        clear = {s.number for s in said if s.choice != Status.MALFORMED}
-        return [s for s in said if s.choice != Status.MALFORMED or s.number not in clear]
-
-    def _alone(self, line: str, start: int) -> Statement:
-        return Statement(1, self._choice(line), "", start, start + len(line))
-
-    def _objects(self, text: str) -> Iterator[Statement]:
-        """Give the statements that are JSON objects which begin a line, or follow another.
-
-        An object inside a sentence is a quotation. One that cannot be read counts against its pair:
-        it may have quoted others.
-        """
-        at, line, broken = 0, 0, 0
-        while (start := text.find("{", at)) >= 0 and broken < MOST_BROKEN:
-            line = max(line, text.rfind("\n", at, start) + 1)
-            opens = not text[line:start].strip(LEADING)
-            found = decoded(text, start) if opens else None
-            if found is not None:
-                value, at = found
-                line = at
-                for entry in _entries(value):
-                    yield replace(self._stated(entry), start=start, end=at)
-                continue
-            if opens and text[start + 1 :].lstrip()[:1] in ("'", '"'):
-                broken += 1
-                yield from self._broken(text, start)
-            at = line = text.find("\n", start) + 1
-            if not at:
-                return
-
-    def _stated(self, entry: dict[str, object]) -> Statement:
-        """Return what an object says; of no pair (-1) if it names none that is a number."""
-        pair, preferred, reason = entry.get("pair"), entry["preferred"], entry.get("explanation")
-        named = isinstance(pair, str) and pair.isdecimal() and len(pair) <= MOST_DIGITS
-        number = int(cast("str", pair)) if named else -1
-        return Statement(
-            number if self.several else 1,
-            self._choice(preferred) if isinstance(preferred, str) else Status.MALFORMED,
-            reason.strip() if isinstance(reason, str) else "",
-        )
-
-    def _broken(self, text: str, start: int) -> Iterator[Statement]:
-        """Give the statement that an object would be which cannot be read, if it names its pair."""
-        end = text.find("\n{", start)
-        named = PAIR_FIELD.search(text, start, end if end >= 0 else len(text))
-        if not self.several:
-            yield Statement(1, Status.MALFORMED)
-        elif named:
-            yield Statement(int(named[1]), Status.MALFORMED)
-
-    def _choice(self, text: str) -> Preferred | Status:
-        """Return which output a verdict names, or what is wrong with it."""
-        words = text.strip(MARKS)
-        if self.form == "ranking" and (ranked := RANKED.fullmatch(words.strip("[]() "))):
-            return self._ranked(ranked[1], ranked[2], ranked[3])
-        match = CHOICE.fullmatch(words)
-        word = match[1].lower() if match else ""
-        if word in UNDECIDED:
-            return "tie" if self.ties and word == "tie" else Status.NO_CHOICE
-        if self.form == "ranking" or not word.removeprefix("-").isdigit():
-            return Status.MALFORMED
-        return CHOICES.get(word, Status.OUT_OF_RANGE)
-
-    def _ranked(self, best: str, mark: str, other: str) -> Preferred | Status:
-        if not {best, other} <= CHOICES.keys():
-            return Status.OUT_OF_RANGE
-        if best == other:
-            return Status.MALFORMED
-        if mark == "=":
-            return "tie" if self.ties else Status.NO_CHOICE
-        return CHOICES[best]
+def _preferred_in(judged: Sequence[str]) -> set[Choice]:
+    """Return the verdicts that judged texts hold as an object does."""
+    return {word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"])}
 
 
 def _shifted(numbers: Collection[int], count: int) -> bool:
@@ -290,53 +205,8 @@ def _shifted(numbers: Collection[int], count: int) -> bool:
     return 1 < count == len(numbers) == highest - lowest + 1 and lowest != 1
 
 
-def _spans(text: str) -> Iterator[tuple[str, int]]:
-    """Give the lines of a text, and where each begins."""
-    start = 0
-    for line in text.splitlines(keepends=True):
-        yield line.splitlines()[0], start
-        start += len(line)
-
-
-def _key(statement: Statement) -> str:
-    return f"{statement.number}: {statement.choice}"
-
-
-def _own(
-    said: Sequence[Statement],
-    text: str,
-    echoes: Collection[str],
-    disputed: Collection[Preferred | Status],
-) -> list[Statement]:
-    """Return statements on a pair, those that are not the judge's own with the reason as choice."""
-    if not said or isinstance(said[0].choice, Status) or len({s.choice for s in said}) > 1:
-        return list(said)
-    (first, *_), last = said, said[-1]
-    if _key(first) in echoes:
-        return [replace(last, choice=Status.ECHO)]
-    if first.choice in disputed:
-        return [replace(last, choice=Status.CONTRADICTORY)]
-    # Alike statements between the two say no more: one of them that is the judge's own is enough.
-    faults = [foreign(text, one.start, one.end) for one in (first, last)]
-    return list(said) if None in faults else [replace(last, choice=faults[1] or Status.QUOTED)]
-
-
-def _verdict(said: Sequence[Statement], order: Order, unsaid: Status) -> Reading[PairChoice]:
-    choices: set[Preferred | Status] = {statement.choice for statement in said} or {unsaid}
-    choice = choices.pop() if len(choices) == 1 else Status.CONTRADICTORY
+def _reading(choice: Choice, order: Order, why: str) -> Reading[PairChoice]:
+    """Return a choice as a reading: of the outputs as given, or without a verdict."""
     if isinstance(choice, Status):
-        cut_off = choice is Status.MALFORMED and unsaid is Status.TRUNCATED
-        return Reading((unsaid if cut_off else choice).value, PairChoice())
-    preferred = choice if order == "as_given" else TURNED[choice]
-    return Reading(SCORED, PairChoice(preferred, said[-1].explanation))
-
-
-def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Give the objects with a verdict: `value` itself, or those in a list inside it."""
-    if "preferred" in value:
-        yield value
-        return
-    for listed in value.values():
-        for entry in cast("list[object]", listed) if isinstance(listed, list) else []:
-            if isinstance(entry, dict) and "preferred" in entry:
-                yield cast("dict[str, object]", entry)
+        return Reading(choice.value, PairChoice())
+    return Reading(SCORED, PairChoice(choice if order == "as_given" else TURNED[choice], why))

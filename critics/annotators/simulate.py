@@ -50,11 +50,6 @@ def coin(key: str, seed: int, p_flip: float) -> Preferred | None:
     return "first" if _uniform(seed, "coin", key) < 1 / 2 else "second"
 
 
-def without_asking(first: str, second: str) -> Preferred | None:
-    """Return the verdict that needs no annotator, nor any noise: identical outputs are a tie."""
-    return "tie" if first == second else None
-
-
 def reconciled(as_given: Reading[PairChoice], swapped: Reading[PairChoice]) -> Reading[PairChoice]:
     """Return one verdict from those on both orders.
 

@@ -1,19 +1,41 @@
-"""What a judge is asked about facts: the statements of a passage, and what supports them."""
+"""What a judge is asked about facts, and how its replies are read.
 
+A passage is broken into statements: a list of lines, or NONE. A list counts as a whole. One that is
+cut, that has more statements than the passage has words, or with one longer than any sentence is
+not read: it says something else than the passage.
+
+Of statements the judge says what the reference says of each. A line with a number, a colon and a
+verdict counts; about a single statement the number may be missing. Each statement is read by
+itself, but a number that no statement has makes the reply unread: nobody knows which statement its
+verdicts are about.
+"""
+
+import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ...configs.facts import FactsConfig
 from ...stores.keys import digest
-from ...stores.records import Prompt
+from ...stores.records import SCORED, Prompt, Support
 from ..guard import BARE, GuardKey
-from ..judge import Question, user_message
-from ..templating import TemplateSets, defused, placeholders, render, tags
-from .statement_list import StatementList, Statements
-from .support_verdicts import StatementSupport, SupportVerdicts
+from ..judge import (
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Question,
+    Reading,
+    absent,
+    posed,
+    reasons,
+    user_message,
+)
+from ..quoting import holds
+from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of, text
+from ..status import Status, UnreadError
+from ..templating import TemplateSets, defused, fixed_lines, render, tags
 
 STATEMENTS, SUPPORT = "statements", "support"
 FACT_TEMPLATES = TemplateSets(
@@ -24,6 +46,41 @@ FACT_TEMPLATES = TemplateSets(
     },
     fallback="factscore",
 )
+Statements = tuple[str, ...]
+NOTHING = "none"
+LONGEST = 600
+"""Characters of a statement."""
+FEWEST = 8
+"""Statements that a passage may have, however few its words are."""
+WORDS_A_STATEMENT = 4
+"""About so many words make a statement (26 statements of an answer of 110 tokens)."""
+_ITEM = re.compile(r"[ \t>]*(?:[-*\u2022\u2013]|[0-9]{1,3}[.)])[ \t]+(.+)")
+WORDS: dict[Support, str] = {
+    "supported": "supported",
+    "not_supported": "not supported",
+    "irrelevant": "irrelevant",
+}
+VERDICTS = "verdicts"
+"""The list of the verdicts, in an object."""
+_SAID: dict[str, Support] = {
+    **{word: support for support, word in WORDS.items()},
+    "unsupported": "not_supported",
+}
+_LINE = re.compile(
+    r"[ \t>*#-]*(?:(?:statement[ \t]+)?(?P<number>[0-9]{1,4})[*_` \t]*[:.)][*_` \t]*)?"
+    r"(?P<verdict>not[ _-]+supported|unsupported|supported|irrelevant)\b[*_`]*[ \t]*"
+    r"(?:[.:;,(\u2013\u2014-]+[ \t]*(?P<reason>.*))?",
+    re.IGNORECASE,
+)
+_DENIED = re.compile(r"\b(?:not[ _-]+supported|unsupported|irrelevant)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementSupport:
+    """What a reference says of a statement, and why."""
+
+    verdict: Support | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +106,9 @@ class FactJudge:
         self, prompt: Prompt, passage: str, key: GuardKey = BARE
     ) -> Question[Statements]:
         """Return what asks for the statements of a passage of an answer to `prompt`."""
+        template, expected = self.templates[STATEMENTS], StatementList(len(passage.split()))
         texts = {"instruction": prompt.instruction, "passage": passage}
-        template = self.templates[STATEMENTS]
-        judged = tuple(texts.values())
-        guard = key.over(judged, [template])
-        shown = {name: guard.shown(_safe(text, template)) for name, text in texts.items()}
-        return Question(
-            messages=user_message(render(template, shown)),
-            expected=StatementList(len(passage.split())),
-            own_lines=_fixed_lines(template),
-            judged=judged,
-        ).guarded(guard)
+        return posed(template, texts, expected, key, own_lines=fixed_lines(template))
 
     def ask_support(
         self, prompt: Prompt, statements: Sequence[str], key: GuardKey = BARE
@@ -70,7 +119,7 @@ class FactJudge:
         guard = key.over(judged, [template])
 
         def shown(text: str) -> str:
-            return guard.shown(_safe(text, template))
+            return guard.shown(defused(text, tags(template)))
 
         numbered = enumerate(statements, start=1)
         values = {
@@ -82,17 +131,141 @@ class FactJudge:
         return Question(
             messages=user_message(render(template, values)),
             expected=SupportVerdicts(len(statements)),
-            own_lines=_fixed_lines(template),
+            own_lines=fixed_lines(template),
             judged=judged,
         ).guarded(guard)
 
 
-def _safe(text: str, template: str) -> str:
-    return defused(text, tags(template))
+@dataclass(frozen=True, slots=True)
+class StatementList(Expected[Statements]):
+    """What a reply must hold: the statements of a passage of so many words."""
+
+    words: int
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of the list of the statements."""
+        return object_of({STATEMENTS: list_of(text(LONGEST), max(FEWEST, self.words))})
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Statements]]:
+        """Read the list."""
+        del judged
+        stated = (one.strip() for one in said[STATEMENTS])
+        return [Reading(SCORED, tuple(dict.fromkeys(filter(None, stated))))]
+
+    @property
+    def nothing(self) -> tuple[Statements]:
+        """No statement."""
+        return ((),)
+
+    def read(self, reply: HeardReply) -> list[Reading[Statements]]:
+        """Read the list.
+
+        Raises:
+            UnreadError: if there is none, or none of this passage.
+        """
+        lines = map(str.rstrip, reply.text.splitlines())
+        items = [found[1] for line in lines if (found := _ITEM.fullmatch(line))]
+        if not items and _says_none(reply.text):
+            return [Reading(SCORED, ())]
+        if not items:
+            raise UnreadError(absent(reply.text, Status.MISSING))
+        if all(map(_says_none, items)):
+            return [Reading(SCORED, ())]
+        if any(map(_says_none, items)):
+            raise UnreadError(Status.CONTRADICTORY)
+        most = max(FEWEST, self.words)
+        if len(items) > most or any(len(item) > LONGEST for item in items):
+            raise UnreadError(Status.MALFORMED)
+        return [Reading(SCORED, tuple(dict.fromkeys(items)))]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return about as many statements as a passage of this length has."""
+        del reason
+        count = max(1, round(self.words / WORDS_A_STATEMENT))
+        first = draw.randrange(1000)
+        lines = (f"- This is statement {first + number}." for number in range(count))
+        return ExampleReply("", "\n".join(lines))
 
 
-@lru_cache
-def _fixed_lines(template: str) -> frozenset[str]:
-    """Return the lines of a template that stand in every question as they are."""
-    lines = (line.strip() for line in template.splitlines())
-    return frozenset(line for line in lines if not placeholders(line))
+@dataclass(frozen=True, slots=True)
+class SupportVerdicts(Expected[StatementSupport]):
+    """What a reply must hold: a verdict on each of `count` statements."""
+
+    count: int
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of a list with the verdict on each statement, in their order."""
+        verdict = {"reason": comment(self.count), "verdict": one_of([*WORDS.values()])}
+        return object_of({VERDICTS: list_of(object_of(verdict), self.count, self.count)})
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[StatementSupport]]:
+        """Read a verdict on each statement; one that a judged text gives is an echo."""
+        return [
+            Reading(Status.ECHO.value, StatementSupport())
+            if holds(judged, [f"{number}: {one['verdict']}"])
+            or holds(judged, [f"verdict: {one['verdict']}"])
+            else Reading(SCORED, StatementSupport(_SAID[one["verdict"]], one["reason"].strip()))
+            for number, one in enumerate(said[VERDICTS], start=1)
+        ]
+
+    @property
+    def nothing(self) -> tuple[StatementSupport, ...]:
+        """No verdict on any statement."""
+        return (StatementSupport(),) * self.count
+
+    def read(self, reply: HeardReply) -> list[Reading[StatementSupport]]:
+        """Read a verdict on each statement.
+
+        Raises:
+            UnreadError: if no line has one, or a number is that of no statement.
+        """
+        lines = map(_LINE.fullmatch, map(str.rstrip, reply.text.splitlines()))
+        said = [(self._number(line), line) for line in lines if line is not None]
+        if not said:
+            raise UnreadError(absent(reply.text, Status.MISSING))
+        if not {number for number, _ in said} <= {*range(1, self.count + 1)}:
+            raise UnreadError(Status.WRONG_NUMBERS)
+        return [
+            _read([line for number, line in said if number == wanted], wanted, reply.judged)
+            for wanted in range(1, self.count + 1)
+        ]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a verdict on each statement."""
+        words = list(WORDS.values())
+        given = enumerate(reasons(reason, self.count), start=1)
+        lines = (f"{number}: {draw.choice(words)}. {why}" for number, why in given)
+        return ExampleReply("", "\n".join(lines))
+
+    def _number(self, line: re.Match[str]) -> int:
+        """Return the number of the statement that a line is about; 0 if it does not say."""
+        if line["number"] is None:
+            return 1 if self.count == 1 else 0
+        return int(line["number"])
+
+
+def _says_none(text: str) -> bool:
+    return text.strip(" \t\r\n.*_`-").casefold() == NOTHING
+
+
+def _read(
+    lines: Sequence[re.Match[str]], number: int, judged: Sequence[str]
+) -> Reading[StatementSupport]:
+    verdicts: set[Support] = {
+        _SAID[" ".join(re.split(r"[ _-]+", line["verdict"].lower()))] for line in lines
+    }
+    reason = lines[0]["reason"] or "" if lines else ""
+    if not verdicts:
+        return Reading(Status.MISSING.value, StatementSupport())
+    verdict: Support = next(iter(verdicts))
+    if len(verdicts) > 1 or (verdict == "supported" and _DENIED.search(reason)):
+        return Reading(Status.CONTRADICTORY.value, StatementSupport())
+    if holds(judged, [f"{number}: {WORDS[verdict]}"]):
+        return Reading(Status.ECHO.value, StatementSupport())
+    return Reading(SCORED, StatementSupport(verdict, reason.strip()))

@@ -24,6 +24,7 @@ from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from ..quoting import holds, require_undisputed
 from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of
 from ..status import Status, UnreadError
+from ..text_forms import LABEL, SCORE
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
 OPENING = " \t\r*_`[(#"
@@ -36,17 +37,14 @@ TYPE = re.compile(r"0|[1-9][0-9]?")
 
 TEXTS = "texts"
 """The list of the appraisals, in an object."""
-MARKS = r"[ \t>*#\[_`-]*"
-"""What Markdown may put before a label."""
 FIELDS = r"type[ \t]+rationale|type|rationale|rating"
 TEXT = r"(?:output[ \t]+for[ \t]+)?text"
-SCORE = r"overall[ \t]+score"
-HEADING = re.compile(rf"{MARKS}{TEXT}[ \t]+([0-9]{{1,4}})[\]*:._` \t\r]*", re.IGNORECASE)
+HEADING = re.compile(rf"{LABEL}{TEXT}[ \t]+([0-9]{{1,4}})[\]*:._` \t\r]*", re.IGNORECASE)
 """A line that opens the block of a text, by its number."""
-FIELD = re.compile(rf"{MARKS}({FIELDS})[*_` \t]*:(?:[*_]{{1,3}}(?=[ \t\r]|$))?(.*)", re.IGNORECASE)
+FIELD = re.compile(rf"{LABEL}({FIELDS})[*_` \t]*:(?:[*_]{{1,3}}(?=[ \t\r]|$))?(.*)", re.IGNORECASE)
 """A line that begins a field: its name, and what follows on the line (`**Rating:** 4`: `4`)."""
 _ANY_LABEL = re.compile(
-    rf"^({MARKS}(?:(?:{FIELDS}|{SCORE})(?=[*_` \t]*:)|(?:{TEXT})(?=[ \t]+[0-9])))",
+    rf"^({LABEL}(?:(?:{FIELDS}|{SCORE})(?=[*_` \t]*:)|(?:{TEXT})(?=[ \t]+[0-9])))",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -19,10 +19,19 @@ from ...stores.keys import digest
 from ...stores.records import GradedAspect, Prompt
 from ..guard import BARE, GuardKey
 from ..judge import Expected, Question, user_message
-from ..templating import TemplateSets, defused, load_template, placeholders, render, tags
+from ..templating import (
+    TemplateSets,
+    defused,
+    fixed_lines,
+    load_template,
+    placeholders,
+    render,
+    tags,
+)
+from ..text_forms import ScoreForm
 from .grade_reply import Appraisal, Appraisals, without_labels
 from .graded_aspects import FINE_GRAINED, SCALES
-from .score_reply import OverallScore, ScoreForm
+from .score_reply import OverallScore
 
 HERE = Path(__file__).parent
 GRADING_TEMPLATES = TemplateSets(
@@ -129,7 +138,7 @@ class Grader:
         question = Question(
             messages=user_message(render(self.templates[aspect], values)),
             expected=self._expected(aspect, len(answers)),
-            own_lines=_fixed_lines(*parts),
+            own_lines=fixed_lines(*parts),
             judged=judged,
         )
         return question.guarded(guard)
@@ -176,10 +185,3 @@ def form_text(aspect: GradedAspect, score_form: ScoreForm = "line") -> str:
     else:
         name = "rated_or_not" if scale.may_not_apply else "rated"
     return load_template(HERE / "forms" / f"{name}.txt")
-
-
-@lru_cache
-def _fixed_lines(*parts: str) -> frozenset[str]:
-    """Return the lines of a question's parts that stand there as they are."""
-    lines = (line.strip() for part in parts for line in part.splitlines())
-    return frozenset(line for line in lines if not placeholders(line))

@@ -2,9 +2,9 @@
 
 Three aspects, each -1, 0 or 1: is the intention clear, is the text understandable, can it be
 answered. The ratings stand in a last dictionary. With a taxonomy, the classes of which each should
-have prompts, the judge also names the class of the intention, on a line `Class: NAME`, or in
-Chinese where its template says so; a reply that lacks the dictionary or, where one is asked for,
-the class, says nothing.
+have prompts, the judge also names the class of the intention, on a line `Class: NAME` in
+English or Chinese. A reply that lacks the dictionary, or the class if one is asked for, says
+nothing.
 
 A taxonomy (`configs.pools`) lists `intentions`, each with a `name` and a `description`, which the
 judge reads.
@@ -26,11 +26,11 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ..guard import BARE, GuardKey
-from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, user_message
+from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, posed
 from ..rating_dictionary import AspectRatings, RatedAspects
 from ..reply_schema import ReplySchema, object_of, one_of
 from ..status import Status, UnreadError
-from ..templating import TemplateSets, defused, render, tags
+from ..templating import TemplateSets
 
 ASPECTS = ("intention", "semantics", "answerability")
 RATINGS = RatedAspects.all_of(*ASPECTS)
@@ -46,14 +46,9 @@ REVIEW_TEMPLATES = TemplateSets(
 )
 CLASS_FIELD = "class"
 """The class, in an object."""
-CLASS = re.compile(r"^[\s*#>`-]*class[\s*`]*:(.*)$", re.IGNORECASE | re.MULTILINE)
-CHINESE_CLASS = re.compile(
-    r"^[\s*#>`-]*(?:class|类别)[\s*`]*[:：](.*)$", re.IGNORECASE | re.MULTILINE
-)
-"""The same line where the template asks for it in Chinese; its colon may be a wide one."""
-ASKED_IN_CHINESE = re.compile(r"类别[:：]")
-MARKS = " \t\r*`\"'."
-CHINESE_MARKS = f"{MARKS}。“”「」"
+CLASS = re.compile(r"^[\s*#>`-]*(?:class|类别)[\s*`]*[:：](.*)$", re.IGNORECASE | re.MULTILINE)
+"""The line with the class, also as a template in Chinese asks for it, perhaps with a wide colon."""
+MARKS = " \t\r*`\"'.。“”「」"
 
 
 class Intention(Section):
@@ -95,13 +90,9 @@ class ReviewedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReviewReply(Expected[ReviewedPrompt]):
-    """What a reply must hold: the ratings, and a class of the taxonomy if there is one.
-
-    `chinese` is whether the line with the class is asked for in Chinese.
-    """
+    """What a reply must hold: the ratings, and a class of the taxonomy if there is one."""
 
     taxonomy: Taxonomy | None
-    chinese: bool = False
 
     @property
     def place(self) -> str:
@@ -144,8 +135,7 @@ class ReviewReply(Expected[ReviewedPrompt]):
         (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        line, marks = (CHINESE_CLASS, CHINESE_MARKS) if self.chinese else (CLASS, MARKS)
-        named = {self.taxonomy.named(said.strip(marks)) for said in line.findall(reply.text)}
+        named = {self.taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
             raise UnreadError(Status.NO_CLASS)
@@ -153,8 +143,8 @@ class ReviewReply(Expected[ReviewedPrompt]):
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a review that keeps the prompt, in a class drawn at random."""
-        ratings, word = json.dumps(dict.fromkeys(ASPECTS, 1)), "类别" if self.chinese else "Class"
-        named = [] if self.taxonomy is None else [f"{word}: {draw.choice(self.taxonomy.names)}"]
+        ratings = json.dumps(dict.fromkeys(ASPECTS, 1))
+        named = [] if self.taxonomy is None else [f"Class: {draw.choice(self.taxonomy.names)}"]
         return ExampleReply(reason, "\n".join([*named, ratings]))
 
 
@@ -184,15 +174,11 @@ class Reviewer:
 
     def ask(self, text: str, key: GuardKey = BARE) -> Question[ReviewedPrompt]:
         """Return what asks for a review of a prompt, in which no tag ends the prompt early."""
-        guard = key.over([text], [self.template])
         classes = self.taxonomy.shown if self.taxonomy else ""
-        shown = guard.shown(defused(text, tags(self.template)))
-        messages = user_message(render(self.template, {"prompt": shown, "classes": classes}))
-        expected = ReviewReply(
-            self.taxonomy, chinese=ASKED_IN_CHINESE.search(self.template) is not None
+        values = {"classes": classes}
+        return posed(
+            self.template, {"prompt": text}, ReviewReply(self.taxonomy), key, values=values
         )
-        question = Question(messages=messages, expected=expected, judged=(text,))
-        return question.guarded(guard)
 
 
 def load_taxonomy(name_or_path: str) -> Taxonomy:

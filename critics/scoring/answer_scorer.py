@@ -1,16 +1,40 @@
-"""What a judge is asked to score one answer by a form."""
+"""What a judge is asked to score one answer by a form, and how its scores are read.
 
+The reply is one object with a number for each aspect. An aspect's value is a number, or an object
+with a `score` and a `reason`; AlignBench's judges write a dictionary as Python does, with single
+quotes. Each aspect has a reading of its own: one that is missing or off the scale is unscored, and
+the others count. Objects that differ count for nothing, nor does one whose scores stand in a judged
+text.
+"""
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Any, cast
 
-from ...stores.records import Prompt
-from ..grading.grade_reply import Appraisal
-from ..grading.graded_aspects import LOWEST
+from ...stores.records import SCORED, Prompt
+from ..grading.grade_reply import Appraisal, rating_of
+from ..grading.graded_aspects import LOWEST, GradeScale
 from ..guard import BARE, GuardKey
-from ..judge import Question, user_message
-from ..templating import defused, placeholders, render, tags
+from ..json_objects import decoded, json_objects
+from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, absent, posed
+from ..quoting import Stated, fault_of, holds, require_undisputed, seen, without
+from ..reply_schema import ReplySchema, comment, object_of, one_of
+from ..status import Status, UnreadError
+from ..templating import fixed_lines
 from .answer_forms import AnswerForm
-from .aspect_scores import REASON, SCORE, AspectScores
+
+SCORE, REASON = "score", "reason"
+NOT_APPLICABLE = "N/A"
+PYTHON = re.compile(r"\{(?:\s*'[^'\n]{1,60}'\s*:\s*'?-?[0-9.]{1,8}'?\s*,?)+\s*\}")
+"""A dictionary of numbers as Python writes it."""
+_FENCE = re.compile(r"`{3,}\w*")
+MOST_OBJECTS = 40
+"""So many objects of a judged text are looked at."""
+
+Said = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,30 +53,149 @@ class AnswerScorer:
         form, template = self.form, self.form.file.template
         aspects = form.aspects_of(prompt)
         keys = tuple(form.key_of(aspect) for aspect in aspects)
-        reference = (prompt.reference or "") if form.needs_reference else ""
-        judged = tuple(filter(None, (answer, prompt.instruction, reference)))
-        guard = key.over(judged, (template,))
-
-        def shown(text: str) -> str:
-            return guard.shown(defused(text, tags(template)))
-
+        texts = {"answer": answer, "instruction": prompt.instruction}
+        if form.needs_reference:
+            texts["reference"] = prompt.reference or ""
         values = {
-            "instruction": shown(prompt.instruction),
-            "answer": shown(answer),
-            "reference": shown(reference),
             "aspects": "\n".join(
                 f"- {name}: {form.file.aspects[aspect].says}"
                 for name, aspect in zip(keys, aspects, strict=True)
             ),
             "form": _object(keys, form.scale.best),
         }
-        question = Question(
-            messages=user_message(render(template, values)),
-            expected=AspectScores(keys=keys, scale=form.scale),
-            own_lines=_fixed_lines(template),
-            judged=judged,
+        expected = AspectScores(keys=keys, scale=form.scale)
+        lines = fixed_lines(template)
+        return posed(template, texts, expected, key, values=values, own_lines=lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreObject(Stated):
+    """An object that names an aspect, and where it stands."""
+
+    said: Said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AspectScores(Expected[Appraisal]):
+    """What a reply must hold: a score in each aspect, by what the reply calls it."""
+
+    keys: tuple[str, ...]
+    scale: GradeScale
+
+    @property
+    def nothing(self) -> tuple[Appraisal, ...]:
+        """No score in any aspect."""
+        return (Appraisal(),) * len(self.keys)
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of an object with a reason and a score, a whole number, for each aspect."""
+        best, may_not_apply = self.scale.best, self.scale.may_not_apply
+        scores = [*range(LOWEST, best + 1), *([NOT_APPLICABLE] if may_not_apply else [])]
+        aspect = object_of({REASON: comment(len(self.keys)), SCORE: one_of(scores)})
+        return object_of(dict.fromkeys(self.keys, aspect))
+
+    def read_object(
+        self, said: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Appraisal]]:
+        """Read a score in each aspect.
+
+        Raises:
+            UnreadError: if a judged text states these scores, too.
+        """
+        numbers = {key: {**one, SCORE: str(one[SCORE])} for key, one in said.items()}
+        readings = self._readings(numbers)
+        if self._echoed(_scores(readings), judged):
+            raise UnreadError(Status.ECHO)
+        return [_explained(reading, "") for reading in readings]
+
+    @property
+    def place(self) -> str:
+        """Where the line with the mark goes: behind an analysis, ahead of the object."""
+        return (
+            "If you write an analysis, write it first. Then write the line {mark} by itself, and "
+            "below it the object alone."
         )
-        return question.guarded(guard)
+
+    def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
+        """Read a score in each aspect, or why it has none.
+
+        Raises:
+            UnreadError: if the reply has no object of its own, or several that differ.
+        """
+        found = list(self._objects(reply.text))
+        if not found:
+            raise UnreadError(absent(reply.text, Status.MISSING))
+        readings = self._readings(found[-1].said)
+        scores = _scores(readings)
+        if any(_scores(self._readings(one.said)) != scores for one in found):
+            raise UnreadError(Status.CONTRADICTORY)
+        if fault := fault_of(reply.text, found):
+            raise UnreadError(fault)
+        if self._echoed(scores, reply.judged):
+            raise UnreadError(Status.ECHO)
+        around = _FENCE.sub("", without(reply.text, found))
+        analysis = f"{reply.before}{around}".strip()
+        require_undisputed(analysis, {score for score in scores if score is not None})
+        return [_explained(reading, analysis) for reading in readings]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return an object with a score and a reason for each aspect."""
+        best = self.scale.best
+        said = {key: {REASON: reason, SCORE: draw.randint(LOWEST, best)} for key in self.keys}
+        return ExampleReply("", json.dumps(said, ensure_ascii=False))
+
+    def _objects(self, text: str) -> Iterator[ScoreObject]:
+        """Give the objects that name an aspect; one that cannot be read may have had scores.
+
+        Raises:
+            UnreadError: if there is such a one.
+        """
+        for value, start, end in json_objects(text):
+            said = (
+                _of_python(text, start)
+                if value is None
+                else ScoreObject(value, start=start, end=end)
+            )
+            if said is None:
+                raise UnreadError(Status.MALFORMED)
+            if any(key in said.said for key in self.keys):
+                yield said
+
+    def _readings(self, said: Said) -> list[Reading[Appraisal]]:
+        return [self._reading(said.get(key)) for key in self.keys]
+
+    def _reading(self, value: object) -> Reading[Appraisal]:
+        """Read an aspect's value: its score, and its reason if there is one."""
+        if value is None:
+            return Reading(Status.MISSING.value, Appraisal())
+        fields = cast("dict[str, object]", value) if isinstance(value, dict) else {SCORE: value}
+        score, reason = fields.get(SCORE), fields.get(REASON)
+        why = reason.strip() if isinstance(reason, str) else ""
+        if not isinstance(score, str):
+            status = Status.INCOMPLETE if score is None else Status.MALFORMED
+            return Reading(status.value, Appraisal(rationale=why))
+        try:
+            rating = rating_of(score, self.scale)
+        except UnreadError as error:
+            return Reading(error.status.value, Appraisal(rationale=why))
+        status = Status.NOT_APPLICABLE if rating is None else Status.SCORED
+        return Reading(status.value, Appraisal(rating=rating, rationale=why))
+
+    def _echoed(self, scores: Sequence[float | None], judged: Sequence[str]) -> bool:
+        """Whether a judged text gives every aspect the score that the judge gives it."""
+        stated = [
+            f"{key}: {score:g}"
+            for key, score in zip(self.keys, scores, strict=True)
+            if score is not None
+        ]
+        if not stated:
+            return False
+        return holds(judged, stated) or any(
+            _scores(self._readings(said)) == scores
+            for text in judged
+            for said in _every_object(seen(text))
+        )
 
 
 def _object(keys: tuple[str, ...], best: int) -> str:
@@ -61,8 +204,38 @@ def _object(keys: tuple[str, ...], best: int) -> str:
     return "{" + ", ".join(f'"{key}": {inner}' for key in keys) + "}"
 
 
-@lru_cache
-def _fixed_lines(template: str) -> frozenset[str]:
-    """Return the lines of a template that stand in a question as they are."""
-    lines = (line.strip() for line in template.splitlines())
-    return frozenset(line for line in lines if not placeholders(line))
+def _scores(readings: Sequence[Reading[Appraisal]]) -> list[float | None]:
+    return [reading.value.rating for reading in readings]
+
+
+def _explained(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisal]:
+    """Return a reading with its reason, else the analysis; a bare number is no judgement."""
+    value = reading.value
+    if reading.status != SCORED or value.rationale:
+        return reading
+    if not analysis:
+        return Reading(Status.INCOMPLETE.value, Appraisal())
+    return Reading(SCORED, Appraisal(rating=value.rating, rationale=analysis))
+
+
+def _of_python(text: str, start: int) -> ScoreObject | None:
+    """Return a dictionary of numbers as Python writes it, with single quotes."""
+    found = PYTHON.match(text, start)
+    plain = None if found is None else decoded(found[0].replace("'", '"'), 0)
+    if found is None or plain is None:
+        return None
+    return ScoreObject(plain[0], start=found.start(), end=found.end())
+
+
+def _every_object(text: str) -> Iterator[Said]:
+    """Give the objects of a text, wherever they stand."""
+    at = -1
+    for _ in range(MOST_OBJECTS):
+        at = text.find("{", at + 1)
+        if at < 0:
+            return
+        found = decoded(text, at)
+        if found is not None:
+            yield found[0]
+        elif (said := _of_python(text, at)) is not None:
+            yield said.said

@@ -33,7 +33,7 @@ from ..run.reporter import Advance, Reporter
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 from ..run.stop import StopSignal
-from ..stages.critique import CRITIQUE, critique_params, critiques, critiquing
+from ..stages.critique import CRITIQUE, critique_stage
 from .job import Job
 from .loop import work_until_whole
 from .opening import opened
@@ -147,11 +147,11 @@ def _critique(run: Run, answers: Planned) -> None:
         for prompt in at_hand.pop(chunk):
             del prompts[prompt.prompt_id]
 
-    judging = critiquing(run, 0, candidates, committed=forget)
+    judging = critique_stage(run, 0, candidates, committed=forget)
     work = Work(
         verb=CRITIQUE,
-        params=critique_params(judging),
+        params=judging.params,
         upstream=(answers.identity,),
         reads=lambda: [(key,) for key in answers.keys(journal)],
     )
-    critiques(judging, CRITIQUES, work)
+    judging.planned(CRITIQUES, work)

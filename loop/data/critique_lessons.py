@@ -14,10 +14,10 @@ import polars as pl
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import SCALES
 from ...critics.grading.grader import Grader
-from ...critics.grading.score_reply import written_score
 from ...critics.guard import without_mark
 from ...critics.judge import Question
 from ...critics.reply_schema import is_object
+from ...critics.text_forms import with_score
 from ...stores.frames import rows_frame
 from ...stores.keys import row_id
 from ...stores.records import SCORED, Candidate, Demonstration, Grade, Message, Prompt
@@ -83,7 +83,7 @@ def _reply(grade: Grade, grader: Grader) -> str:
     if as_it_came or grade.rating is None:
         return without_mark(grade.text)
     scale, critique = SCALES["overall"], grade.rationale.strip()
-    before, below = written_score(grader.score_form, grade.rating, scale, critique)
+    before, below = with_score(grader.score_form, grade.rating, scale.best, critique)
     return f"{before}\n\n{below}".strip()
 
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from ...critics.facts.fact_judge import STATEMENTS, FactJudge
+from ...critics.facts.fact_judge import STATEMENTS, FactJudge, Statements
 from ...critics.facts.passages import passages
-from ...critics.facts.statement_list import Statements
 from ...critics.judge import Reading
 from ...critics.status import Status
 from ...critics.verify import FACTS

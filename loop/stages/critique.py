@@ -78,7 +78,7 @@ def critique(
 
 def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
     """Commit a critique of each candidate on which `verify` gives no verdict."""
-    return Rows(row_type=Critique, stages=(critiqued(it, candidates, FIRST, verifiable=False),))
+    return Rows(row_type=Critique, stages=(critiqued(it, candidates, FIRST, unverifiable=True),))
 
 
 def critiqued(
@@ -86,28 +86,23 @@ def critiqued(
     candidates: Rows[Candidate],
     sample: int,
     *,
-    verifiable: bool | None = None,
+    unverifiable: bool = False,
     judge: Served | None = None,
 ) -> Planned:
-    """Commit one critique a candidate: the first of each, or another.
-
-    Only candidates are judged whose prompts are `verifiable`, or are not, if that is given.
-    """
+    """Commit one critique a candidate, the first or another, or only if it is `unverifiable`."""
     can, prompts = it.run.verifier.can_verify, it.run.prompts
 
     def judged_of(chunk: int) -> Sequence[Candidate]:
         found = it.chunk(candidates, chunk)
-        if verifiable is None:
-            return found
-        return [c for c in found if can(prompts[c.prompt_id]) == verifiable]
+        return [c for c in found if not (unverifiable and can(prompts[c.prompt_id]))]
 
-    judging = critiquing(it.run, it.number, judged_of, sample=sample, judge=judge)
-    params = critique_params(judging) | ({} if verifiable is None else {"verifiable": verifiable})
+    judging = critique_stage(it.run, it.number, judged_of, sample=sample, judge=judge)
+    params = {**judging.params, **({"verifiable": False} if unverifiable else {})}
     label = sampled_again(f"critique:{candidates.label}", sample)
-    return critiques(judging, label, it.work(CRITIQUE, params, candidates))
+    return judging.planned(label, it.work(CRITIQUE, params, candidates))
 
 
-def critiquing(
+def critique_stage(
     run: Run,
     iteration: int,
     candidates: Callable[[int], Sequence[Candidate]],
@@ -144,19 +139,6 @@ def critiquing(
     )
 
 
-def critique_params(judging: "Critiquing | Verifying") -> dict[str, Json]:
-    """Return what the keys of the units hold besides the candidates."""
-    replies = {"attempts": judging.attempts} if isinstance(judging, Critiquing) else {}
-    return {**judging.identity, **replies}
-
-
-def critiques(judging: "Critiquing | Verifying", label: str, work: Work) -> Planned:
-    """Pay a stage of critiques."""
-    if isinstance(judging, Verifying):
-        return judging.planned(label, work)
-    return judged(judging, label, work)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     """A stage of critiques by the feedback model, with the verifier beside it if both are asked."""
@@ -185,6 +167,10 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         asked = self.run.places.of(self.judge)
         own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
         return asked | MAIN_THREAD if own else asked
+
+    def planned(self, label: str, work: Work) -> Planned:
+        """Plan and pay the stage."""
+        return judged(self, label, work)
 
     def subjects(self, chunk: int) -> Iterable[Alike]:
         """Return the answers, those that say the same together."""

@@ -155,7 +155,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         return self.depends_on()
 
     @property
-    def params(self) -> Json:
+    def params(self) -> Mapping[str, Json]:
         """What the keys of the units hold besides what they read."""
         return {**self.identity, "attempts": self.attempts}
 

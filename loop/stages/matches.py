@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ...configs.annotation import Keying, Ordering
-from ...critics.annotators.simulate import coin, draw_key, shown_swapped, without_asking
+from ...critics.annotators.simulate import coin, draw_key, shown_swapped
 from ...critics.status import Status
 from ...stores.keys import derive_seed, row_id
 from ...stores.records import Candidate, Order, Preferred
@@ -46,9 +46,8 @@ def decided(match: Match, seed: int, flip_probability: float) -> Decided | None:
     if "failed" in (match.first.finish_reason, match.second.finish_reason):
         # Nothing was answered there, so that there is nothing to prefer.
         return Decided(None, Status.FAILED)
-    same = without_asking(_normal(match.first), _normal(match.second))
-    if same is not None:
-        return Decided(same)
+    if _normal(match.first) == _normal(match.second):
+        return Decided("tie")
     tossed = coin(match.drawn_by, seed, flip_probability)
     return None if tossed is None else Decided(tossed, flipped=True)
 

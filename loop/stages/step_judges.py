@@ -26,7 +26,7 @@ from ..run.reporter import Advance
 from ..run.stage import Stage
 from ..run.stage_places import ELSEWHERE, Places
 from ..run.unread_replies import FEWEST, ReplyCount
-from .critique import UNASKED, Critiquing, critique_params, critiquing
+from .critique import UNASKED, Critiquing, critique_stage
 from .judging import Replies, judge_line
 from .verify_candidates import Verifying
 
@@ -92,7 +92,7 @@ class StepJudges:
     @property
     def params(self) -> dict[str, Json]:
         """What a reward depends on besides the answer and the reward model."""
-        return {source: critique_params(self._judging(source)) for source in self.asked}
+        return {source: self._judging(source).params for source in self.asked}
 
     @property
     def where(self) -> Places:
@@ -184,7 +184,7 @@ class StepJudges:
     ) -> Critiquing | Verifying:
         run, number = self.it.run, self.it.number
         if source == "critic":
-            return critiquing(run, number, candidates, by_text=True)
+            return critique_stage(run, number, candidates, by_text=True)
         return Verifying(run=run, iteration=number, candidates=candidates, by_text=True)
 
     def _asked(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:

@@ -64,6 +64,11 @@ class Verifying:
         judge: dict[str, Json] = {"kind": "verifier", "verifier": verifier_critic(self.run).digest}
         return {**judge, **sample_params(self.run, self.sample)}
 
+    @property
+    def params(self) -> Mapping[str, Json]:
+        """What the keys of the units hold besides the candidates."""
+        return self.identity
+
     def planned(self, label: str, work: Work) -> Planned:
         """Plan and pay the stage."""
         return self.run.pay(self.iteration, label, work, self._pay, judge=True)

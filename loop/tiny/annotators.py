@@ -14,13 +14,13 @@ from functools import cache
 
 from ...configs.annotation import Role
 from ...critics.annotators.annotator_pool import Annotator, form_text, load_pool, persona_text
-from ...critics.annotators.written_verdicts import (
+from ...critics.templating import PLACEHOLDER
+from ...critics.text_forms import (
     LISTED_FORMS,
     STATED_FORMS,
     ReplyForm,
     reply_of,
 )
-from ...critics.templating import PLACEHOLDER
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred
 from .human import (

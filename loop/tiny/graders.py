@@ -17,7 +17,7 @@ from functools import cache
 
 from ...critics.grading.graded_aspects import LOWEST, SCALES
 from ...critics.grading.grader import GRADING_TEMPLATES, form_text
-from ...critics.grading.score_reply import SCORE_FORMS, ScoreForm, written_score
+from ...critics.text_forms import SCORE_FORMS, ScoreForm, with_score
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect
@@ -149,7 +149,7 @@ def _critique(prompt: str, instruction: str, answer: str, seed: int) -> str:
     wrong = correctness(exercise_of(instruction), answer) < 1
     advice = "Check each step against what is known." if wrong else "It is right; mind the manner."
     form: ScoreForm = next(f for f in SCORE_FORMS if form_text("overall", f) in prompt)
-    said = written_score(form, rating, SCALES["overall"], advice)
+    said = with_score(form, rating, SCALES["overall"].best, advice)
     return "\n".join(filter(None, said))
 
 

@@ -15,7 +15,6 @@ from lpfloop.configs.grading import GradingConfig
 from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.annotators.written_verdicts import reply_of
 from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.critics.grading.graded_aspects import SCALES
 from lpfloop.critics.grading.grader import Grader
@@ -23,6 +22,7 @@ from lpfloop.critics.guard import BARE, GuardKey
 from lpfloop.critics.judge import Question, Reading, user_message
 from lpfloop.critics.quality.prompt_review import ASPECTS, Reviewer
 from lpfloop.critics.reply_schema import MARK_FIELD
+from lpfloop.critics.text_forms import reply_of
 from lpfloop.stores.chat_markers import FAMILIES
 from lpfloop.stores.records import SCORED, Prompt
 

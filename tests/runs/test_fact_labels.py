@@ -6,8 +6,8 @@ import math
 import pytest
 from typer.testing import CliRunner
 
+from lpfloop.critics.facts.fact_judge import WORDS
 from lpfloop.critics.facts.fact_score import FACT_SCORE, counted, fact_metrics
-from lpfloop.critics.facts.support_verdicts import WORDS
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.files import placed_rows
 from lpfloop.loop.data.rating_scale import SCALES, THREE_LEVEL

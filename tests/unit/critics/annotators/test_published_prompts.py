@@ -7,9 +7,8 @@ import pytest
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.annotators.annotator_pool import PUBLISHED, PublishedAnnotator, load_pool
-from lpfloop.critics.annotators.ask_annotator import ask_annotator
+from lpfloop.critics.annotators.ask_annotator import END_OF_PROMPT, ask_annotator
 from lpfloop.critics.annotators.comparison import Comparison
-from lpfloop.critics.annotators.published_prompts import END_OF_PROMPT
 
 ORIGINAL = load_pool("alpacafarm-original")
 PAIR = Comparison(prompt="Name a colour.", first="Red {input}.", second="Four.", key="k")

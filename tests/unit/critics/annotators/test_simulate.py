@@ -13,7 +13,6 @@ from lpfloop.critics.annotators.simulate import (
     draw_key,
     reconciled,
     shown_swapped,
-    without_asking,
 )
 from lpfloop.critics.judge import Reading
 
@@ -57,11 +56,6 @@ def test_a_rate_that_is_none_is_refused():
     for p_flip in [-0.1, 0.51, math.nan]:
         with pytest.raises(ValueError, match="within 0 and 1/2"):
             coin("k", 0, p_flip)
-
-
-def test_identical_outputs_tie():
-    assert without_asking("Red.", "Red.") == "tie"
-    assert without_asking("Red.", "Red") is None
 
 
 def test_both_orders_are_reconciled():

@@ -5,15 +5,15 @@ from collections import Counter
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.annotators.stated_verdicts import StatedVerdict
-from lpfloop.critics.annotators.written_verdicts import STATED_FORMS, reply_of
+from lpfloop.critics.annotators.pair_verdicts import PairVerdicts
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import MAX_REPLY, Question
+from lpfloop.critics.text_forms import STATED_FORMS, reply_of
 
 
 def read(form, text, *, judged=(), ties=True, order="as_given", ended="stop"):
     """Return what is preferred, or why nothing is."""
-    expected = StatedVerdict(form=form, ties=ties, orders=(order,))
+    expected = PairVerdicts(form=form, ties=ties, orders=(order,))
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, ended)
     assert (reading.value.preferred is None) == (reading.status != "scored")
     return reading.value.preferred or reading.status

@@ -7,16 +7,17 @@ from rows import PROMPT
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import GradeScale
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.critics.grading.score_reply import SCORE_FORMS, OverallScore
+from lpfloop.critics.grading.score_reply import OverallScore
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import MAX_REPLY, Question
+from lpfloop.critics.text_forms import SCORE_FORMS
 
 FORMS = SCORE_FORMS
 
 
-def read(form, text, *, best=5, judged=(), path=("score",), ended="stop"):
+def read(form, text, *, best=5, judged=(), ended="stop"):
     """Return the score, or why there is none."""
-    expected = OverallScore(scale=GradeScale(best=best), form=form, path=path)
+    expected = OverallScore(scale=GradeScale(best=best), form=form)
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, ended)
     assert (reading.value.rating is None) == (reading.status != "scored")
     return reading.status if reading.value.rating is None else reading.value.rating

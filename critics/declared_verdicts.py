@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...stores.records import Preferred
-from ..quoting import NEAR
+from ..stores.records import Preferred
+from .quoting import NEAR
 
 _NOUN = r"(?:output|response|answer|assistant|model|option|candidate|completion)"
 _NAMED = (

@@ -1,7 +1,7 @@
 """Which kind of judgements a stage holds, by its label."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -20,12 +20,13 @@ NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
 """The first words of stages whose labels end with who judged, in what, or by which form."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgementKind:
-    """Judgements of one kind: their stages and rows, and which of these could not be read."""
+class JudgementKind(NamedTuple):
+    """Judgements of one kind: their rows, and the setting that allows more replies.
+
+    `asked` says of a row whether a judge was asked for it that may say something else next time.
+    """
 
     noun: str
-    stages: tuple[str, ...]
     row_type: type[Any]
     identity: str
     setting: str
@@ -37,66 +38,28 @@ class JudgementKind:
         return self.asked & ~pl.col("status").is_in(sorted(WAS_READ))
 
 
-KINDS = (
-    JudgementKind(
-        noun="critiques",
-        stages=("critique",),
-        row_type=Critique,
-        identity="critique_id",
-        setting="critic.attempts",
-        # The verifier says the same again; of an answer that failed nobody was asked.
-        asked=(pl.col("attempts") > 0) & (pl.col("critic") != VERIFIER),
-    ),
-    JudgementKind(
-        noun="grades",
-        stages=("grade",),
-        row_type=Grade,
-        identity="grade_id",
-        setting="grading.attempts",
-        asked=pl.col("attempts") > 0,
-    ),
-    JudgementKind(
-        noun="scores",
-        stages=("score_answers",),
-        row_type=Grade,
-        identity="grade_id",
-        setting="assessment.judge.attempts",
-        asked=pl.col("attempts") > 0,
-    ),
-    JudgementKind(
-        noun="comparisons",
-        stages=("annotate", "compare"),
-        row_type=Preference,
-        identity="preference_id",
-        setting="annotation.attempts",
-        asked=pl.lit(value=True),
-    ),
-    JudgementKind(
-        noun="passages",
-        stages=("break_up",),
-        row_type=Breakdown,
-        identity="breakdown_id",
-        setting="critic.attempts",
-        asked=pl.col("attempts") > 0,
-    ),
-    JudgementKind(
-        noun="statements",
-        stages=("judge_claims",),
-        row_type=Claim,
-        identity="claim_id",
-        setting="critic.attempts",
-        # A model of natural language inference says the same again, without a reply.
-        asked=(pl.col("attempts") > 0) & (pl.col("text") != ""),
-    ),
-    JudgementKind(
-        noun="reviews",
-        stages=(REVIEW,),
-        row_type=PromptReview,
-        identity="prompt_id",
-        setting="prompts.quality.attempts",
-        asked=pl.lit(value=True),
-    ),
+_ANSWERED = pl.col("attempts") > 0
+# A verifier says the same again.
+_BY_MODEL = _ANSWERED & (pl.col("critic") != VERIFIER)
+# So does a model of natural language inference, which writes no reply.
+_IN_WORDS = _ANSWERED & (pl.col("text") != "")
+_ALL = pl.lit(value=True)
+_COMPARISONS = JudgementKind(
+    "comparisons", Preference, "preference_id", "annotation.attempts", _ALL
 )
+KINDS: Mapping[str, JudgementKind] = {
+    "critique": JudgementKind("critiques", Critique, "critique_id", "critic.attempts", _BY_MODEL),
+    "grade": JudgementKind("grades", Grade, "grade_id", "grading.attempts", _ANSWERED),
+    "score_answers": JudgementKind(
+        "scores", Grade, "grade_id", "assessment.judge.attempts", _ANSWERED
+    ),
+    "annotate": _COMPARISONS,
+    "compare": _COMPARISONS,
+    "break_up": JudgementKind("passages", Breakdown, "breakdown_id", "critic.attempts", _ANSWERED),
+    "judge_claims": JudgementKind("statements", Claim, "claim_id", "critic.attempts", _IN_WORDS),
+    REVIEW: JudgementKind("reviews", PromptReview, "prompt_id", "prompts.quality.attempts", _ALL),
+}
+"""By the first word of a stage's label, or by the label."""
 
 
 def kind_of(label: str) -> JudgementKind | None:
@@ -110,7 +73,7 @@ def kind_of(label: str) -> JudgementKind | None:
     # Answers to prompts of the user's own are evaluated beside the loop, which never returns there.
     if about.startswith(EVALUATED) and not _examines(_answers(label).removeprefix(EVALUATED)):
         return None
-    return next((kind for kind in KINDS if {verb, label} & {*kind.stages}), None)
+    return KINDS.get(verb) or KINDS.get(label)
 
 
 def is_evaluation(label: str) -> bool:

@@ -132,7 +132,8 @@ def counted(stages: Sequence[Unscored]) -> str:
     counts = Counter[str]()
     for stage in stages:
         counts[stage.kind.noun] += stage.rows
-    return " and ".join(f"{counts[k.noun]:,} {k.noun}" for k in KINDS if counts[k.noun])
+    nouns = dict.fromkeys(kind.noun for kind in KINDS.values())
+    return " and ".join(f"{counts[noun]:,} {noun}" for noun in nouns if counts[noun])
 
 
 def replies_so_far(journal: Reader, attempts: int) -> Callable[[Unit], Replies[Any]]:

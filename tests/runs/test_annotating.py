@@ -93,6 +93,21 @@ def test_never_read_is_no_number(tmp_path):
         assert not ids & {row.prompt_id for row in unread}
 
 
+def test_asked_again_as_if_more_replies_were_allowed(tmp_path):
+    """And those that were read, of several in a prompt, stay as they are."""
+    once = job(tmp_path, "annotation.attempts=1", script="unsure")
+    with turn(once) as it:
+        _, first = annotated(it)
+    with turn(replace(once, retry_unscored=True)) as it:
+        _, again = annotated(it)
+    with turn(job(tmp_path, script="unsure", name="b")) as it:
+        _, straight = annotated(it)
+    read = [row for row in first if row.status == SCORED]
+    assert 0 < len(read) < sum(row.status == SCORED for row in again)
+    assert again == straight
+    assert all(row in again for row in read)
+
+
 # which two are compared
 
 

@@ -35,7 +35,7 @@ from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies.memory.shapes import ModelShape, shape_of
 from lpfloop.policies.memory.stage_memory import MARGIN
-from lpfloop.policies.memory.training import Sharding, Workload, training_terms
+from lpfloop.policies.memory.training import Workload, training_terms
 from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import fit_of
@@ -268,7 +268,7 @@ def computed_bytes(job: TrainJob) -> int:
     """Return what `lpfloop doctor` computes for a training, without the process's own share."""
     work = Workload(
         method=job.method, rows=job.settings.micro_batch_size, length=job.settings.max_length,
-        accumulation=job.accumulation, sharding=Sharding(), on_gpu=ON_GPU, fit=job.fit,
+        accumulation=job.accumulation, on_gpu=ON_GPU, fit=job.fit,
     )  # fmt: skip
     terms = training_terms(shape_of(job.model), work)
     return sum(term.most_bytes for term in terms if term.name not in RUNTIME)

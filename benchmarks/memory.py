@@ -43,7 +43,7 @@ from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.memory.inference import Inference, transformers_terms
 from lpfloop.policies.memory.shapes import shape_of
 from lpfloop.policies.memory.stage_memory import GIB, Term
-from lpfloop.policies.memory.training import Sharding, Workload, training_terms
+from lpfloop.policies.memory.training import Workload, training_terms
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
@@ -215,7 +215,6 @@ def offline(
         rows=micro,
         length=LENGTH,
         accumulation=batch // micro,
-        sharding=Sharding(),
         on_gpu=False,
         fit=fit,
         reference=method == "distil" and not fit.adapts,
@@ -276,7 +275,6 @@ def online(
         rows=micro,
         length=LENGTH,
         accumulation=2,
-        sharding=Sharding(),
         on_gpu=False,
         fit=fit,
         reference=not fit.adapts,

@@ -31,11 +31,8 @@ from ...policies.memory.inference import (
 from ...policies.memory.shapes import ModelShape, UnknownShapeError, shape_of
 from ...policies.memory.stage_memory import GIB, StageMemory, Term, fixed, summed
 from ...policies.memory.training import (
-    WEIGHTS,
-    Sharding,
     Workload,
     published_number,
-    sharding_of,
     training_terms,
 )
 from ...policies.trainers.job import ONLINE, Method, Settings
@@ -235,31 +232,30 @@ class MemoryStages:
         config, settings = self.config, self._settings(method)
         shape = self.shapes(Path(located(config.policy.model)))
         start = self._reward_start(shape) if method == "reward" else shape
-        sharding = self._sharding(method)
-        if sharding.unknown:
-            raise UnknownShapeError(sharding.unknown)
+        processes, divided = self._processes(settings), self._is_divided(method)
         reward = self._reward(shape) if method in ONLINE else None
         work = Workload(
             method=method,
             rows=settings.micro_batch_size,
             length=settings.max_length,
-            accumulation=settings.batch_size // (settings.micro_batch_size * sharding.processes),
-            sharding=sharding,
+            accumulation=settings.batch_size // (settings.micro_batch_size * processes),
+            processes=processes,
+            divided=divided,
             on_gpu=self.have.on_gpu,
             fit=replace(placed_fit(config), recompute=recompute),
-            reference=self._has_reference(method, sharding),
+            reference=self._has_reference(method, divided=divided),
             answer=config.policy.sampling.max_tokens,
             reward_number=0 if reward is None else self._reward_number(reward),
         )
         stage, terms = f"{TRAINS} {method}", training_terms(start, work, reward)
         if isinstance(settings, OnlineSettings):
-            beside, others = self._beside(method, settings, shape, sharding.processes)
+            beside, others = self._beside(method, settings, shape, processes)
             yield from others
             terms += beside
-        found = self._on_trainer(stage, terms, sharding.processes)
+        found = self._on_trainer(stage, terms, processes)
         yield replace(found, note="activations are recomputed" if recompute == "always" else "")
 
-    def _has_reference(self, method: Method, sharding: Sharding) -> bool:
+    def _has_reference(self, method: Method, *, divided: bool) -> bool:
         """Whether a training loads a second, frozen model: a reference or a teacher.
 
         A teacher, and an online method's first reference, is what lies below the adapters if there
@@ -272,16 +268,23 @@ class MemoryStages:
             return whole
         if method in ONLINE:
             return later or whole
-        return method in ("dpo", "kto") and (later or sharding.stage >= WEIGHTS)
+        return method in ("dpo", "kto") and (later or divided)
 
-    def _sharding(self, method: Method) -> Sharding:
-        """Return how a training is divided; an online method averages gradients in place."""
+    def _is_divided(self, method: Method) -> bool:
+        """Whether FSDP2 divides a training; online methods do not divide adapters.
+
+        Raises:
+            UnknownShapeError: if a file for accelerate decides.
+        """
         training = self.config.training
-        count = self._processes(self._settings(method))
-        if method not in ONLINE:
-            return sharding_of(training.accelerate_config, count, training.sharding)
-        divided = training.sharding != "none" and not training.lora.r and count > 1
-        return Sharding(processes=count, stage=WEIGHTS if divided else 0)
+        if method in ONLINE:
+            several = self._processes(self._settings(method)) > 1
+            return training.sharding != "none" and not training.lora.r and several
+        if training.accelerate_config is not None:
+            raise UnknownShapeError(
+                "not known with a file for accelerate (training.accelerate_config)"
+            )
+        return training.sharding != "none"
 
     def _beside(
         self, method: Method, settings: OnlineSettings, shape: ModelShape, processes: int

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
+
+import yaml
 
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.training import TrainingConfig
 from ...policies.devices import installed
-from ...policies.memory.training import sharding_of
 from ...policies.trainers.checks import refuse_missing_layers
 from ...policies.trainers.job import TrainingError
 from ...policies.trainers.training_fit import fit_of
@@ -79,12 +81,21 @@ def excluded(training: TrainingConfig) -> Iterator[str]:
             "training.weights=bfloat16 brings an optimizer of its own, with float32 moments: leave "
             "training.optimizer out"
         )
-    processes = training.processes if isinstance(training.processes, int) else 1
-    if sharding_of(training.accelerate_config, processes).stage:
+    if training.accelerate_config is not None and _divides(Path(training.accelerate_config)):
         yield (
             f"training.weights=bfloat16 is for whole models, and {training.accelerate_config} "
             "divides them over processes: leave training.weights out"
         )
+
+
+def _divides(file: Path) -> bool:
+    """Return whether a file for accelerate divides a model: by FSDP or DeepSpeed."""
+    try:
+        found: object = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    settings = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    return str(settings.get("distributed_type")).upper() in ("FSDP", "DEEPSPEED")
 
 
 def _not_here(config: RunConfig) -> Iterator[str]:

@@ -9,8 +9,9 @@ compares with real trainings.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
+from ...configs.training import LoRAConfig
+from ..trainers.training_fit import PLAIN, TrainingFit
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 
 CPU_PIECE = 256
@@ -35,121 +36,103 @@ class Precision:
 
 
 AUTOCAST = Precision(wide=FLOAT32, narrow=BFLOAT16)
-PLAIN = Precision(wide=FLOAT32, narrow=FLOAT32)
+FULL = Precision(wide=FLOAT32, narrow=FLOAT32)
 HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
 
 
 def precision_of(number: float) -> Precision:
     """Return the precision of a pass over weights of `number` bytes, without autocast."""
-    return HALF if number <= BFLOAT16 else PLAIN
+    return HALF if number <= BFLOAT16 else FULL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adapters:
-    """Low-rank adapters (Hu et al., 2021, arXiv 2106.09685) on the layers `targets`; rank 0: none.
+def adapter_parameters(shape: ModelShape, lora: LoRAConfig) -> int:
+    """Return the numbers in a model's adapters: r x (inward + outward) for each adapted matrix."""
+    ends = sum(inward + outward for inward, outward in _adapted(shape, lora))
+    return shape.layers * lora.r * ends
 
-    A matrix of `inward` x `outward` numbers gets two more: `inward` x r and r x `outward`.
+
+def _adapted(shape: ModelShape, lora: LoRAConfig) -> list[tuple[int, int]]:
+    """Return both widths of each adapted matrix of a layer; an unknown name is the largest."""
+    if not lora.r:
+        return []
+    hidden, inner = shape.hidden, shape.inner
+    matrices = {
+        "q_proj": (hidden, shape.query_width),
+        "k_proj": (hidden, shape.kv_width),
+        "v_proj": (hidden, shape.kv_width),
+        "o_proj": (shape.query_width, hidden),
+        "up_proj": (hidden, inner),
+        "down_proj": (inner, hidden),
+        **({"gate_proj": (hidden, inner)} if shape.gated else {}),
+    }
+    if lora.targets == "all-linear":
+        return list(matrices.values())
+    return [matrices.get(name, (hidden, inner)) for name in lora.targets]
+
+
+def pass_bytes(
+    shape: ModelShape,
+    precision: Precision,
+    fit: TrainingFit = PLAIN,
+    *,
+    rows: int,
+    length: int,
+    casts: int = 0,
+    head: int = 0,
+) -> int:
+    """Return what a forward and a backward pass over `rows` sequences hold at the peak.
+
+    `casts` are the bytes of the matrices' narrow copies, which autocast keeps until the forward
+    pass ends, `head` what the output layer holds when the backward pass begins. If activations are
+    recomputed, only each layer's input is kept, and either the casts or, in the backward pass, all
+    of one layer.
     """
-
-    rank: int = 0
-    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
-    dropout: bool = False
-
-    def parameters(self, shape: ModelShape) -> int:
-        """Return how many numbers the adapters of a model have."""
-        ends = sum(inward + outward for inward, outward in self._adapted(shape))
-        return shape.layers * self.rank * ends
-
-    def kept_bytes(self, shape: ModelShape, narrow: int) -> int:
-        """Return what a layer's adapters keep of a token: what is between the two matrices.
-
-        With dropout also its mask, of a byte a number on a GPU.
-        """
-        adapted = self._adapted(shape) if self.rank else []
-        masked = sum(inward for inward, _ in adapted) if self.dropout else 0
-        flag = 1 if narrow < FLOAT32 else FLOAT32
-        return len(adapted) * self.rank * narrow + masked * flag
-
-    def _adapted(self, shape: ModelShape) -> list[tuple[int, int]]:
-        """Return both widths of each adapted matrix of a layer; an unknown name is the largest."""
-        hidden, inner = shape.hidden, shape.inner
-        matrices = {
-            "q_proj": (hidden, shape.query_width),
-            "k_proj": (hidden, shape.kv_width),
-            "v_proj": (hidden, shape.kv_width),
-            "o_proj": (shape.query_width, hidden),
-            "up_proj": (hidden, inner),
-            "down_proj": (inner, hidden),
-            **({"gate_proj": (hidden, inner)} if shape.gated else {}),
-        }
-        if self.targets == "all-linear":
-            return list(matrices.values())
-        return [matrices.get(name, (hidden, inner)) for name in self.targets]
+    tokens, layers = rows * length, shape.layers
+    stream = tokens * precision.wide * shape.hidden
+    kept = _layer_bytes(shape, precision, fit.lora)
+    layer = tokens * (kept + _attention_bytes(shape, precision, fit.attention, length))
+    if fit.recompute == "always":
+        return (layers + 2) * stream + max(casts, layer + head)
+    return layers * layer + 2 * stream + casts + head
 
 
-NO_ADAPTERS = Adapters()
+def _layer_bytes(shape: ModelShape, precision: Precision, lora: LoRAConfig) -> int:
+    """Return what a layer keeps of a token for the backward pass.
+
+    Each norm keeps its input in float32 and, if its weight is trained, the normalised input.
+    The inputs of the matrices of queries, keys and values, and of the MLP, are kept once, or
+    once for each matrix that casts them: under autocast, and before float32 adapters. Attention
+    keeps queries, keys and values (repeated to as many heads) and its result, which an adapter
+    casts once more. The MLP keeps gate, its activation, up and product. An adapter keeps what is
+    between its two matrices, and with dropout a mask, of a byte a number on a GPU.
+    """
+    narrow, adapted = precision.narrow, _adapted(shape, lora)
+    scaled = FLOAT32 if shape.float_norms else precision.wide
+    normed = shape.norms * shape.hidden
+    if shape.normed_heads:
+        normed += shape.query_width + shape.kv_width
+    norms = normed * (FLOAT32 + (0 if adapted else scaled))
+    casts = bool(adapted) and narrow < FLOAT32
+    inputs = (5 if shape.gated else 4) if precision.is_mixed or casts else 2
+    attention = (5 if casts else 4) * shape.query_width
+    mlp = (4 if shape.gated else 2) * shape.inner
+    masked = sum(inward for inward, _ in adapted) if lora.dropout else 0
+    adapters = len(adapted) * lora.r * narrow + masked * (1 if narrow < FLOAT32 else FLOAT32)
+    return norms + narrow * (inputs * shape.hidden + attention + mlp) + adapters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedLayers:
-    """A model as it is trained; `attention` is `training.attention`."""
+def _attention_bytes(shape: ModelShape, precision: Precision, attention: str, length: int) -> int:
+    """Return what a layer's attention keeps of a token, without its inputs and its result.
 
-    shape: ModelShape
-    precision: Precision
-    adapters: Adapters = NO_ADAPTERS
-    attention: str = "auto"
-
-    def pass_bytes(
-        self, rows: int, length: int, *, recomputed: bool, casts: int = 0, head: int = 0
-    ) -> int:
-        """Return what a forward and a backward pass over `rows` sequences hold at the peak.
-
-        `casts` are the bytes of the matrices' narrow copies, which autocast keeps until the forward
-        pass ends, `head` what the output layer holds when the backward pass begins. With
-        `recomputed` (gradient checkpointing) only each layer's input is kept, and either the casts
-        or, in the backward pass, all of one layer.
-        """
-        tokens, layers = rows * length, self.shape.layers
-        stream = tokens * self.precision.wide * self.shape.hidden
-        layer = tokens * (self._layer_bytes() + self._attention_bytes(length))
-        if recomputed:
-            return (layers + 2) * stream + max(casts, layer + head)
-        return layers * layer + 2 * stream + casts + head
-
-    def _layer_bytes(self) -> int:
-        """Return what a layer keeps of a token for the backward pass.
-
-        Each norm keeps its input in float32 and, if its weight is trained, the normalised input.
-        The inputs of the matrices of queries, keys and values, and of the MLP, are kept once, or
-        once for each matrix that casts them: under autocast, and before float32 adapters. Attention
-        keeps queries, keys and values (repeated to as many heads) and its result, which an adapter
-        casts once more. The MLP keeps gate, its activation, up and product.
-        """
-        shape, narrow, adapted = self.shape, self.precision.narrow, self.adapters.rank > 0
-        scaled = FLOAT32 if shape.float_norms else self.precision.wide
-        normed = shape.norms * shape.hidden
-        if shape.normed_heads:
-            normed += shape.query_width + shape.kv_width
-        norms = normed * (FLOAT32 + (0 if adapted else scaled))
-        casts = adapted and narrow < FLOAT32
-        inputs = (5 if shape.gated else 4) if self.precision.is_mixed or casts else 2
-        attention = (5 if casts else 4) * shape.query_width
-        mlp = (4 if shape.gated else 2) * shape.inner
-        kept = narrow * (inputs * shape.hidden + attention + mlp)
-        return norms + kept + self.adapters.kept_bytes(shape, narrow)
-
-    def _attention_bytes(self, length: int) -> int:
-        """Return what a layer's attention keeps of a token beside its inputs and its result.
-
-        FlashAttention keeps nothing, eager attention the probabilities of each head, in float32 and
-        as they meet the values, other implementations the mask, as numbers.
-        """
-        narrow = self.precision.narrow
-        if self.attention.startswith("flash"):
-            return 0
-        if self.attention != "eager":
-            return length * narrow
-        return length * self.shape.heads * (FLOAT32 + (narrow if narrow < FLOAT32 else 0))
+    FlashAttention keeps nothing, eager attention the probabilities of each head, in float32 and
+    as they meet the values, other implementations the mask, as numbers.
+    """
+    narrow = precision.narrow
+    if attention.startswith("flash"):
+        return 0
+    if attention != "eager":
+        return length * narrow
+    return length * shape.heads * (FLOAT32 + (narrow if narrow < FLOAT32 else 0))
 
 
 def forward_bytes(

@@ -1,7 +1,6 @@
 """The sizes of a model, read from its folder without loading a library or a weight."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, cast
 
 from ..engines.engine import EngineError
 from ..engines.weight_files import weight_files
-from ..trainers.checks import header
+from ..trainers.checks import parameters
 from ..trainers.job import TrainingError
 
 FLOAT32, BFLOAT16 = 4, 2
@@ -139,15 +138,14 @@ def shape_of(folder: Path) -> ModelShape:
     if not isinstance(config, dict):
         raise UnknownShapeError(f"{path} is not a JSON object")
     try:
-        files = weight_files(folder)
-        entries = [e for file in files for n, e in header(file).items() if n != "__metadata__"]
+        files, count = weight_files(folder), parameters(folder)
     except (EngineError, TrainingError) as error:
         raise UnknownShapeError(str(error)) from error
     if not files:
         raise UnknownShapeError(f"not known until the weights are in {folder}")
     return replace(
         configured(cast("dict[str, Any]", config)),
-        parameters=sum(math.prod(entry["shape"]) for entry in entries),
+        parameters=count,
         file_bytes=sum(file.stat().st_size for file in files),
     )
 

@@ -8,15 +8,17 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from lpfloop.configs.training import LoRAConfig as LoRASettings
 from lpfloop.policies.memory.activations import (
     AUTOCAST,
+    FULL,
     HALF,
-    PLAIN,
-    Adapters,
     Precision,
-    TrainedLayers,
+    adapter_parameters,
+    pass_bytes,
 )
 from lpfloop.policies.memory.shapes import configured, shape_of
+from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit
 
 pytestmark = pytest.mark.model
 
@@ -71,26 +73,25 @@ def kept_by_torch(model, body, autocast: bool) -> int:
     return sum(kept.values())
 
 
-def kept_by_arithmetic(config, precision: Precision, **given) -> int:
+def kept_by_arithmetic(config, precision: Precision, fit: TrainingFit = PLAIN) -> int:
     shape = configured(config.to_dict())
     casts = precision.narrow * shape.matrices if precision.is_mixed else 0
-    layers = TrainedLayers(shape=shape, precision=precision, **given)
-    return layers.pass_bytes(2, 384, recomputed=False, casts=casts)
+    return pass_bytes(shape, precision, fit, rows=2, length=384, casts=casts)
 
 
 def test_pass(subtests):
-    cases = [("llama", PLAIN), ("qwen3", AUTOCAST), ("gemma2", HALF), ("olmo2", AUTOCAST)]
+    cases = [("llama", FULL), ("qwen3", AUTOCAST), ("gemma2", HALF), ("olmo2", AUTOCAST)]
     for kind, precision in cases:
         with subtests.test(kind=kind, precision=precision):
             config = AutoConfig.for_model(kind, **SIZES)
             dtype = torch.float32 if precision.wide > 2 else torch.bfloat16
             model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
-            seen = kept_by_torch(model, model.model, precision is not PLAIN)
+            seen = kept_by_torch(model, model.model, precision is not FULL)
             assert kept_by_arithmetic(config, precision) == pytest.approx(seen, rel=0.05)
 
 
 def test_pass_with_adapters(subtests):
-    for kind, precision in (("llama", PLAIN), ("qwen3", AUTOCAST), ("llama", HALF)):
+    for kind, precision in (("llama", FULL), ("qwen3", AUTOCAST), ("llama", HALF)):
         with subtests.test(kind=kind, precision=precision):
             config = AutoConfig.for_model(kind, **SIZES)
             dtype = torch.float32 if precision.wide > 2 else torch.bfloat16
@@ -98,8 +99,8 @@ def test_pass_with_adapters(subtests):
             model = get_peft_model(made, LoraConfig(r=16, target_modules="all-linear"))
             model.enable_input_require_grads()
             trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-            adapters = Adapters(rank=16)
-            assert trained == adapters.parameters(configured(config.to_dict()))
-            seen = kept_by_torch(model, model.base_model.model.model, precision is not PLAIN)
-            kept = kept_by_arithmetic(config, precision, adapters=adapters)
+            lora = LoRASettings(r=16)
+            assert trained == adapter_parameters(configured(config.to_dict()), lora)
+            seen = kept_by_torch(model, model.base_model.model.model, precision is not FULL)
+            kept = kept_by_arithmetic(config, precision, TrainingFit(lora=lora))
             assert kept == pytest.approx(seen, rel=0.05)

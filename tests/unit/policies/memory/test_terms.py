@@ -1,23 +1,17 @@
 """The arithmetic of memory agrees with what torch keeps, and with sizes that are known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
 
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.memory.activations import AUTOCAST, TrainedLayers
+from lpfloop.policies.memory.activations import AUTOCAST, pass_bytes
 from lpfloop.policies.memory.inference import Inference, vllm_terms
 from lpfloop.policies.memory.shapes import UnknownShapeError, configured, shape_of
 from lpfloop.policies.memory.stage_memory import GIB, StageMemory, at_most, fixed
-from lpfloop.policies.memory.training import (
-    Sharding,
-    Workload,
-    read_sharding,
-    sharding_of,
-    state_terms,
-    training_terms,
-)
+from lpfloop.policies.memory.training import Workload, state_terms, training_terms
 from lpfloop.policies.trainers.training_fit import PLAIN, fit_of
 
 
@@ -25,12 +19,12 @@ def total(terms) -> int:
     return sum(term.most_bytes for term in terms)
 
 
-def states(shape, sharding=Sharding(), fit=PLAIN) -> int:  # noqa: B008
-    return total(state_terms(shape, fit, sharding, on_gpu=True))
+def states(shape, **changes) -> int:
+    return total(state_terms(shape, work(**changes)))
 
 
 def work(method="dpo", **changes) -> Workload:
-    given = {"rows": 2, "length": 4096, "accumulation": 4, "sharding": Sharding(), "on_gpu": True}
+    given = {"rows": 2, "length": 4096, "accumulation": 4, "on_gpu": True}
     return Workload(method=method, **{**given, **changes})
 
 
@@ -42,39 +36,18 @@ def test_parameter_counts(subtests):
 
 def test_recomputed_pass() -> None:
     shape = configured(LLAMA_13B)
-    layers = TrainedLayers(shape=shape, precision=AUTOCAST)
-    whole = layers.pass_bytes(2, 4096, recomputed=False)
-    again = layers.pass_bytes(2, 4096, recomputed=True)
+    kept, recomputed = (replace(PLAIN, recompute=when) for when in ("never", "always"))
+    whole = pass_bytes(shape, AUTOCAST, kept, rows=2, length=4096)
+    again = pass_bytes(shape, AUTOCAST, recomputed, rows=2, length=4096)
     inputs = 8192 * 4 * 5120 * 42
     assert again == pytest.approx(inputs + whole / 40, rel=0.02)
 
 
 def test_bytes_a_weight() -> None:
     shape = configured(LLAMA_13B)
-    alone, several = states(shape), states(shape, sharding_of(None, 16))
-    divided = states(shape, sharding_of(None, 8, "fsdp2"))
+    alone, several = states(shape), states(shape, processes=16)
+    divided = states(shape, processes=8, divided=True)
     assert [alone, several, divided] == [n * shape.parameters for n in (16, 20, 2)]
-
-
-def test_sharding_by_launcher_file(subtests):
-    for told, per_parameter in [
-        ({"distributed_type": "MULTI_GPU"}, 20),
-        ({"distributed_type": "FSDP"}, 2),
-        ({"distributed_type": "FSDP", "fsdp_config": {"fsdp_sharding_strategy": "2"}}, 4 + 12 / 8),
-        ({"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 1}}, 8 + 8 / 8),
-    ]:
-        with subtests.test(told=told, per_parameter=per_parameter):
-            shape = configured(LLAMA_7B)
-            found = states(shape, read_sharding(told, 8))
-            assert found / shape.parameters == pytest.approx(per_parameter)
-
-
-def test_unknown_launcher(tmp_path: Path) -> None:
-    assert "MEGATRON" in read_sharding({"distributed_type": "MEGATRON_LM"}, 8).unknown
-    offloading = {"distributed_type": "FSDP", "fsdp_config": {"fsdp_offload_params": True}}
-    assert "offloaded" in read_sharding(offloading, 8).unknown
-    (tmp_path / "broken.yaml").write_text("a: [", encoding="utf-8")
-    assert "cannot be read" in sharding_of(str(tmp_path / "broken.yaml"), 8).unknown
 
 
 def test_settings(subtests):
@@ -108,10 +81,6 @@ def test_bytes_by_method() -> None:
         terms = training_terms(shape, work(method, **given), rewarded)
         held = sum(t.most_bytes for t in terms if t.name not in ("activations", "CUDA"))
         assert held / shape.parameters == pytest.approx(bytes_each, rel=0.02), method
-    # Quark's optimizer is not fused: it holds its update once more.
-    terms = training_terms(shape, work("quark", length=512, answer=300))
-    (activations,) = [t for t in terms if t.name == "activations"]
-    assert activations.least_bytes == 4 * shape.parameters
 
 
 def test_cache() -> None:

@@ -12,7 +12,6 @@ import logging
 import math
 import os
 import signal
-import statistics
 import sys
 import threading
 import time
@@ -20,11 +19,12 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import datasets.config
 import torch
 import transformers
+from accelerate.utils import broadcast_object_list
 from datasets import disable_progress_bars
 from transformers import (
     PreTrainedTokenizerBase,
@@ -79,18 +79,13 @@ from .trainers.work_folder import (
     RESULT,
     TOKENS,
     Pace,
-    Turn,
     append_row,
+    final_means,
     logged_steps,
     write_history,
 )
 
 logger = logging.getLogger(__name__)
-
-TAIL = 10
-"""Logged steps whose mean a result reports: one step of a few dozen pairs is noise."""
-
-TURNS = get_args(Turn)
 
 METHODS: Mapping[Method, Callable[[TrainJob, PreTrainedTokenizerBase], Trainer]] = {
     "dpo": make_trainer,
@@ -156,10 +151,11 @@ class StepRecorder(TrainerCallback):
                 control.should_save = False
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, _args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Request a checkpoint when one is due; after the last step the model itself is saved."""
-        turn = agreed(self.pace, args.device)
+        # The first process decides for all.
+        (turn,) = broadcast_object_list([self.pace.turn() if is_main() else None])
         if state.global_step < state.max_steps and turn != "go on":
             control.should_save = True
             self.ending = turn == "end"
@@ -180,16 +176,6 @@ class StepRecorder(TrainerCallback):
             alive = Pulse(self.job.folder(PULSE))
             keep(checkpoint, self.identity, processes=self.job.processes, alive=alive)
         self.pace.saved()
-
-
-def agreed(pace: Pace, device: torch.device) -> Turn:
-    """Return what to do after a step, the same in all processes: the first one decides."""
-    if not torch.distributed.is_initialized():
-        return pace.turn()
-    turn = TURNS.index(pace.turn()) if is_main() else 0
-    shared = torch.tensor(turn, device=device)
-    torch.distributed.broadcast(shared, src=0)
-    return TURNS[int(shared)]
 
 
 def is_main() -> bool:
@@ -264,7 +250,7 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
         steps=trainer.state.global_step,
         max_steps=trainer.state.max_steps,
         rows=trainer.num_examples(trainer.get_train_dataloader()),
-        metrics=final_means(trainer.state),
+        metrics=final_means([row for row in trainer.state.log_history if "loss" in row]),
         history=logged_steps(trainer.state.log_history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
@@ -280,13 +266,6 @@ def refuse_unfinished(trainer: Trainer, journal: StepRecorder) -> None:
     if state.global_step < state.max_steps:
         message = f"training stopped after step {state.global_step} of {state.max_steps}"
         raise TrainingError("incomplete", message)
-
-
-def final_means(state: TrainerState) -> dict[str, float]:
-    """Return the means of the last steps' metrics, from the history that checkpoints keep."""
-    tail = [logs for logs in state.log_history if "loss" in logs][-TAIL:]
-    names = sorted(set.intersection(*(set(logs) for logs in tail)) - {"step"})
-    return {name: statistics.fmean(logs[name] for logs in tail) for name in names}
 
 
 def write_result(job: TrainJob, identity: str, trained: Trained) -> None:

@@ -151,60 +151,53 @@ def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | No
     step = None
     if not (work / CHECKPOINTS).exists():
         step = store.when_there_is_room(copies.fetch)
-    copier = TrainingCopier(copies, done=step or 0)
+    ending, hurried = threading.Event(), threading.Event()
+    thread = threading.Thread(
+        target=_copy_newest,
+        args=(copies, step or 0, ending, hurried),
+        name="training copies",
+        daemon=True,
+    )
+    thread.start()
     try:
         yield step
     finally:
-        copier.close(within_s=stop.left_s if stop.requested else None)
+        left_s = stop.left_s if stop.requested else None
+        if left_s == 0:
+            hurried.set()
+        ending.set()
+        # A copy that takes longer goes on until the process ends. Without its list, which comes
+        # last, it does not count, and the one before it stays.
+        thread.join(left_s)
 
 
-class TrainingCopier:
-    """A thread that copies the newest sealed checkpoint of a training, and the last one at its end.
+def _copy_newest(
+    copies: TrainingCopies, done: int, ending: threading.Event, hurried: threading.Event
+) -> None:
+    """Copy the newest sealed checkpoint whenever there is one after step `done`.
 
-    `done` is the step of the last copy. What fails is told once, and tried again.
+    When the training ends, its last checkpoint is copied, unless the process is `hurried`.
     """
-
-    def __init__(self, copies: TrainingCopies, *, done: int) -> None:
-        self._copies = copies
-        self._done = done
-        self._failed = self._hurried = False
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="training copies", daemon=True)
-        self._thread.start()
-
-    def close(self, *, within_s: float | None = None) -> None:
-        """Copy what was sealed last, and end; with no time left, copy nothing more.
-
-        A copy that takes longer than that goes on until the process ends. Without its list, which
-        comes last, it does not count, and the one before it stays.
-        """
-        self._hurried = within_s == 0
-        self._ending.set()
-        self._thread.join(within_s)
-
-    def _work(self) -> None:
-        while not self._ending.wait(POLL_S):
-            self._look()
-        if not self._hurried:
-            self._look()
-
-    def _look(self) -> None:
-        folder = self._copies.work / CHECKPOINTS
-        newest = next(filter(is_sealed, newest_first(folder)), None)
-        if newest is None or checkpoint_step(newest) <= self._done:
+    ended = failed = False
+    while not ended:
+        ended = ending.wait(POLL_S)
+        if hurried.is_set():
             return
+        newest = next(filter(is_sealed, newest_first(copies.work / CHECKPOINTS)), None)
+        if newest is None or checkpoint_step(newest) <= done:
+            continue
         try:
-            self._copies.copy(newest)
+            copies.copy(newest)
         except (FileNotFoundError, DamagedError):
-            return  # The trainer has a newer one, and removed it.
+            continue  # The trainer has a newer one, and removed it.
         except FencedError:
             return  # The run's other threads notice that, too, and end it.
         except BucketError as error:
-            if not self._failed:
+            if not failed:
                 logger.warning("no copy of the training's checkpoint for now: %s", error)
-            self._failed = True
+            failed = True
         else:
-            self._done, self._failed = checkpoint_step(newest), False
+            done, failed = checkpoint_step(newest), False
 
 
 def discard_copies(store: RunWriter) -> None:

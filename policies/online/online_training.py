@@ -8,7 +8,6 @@ only in that line and in the log, because rows must be the same on every machine
 import logging
 import math
 import os
-import statistics
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -48,7 +47,7 @@ from ..trainers.trained_model import (
     require_finite,
 )
 from ..trainers.trl_trainer import refuse_world
-from ..trainers.work_folder import Pace, append_row
+from ..trainers.work_folder import Pace, append_row, final_means
 from .environment import Clock, Environment
 from .group_methods import GRPOTrainer, OnlineDPOTrainer, RLOOTrainer
 from .networks import Networks, SeparateNetworks, ShardedNetworks
@@ -61,9 +60,6 @@ from .shared_body import SharedBody
 from .state import History, load_state, save_state
 
 logger = logging.getLogger(__name__)
-
-TAIL = 10
-"""The last steps, whose mean a result reports."""
 
 TRAINERS: dict[str, type[OnlineTrainer[Any]]] = {
     kind.name: kind
@@ -117,7 +113,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
         steps=steps,
         max_steps=steps,
         rows=len(environment.asked),
-        metrics=final_means(training.history),
+        metrics=final_means(training.history.metrics),
         seconds={"load": loaded - started, "train": done - loaded},
     )
 
@@ -301,10 +297,3 @@ def assemble_steps(job: TrainJob, steps: range) -> None:
 def publishes_before(job: TrainJob) -> bool:
     """Return whether to publish the model from before the last step, as AlpacaFarm's code does."""
     return isinstance(job.settings, PPOTraining) and job.settings.publish_before_last_step
-
-
-def final_means(history: History) -> dict[str, float]:
-    """Return the last steps' metrics, each averaged over the steps that have it."""
-    tail = history.metrics[-TAIL:]
-    names = sorted({name for metrics in tail for name in metrics})
-    return {name: statistics.fmean(m[name] for m in tail if name in m) for name in names}

@@ -27,16 +27,13 @@ from ..engines.weight_files import weight_files
 from .checkpoints import KEPT
 from .job import SETTINGS, Settings, TrainingError, TrainJob
 from .launch import nodes_environment, on_nodes, processes_of, training_gpus
-from .process import NODES_ENDING_S, ended, start
+from .process import ENDING_S, STARTING_S, ended, start
 from .step_files import planned_steps
 from .step_policies import published_steps
 from .training_fit import TrainingFit
 
 ALLOCATED = "SLURM_JOB_NUM_NODES"
 """The variable with the number of nodes of the allocation."""
-
-LOOK_S = 300.0
-"""Seconds in which all nodes must have looked for the lake."""
 
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""
@@ -142,9 +139,9 @@ def require_nodes(training: TrainingConfig, folder: Path) -> None:
         argv = on_nodes(training.launcher, training.nodes, ["ls", "-d", made])
         environment = nodes_environment(training.launcher)
         child = start(argv, environment, out.file)
-        with ended(child, patience_s=NODES_ENDING_S):
+        with ended(child, patience_s=ENDING_S):
             try:
-                code = child.wait(LOOK_S)
+                code = child.wait(STARTING_S)
             except subprocess.TimeoutExpired:
                 code = None
         lines = Path(out.name).read_text(errors="replace").splitlines()
@@ -153,7 +150,7 @@ def require_nodes(training: TrainingConfig, folder: Path) -> None:
         raise ConfigError(
             f"training.launcher={training.launcher}: not each of {training.nodes} nodes could be "
             f"started and sees {seen} (put the lake on a disk that all of them share): "
-            f"{output or f'nothing in {LOOK_S:.0f} s'}"
+            f"{output or f'nothing in {STARTING_S:.0f} s'}"
         )
 
 

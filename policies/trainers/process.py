@@ -34,12 +34,10 @@ from .work_folder import (
     write_orders,
 )
 
-LONGEST_LOOK_S = 1.0
-"""The most that one look adds to a silence: time that the parent was suspended must not count."""
 ENDING_S = 60.0
-"""Seconds in which a child that was killed, or whose parent was, must have ended."""
-NODES_ENDING_S = 80.0
-"""Seconds that a command gets to end its processes on other machines before it is killed."""
+"""Seconds in which the processes of a training must have ended, on all machines."""
+STARTING_S = 600.0
+"""Seconds to wait for the nodes of a training to start, and for free machines of a Ray cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +59,6 @@ class Watch:
     warm: "WarmTrainer | None" = None
 
 
-@dataclass(slots=True)
-class Silence:
-    """How long, in seconds, a sign of life has stayed the same."""
-
-    looked: float
-    sign: object = None
-    since_s: float = 0.0
-
-    def look(self, sign: object, now: float) -> float:
-        """Note the sign of life seen at `now`; return the silence in seconds."""
-        passed = min(now - self.looked, LONGEST_LOOK_S)
-        self.since_s = self.since_s + passed if sign == self.sign else 0.0
-        self.sign, self.looked = sign, now
-        return self.since_s
-
-
 def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
     """Run the child to its end; return its exit code, and whether its training began.
 
@@ -86,7 +68,7 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
     """
     steps = job.folder(STEPS)
     offset = steps.stat().st_size if steps.exists() else 0
-    silence = Silence(monotonic())
+    last_sign, silent_s = None, 0.0
     began = ending = False
     with launched(job, watch) as child:
         while True:
@@ -105,7 +87,10 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
                     raise halted(job)
                 write_orders(job.output, Orders(end=True))
                 ending = True
-            silent_s = silence.look((offset, _modified(job.folder(PULSE))), monotonic())
+            sign = offset, _modified(job.folder(PULSE))
+            # Polls are counted, not the clock: time that this process was suspended does not count.
+            silent_s = silent_s + POLL_S if sign == last_sign else 0.0
+            last_sign = sign
             if silent_s >= watch.stall_s:
                 raise TrainingError(
                     "hung",
@@ -133,7 +118,7 @@ def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
     if child is None:
         with watch.log.open("ab") as out:
             child = start(argv, environment, out)
-    with ended(child, patience_s=0.0 if job.fit.launcher == "local" else NODES_ENDING_S):
+    with ended(child, patience_s=0.0 if job.fit.launcher == "local" else ENDING_S):
         yield child
 
 

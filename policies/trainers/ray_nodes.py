@@ -21,14 +21,13 @@ from ...configs.section import ConfigError
 from ..workers.ray_cluster import ray_cluster
 from .faults import REFUSED
 from .launch import HEAD, HOSTS, PORT, RANK, SECRETS, bare_environment, free_port
-from .process import start
+from .process import ENDING_S, STARTING_S, start
 from .shm_weights import discard_abandoned
 from .work_folder import POLL_S
 
-PLACED_S = 600.0
-"""Seconds to wait for free machines."""
-ENDED_S = 30.0
-"""Seconds that a command gets to end before it is killed, and an actor to answer."""
+ANSWER_S = ENDING_S / 4
+"""Seconds that an actor gets to answer, and its command to end before it is killed: the driver
+itself gets half of `ENDING_S` before a signal."""
 FORWARDED = ("NCCL_", "TORCH_", "GLOO_", "UCX_", "FI_", "LPFLOOP_")
 """Prefixes of the variables that a command gets from the run, not from its own machine."""
 
@@ -62,7 +61,7 @@ class NodeActor:
         """End the command, and wait until it is gone."""
         self.command.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self.command.wait(ENDED_S)
+            self.command.wait(ANSWER_S)
         with suppress(ProcessLookupError):
             os.killpg(self.command.pid, signal.SIGKILL)
         discard_abandoned()
@@ -98,8 +97,8 @@ def _placed(nodes: int, gpus: int) -> list[Any]:
         having = f" with {gpus} GPUs or more" if gpus else ""
         raise ConfigError(f"training.nodes={nodes}, and the cluster has {able}{having}")
     group = placement_group([{"CPU": 1, "GPU": gpus}] * nodes, strategy="STRICT_SPREAD")
-    if not group.wait(PLACED_S):
-        sys.exit(f"the cluster had no {nodes} free machines in {PLACED_S:.0f} s")
+    if not group.wait(STARTING_S):
+        sys.exit(f"the cluster had no {nodes} free machines in {STARTING_S:.0f} s")
     forwarded = {
         name: value
         for name, value in os.environ.items()
@@ -122,7 +121,7 @@ def _run(actors: Sequence[Any], command: Sequence[str]) -> int:
             actor.start.remote([own.get(part, part) for part in command])
         codes: list[int | None] = [None]
         while None in codes and not any(codes):
-            polled = ray.get([actor.poll.remote() for actor in actors], timeout=ENDED_S)
+            polled = ray.get([actor.poll.remote() for actor in actors], timeout=ANSWER_S)
             os.write(1, b"".join(output for output, _ in polled))
             codes = [code for _, code in polled]
             time.sleep(POLL_S)
@@ -130,7 +129,7 @@ def _run(actors: Sequence[Any], command: Sequence[str]) -> int:
     except RayError as error:
         sys.exit(f"a node of the Ray cluster was lost: {str(error).strip().partition(chr(10))[0]}")
     finally:
-        ray.wait([a.end.remote() for a in actors], num_returns=len(actors), timeout=ENDED_S)
+        ray.wait([a.end.remote() for a in actors], num_returns=len(actors), timeout=ANSWER_S)
 
 
 def _interrupt_at_end_of_input() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ...configs.training import TrainingConfig
 from ...stores.durable import sweep
 from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
@@ -27,7 +28,6 @@ from .step_policies import is_finished
 from .work_folder import (
     FAULT,
     HISTORY,
-    MINUTES,
     RESULT,
     Orders,
     StepNumbers,
@@ -39,8 +39,7 @@ from .work_folder import (
 
 logger = logging.getLogger("lpfloop.trainer")
 
-STALL_S = 1800.0
-"""The default time without a sign of life after which a trainer is killed."""
+DEFAULTS = TrainingConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +67,9 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
     on_progress: Callable[[TrainerProgress], None] | None = None,
     on_answers: Callable[[int], None] | None = None,
     is_to_end: Callable[[], bool] = lambda: False,
-    checkpoint_minutes: float = MINUTES,
+    checkpoint_minutes: float = DEFAULTS.checkpoint_minutes,
     retries: int = 0,
-    stall_s: float = STALL_S,
+    stall_s: float = DEFAULTS.stall_s,
     warm: WarmTrainer | None = None,
 ) -> TrainResult:
     """Run `job` to its end, continuing from its last whole checkpoint if it was interrupted.
@@ -151,7 +150,7 @@ def _refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
         raise TrainingError("refused", message)
 
 
-def prepare(job: TrainJob, *, patience_s: float = STALL_S) -> str:
+def prepare(job: TrainJob, *, patience_s: float = DEFAULTS.stall_s) -> str:
     """Check the job, write its `job.json`, remove what cannot be used; return its identity."""
     refuse_unfit(job)
     identity = write_job(job)

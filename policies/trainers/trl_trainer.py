@@ -35,10 +35,7 @@ from .reference_logprobs import KeptReference
 from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .training_fit import master_of
-from .work_folder import PULSE
-
-PULSE_S = 1.0
-"""Seconds between touches of the file that shows that the trainer still computes."""
+from .work_folder import POLL_S, PULSE
 
 
 def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
@@ -224,11 +221,11 @@ class Pulse:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.touched = -PULSE_S
+        self.touched = 0.0
 
     def __call__(self, *_: Any) -> None:
-        """Touch the file, at most once in `PULSE_S` seconds."""
+        """Touch the file, at most once in `POLL_S` seconds."""
         now = time.monotonic()
-        if now - self.touched >= PULSE_S:
+        if now - self.touched >= POLL_S:
             self.path.touch()
             self.touched = now

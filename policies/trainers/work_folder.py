@@ -10,6 +10,7 @@
 
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,8 +33,8 @@ CACHE = "cache"
 
 POLL_S = 0.2
 """How often parent and child look for each other's files."""
-MINUTES = 10.0
-"""The default time between checkpoints: what a crash may cost."""
+TAIL = 10
+"""The last steps whose means a result reports: one step of a few dozen pairs is noise."""
 TOKENS = "num_tokens"
 """TRL's count of the tokens that it trained on."""
 TOKEN = (
@@ -70,7 +71,7 @@ class Orders:
     change while it runs.
     """
 
-    checkpoint_s: float = 60 * MINUTES
+    checkpoint_s: float = math.inf
     end: bool = False
 
 
@@ -202,6 +203,13 @@ def training_pace(work: Path) -> TrainingPace | None:
         tokens_per_s=tokens / seconds if tokens > 0 and seconds > 0 else None,
         eta_s=left * seconds / steps if steps > 0 else None,
     )
+
+
+def final_means(steps: Sequence[StepNumbers]) -> dict[str, float]:
+    """Return the metrics of the last `TAIL` steps, each averaged over the steps that have it."""
+    tail = steps[-TAIL:]
+    names = sorted({name for step in tail for name in step} - {"step"})
+    return {name: statistics.fmean(s[name] for s in tail if name in s) for name in names}
 
 
 def logged_steps(history: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:

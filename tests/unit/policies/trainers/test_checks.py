@@ -10,7 +10,6 @@ from trainings import SFT, plain_job, safetensors, scripted
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.checks import needed_bytes, parameters
 from lpfloop.policies.trainers.job import TrainingError
-from lpfloop.policies.trainers.process import LONGEST_LOOK_S, Silence
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 
@@ -73,12 +72,3 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         train(job, log=tmp_path / "train.log", retries=2)
     assert e.value.kind == "refused"
     assert not tries.exists()
-
-
-def test_silence():
-    silence = Silence(100.0, sign=0)
-    assert silence.look(0, 100.5) == 0.5
-    assert silence.look(0, 101.0) == 1.0
-    assert silence.look(1, 101.2) == 0.0
-    assert silence.look(1, 101.7) == 0.5
-    assert silence.look(1, 86_400.0) == 0.5 + LONGEST_LOOK_S

@@ -31,7 +31,7 @@ def test_checkpoint_due(tmp_path: Path):
 def test_orders(tmp_path: Path):
     clock = Clock()
     pace = Pace(tmp_path, clock)
-    assert read_orders(tmp_path) == Orders(checkpoint_s=600.0, end=False)
+    assert read_orders(tmp_path) == Orders()
     clock.now = 599.0
     assert pace.turn() == "go on"
     write_orders(tmp_path, Orders(checkpoint_s=30.0))

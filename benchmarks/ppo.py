@@ -33,7 +33,7 @@ from lpfloop.configs.training import LoRAConfig
 from lpfloop.loop.tiny import world
 from lpfloop.policies.engines.weight_files import weight_files
 from lpfloop.policies.online.networks import SeparateNetworks
-from lpfloop.policies.online.sampler import RolloutWeights
+from lpfloop.policies.online.sampler import write_weights
 from lpfloop.policies.online.shared_body import SharedBody
 from lpfloop.policies.trainers.checks import parameters
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
@@ -143,18 +143,18 @@ def handover(job: TrainJob) -> None:
             if folder is None:
                 print(f"| {name} | no room | |")
                 continue
-            weights = RolloutWeights(job, folder)
-            took = [_seconds(weights, networks) for _ in range(job.settings.max_steps or 1)]
+            make_folder(folder)
+            took = [_seconds(folder, networks) for _ in range(job.settings.max_steps or 1)]
             write, read = (statistics.median(part) for part in zip(*took, strict=True))
             print(f"| {name} | {write:.2f} | {read:.2f} |")
 
 
-def _seconds(weights: RolloutWeights, networks: SharedBody | SeparateNetworks) -> tuple[float, ...]:
+def _seconds(folder: Path, networks: SharedBody | SeparateNetworks) -> tuple[float, ...]:
     """Return the seconds of one writing, and of one reading."""
     begun = time.perf_counter()
-    weights.write(networks.weights(), networks.config)
+    write_weights(folder, networks.weights(), networks.config)
     written = time.perf_counter()
-    for file in weight_files(weights.folder):
+    for file in weight_files(folder):
         for tensor in load_file(file).values():
             tensor.sum()
     return written - begun, time.perf_counter() - written

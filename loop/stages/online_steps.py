@@ -14,7 +14,6 @@ from ...policies.trainers.step_files import (
     REFERENCE_ENDED,
     REFERENCE_REWARD,
     REFUSED,
-    JudgedAnswer,
     ReferenceReward,
     read_answers,
     read_refused_prompts,
@@ -35,7 +34,7 @@ from ..run.run import Run
 from ..run.stage import Stage
 from ..run.stop import Stopped
 from .step_alarms import StepWatch
-from .step_judges import PartScores, StepJudgements, StepJudges, as_a_judges
+from .step_judges import StepJudgements, StepJudges, as_a_judges
 
 Tables = Mapping[type[Row], pa.Table]
 """The rows that a trainer left of a step, by their type."""
@@ -95,7 +94,9 @@ class Steps:
             # What the trainer learns of must be found again, whatever ends this process.
             self.run.store.flush()
             told = self.judges.scores(candidates, judged.critiques)
-            write_judged(self.work, step, [_told_of(c, told) for c in candidates])
+            names = [c.candidate_id for c in candidates]
+            judged = {n: {who: of[n].score for who, of in told.items()} for n in names}
+            write_judged(self.work, step, judged)
 
     def settle(self, last: int) -> bool:
         """Commit the owed steps up to `last`; return whether there were any."""
@@ -191,12 +192,6 @@ class Steps:
             **({Critique: judged.critiques} if judges.asked else {}),
             **({Receipt: judged.receipts} if judged.receipts else {}),
         }, cost + as_a_judges(judged.cost)
-
-
-def _told_of(candidate: Candidate, told: PartScores) -> JudgedAnswer:
-    """Return what the judges think of an answer, as the trainer reads it."""
-    name = candidate.candidate_id
-    return JudgedAnswer(candidate_id=name, scores={who: of[name].score for who, of in told.items()})
 
 
 def step_cost(run: Run, settings: OnlineSettings) -> Cost:

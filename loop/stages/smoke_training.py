@@ -20,7 +20,7 @@ from ...configs.grouped_recipes import Grouped
 from ...configs.load import semantic
 from ...policies.trainers.job import TURNS, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
-from ...policies.trainers.step_files import JudgedAnswer, read_answers, write_judged
+from ...policies.trainers.step_files import read_answers, write_judged
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.beside import SMOKE
@@ -144,12 +144,10 @@ def _train(it: Iteration, job: TrainJob) -> TrainResult:
 def _taking_turns(job: TrainJob, step: int) -> None:
     """Let the samples of a step pass and fail by turns: their judges are tried apart from it."""
     assert job.online is not None  # noqa: S101 -- nobody else has answers judged
-    judged = [
-        JudgedAnswer(
-            candidate_id=c.candidate_id, scores=dict.fromkeys(job.online.asked_sources, n % 2)
-        )
-        for n, c in enumerate(read_answers(job.output, step))
-    ]
+    judged = {
+        answer.candidate_id: dict.fromkeys(job.online.asked_sources, n % 2)
+        for n, answer in enumerate(read_answers(job.output, step))
+    }
     write_judged(job.output, step, judged)
 
 

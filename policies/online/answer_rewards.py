@@ -6,7 +6,6 @@ and the critic. An answer that one of them gives no score has no reward.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum
 
 from ...stores.records import Message
@@ -19,27 +18,12 @@ from ..trainers.work_folder import PULSE
 SCORED_TOGETHER = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerReward:
-    """The scores that an answer got from the reward sources, and the weights of their sum."""
-
-    scores: Mapping[RewardSource, float | None]
-    weights: Mapping[RewardSource, float]
-
-    @property
-    def lacking(self) -> RewardSource | None:
-        """The first source that has no score for the answer."""
-        return next((source for source, score in self.scores.items() if score is None), None)
-
-    @property
-    def total(self) -> float | None:
-        """The weighted sum of all scores; None if one is missing."""
-        parts = [
-            self.weights[source] * score
-            for source, score in self.scores.items()
-            if score is not None
-        ]
-        return None if self.lacking else fsum(parts)
+def weighted_sum(
+    scores: Mapping[RewardSource, float | None], weights: Mapping[RewardSource, float]
+) -> float | None:
+    """Return the weighted sum of an answer's scores; None if one is missing."""
+    found = [weights[source] * s for source, s in scores.items() if s is not None]
+    return fsum(found) if len(found) == len(scores) else None
 
 
 class AnswerRewards:
@@ -52,8 +36,8 @@ class AnswerRewards:
 
     def of(
         self, step: int, rollouts: Sequence[RolloutDraw], completions: Sequence[Completion]
-    ) -> list[AnswerReward] | None:
-        """Return the rewards of a step's answers, in their order.
+    ) -> list[dict[RewardSource, float | None]] | None:
+        """Return the score of each reward source for each of a step's answers, in their order.
 
         None if the training was asked to end while the parent judged them.
         """
@@ -75,9 +59,9 @@ class AnswerRewards:
             )
             if judged is None:
                 return None
-            for scores, answer in zip(found, judged, strict=True):
-                scores.update(answer.scores)
-        return [AnswerReward(scores=scores, weights=self._online.weights) for scores in found]
+            for scores, rollout in zip(found, rollouts, strict=True):
+                scores.update(judged[rollout.candidate_id])
+        return found
 
     def _scores(
         self,

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -38,15 +39,14 @@ from ..trainers.step_files import (
     planned_steps,
     read_prompts,
     reward_row,
-    with_prompts,
     write_refused_prompts,
 )
 from ..trainers.work_folder import PULSE
 from ..workers.places import DeviceGroup
-from .answer_rewards import AnswerReward, AnswerRewards
+from .answer_rewards import AnswerRewards, weighted_sum
 from .networks import Networks
 from .ranks import Ranks
-from .sampler import RolloutSampler, RolloutWeights
+from .sampler import RolloutSampler, write_weights
 
 logger = logging.getLogger(__name__)
 
@@ -78,23 +78,20 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with its completion, its tokens, its reward, and the number of its batch.
+    """A rollout with its completion, its tokens, its scores, and the number of its batch.
 
     The tokens are `spoken` after the prompt that was sampled, `plain` after that without a control
-    text.
+    text. `scores` are those of each reward source, `score` is their weighted sum: the reward,
+    before any rule for cut answers; None if a source gave none.
     """
 
     drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
     plain: Spoken
-    reward: AnswerReward
+    scores: Mapping[RewardSource, float | None]
+    score: float | None
     batch: int = 0
-
-    @property
-    def score(self) -> float | None:
-        """The answer's reward, before any rule; None if it has none."""
-        return self.reward.total
 
     @property
     def trainable(self) -> bool:
@@ -119,12 +116,12 @@ class ScoredRollout:
 
 
 class Environment:
-    """Prompts, sampler and rewards of a job; the sampler runs the policy's `weights`.
+    """Prompts, sampler and rewards of a job; the sampler runs the policy's weights in `folder`.
 
     `asked` are the prompts that can be sampled, `left_out` counts the others by the reason. The
     job's parent has planned `steps` for all prompts; only the first `learning_steps` have prompts,
     because `asked` is visited no more often than the settings say. Only the first of several
-    processes has weights, a sampler and a reward model.
+    processes has a folder, a sampler and a reward model.
     """
 
     def __init__(
@@ -132,18 +129,16 @@ class Environment:
         job: TrainJob,
         online: OnlineJob,
         settings: OnlineSettings,
-        weights: RolloutWeights | None,
+        folder: Path | None,
         ranks: Ranks,
     ) -> None:
         self.job = job
         self.settings = settings
         self.online = online
-        self.weights = weights
+        self.folder = folder
         self.ranks = ranks
         self.chat = chat_of(job)
-        every = read_prompts(job.data)
-        if online.function is not None:
-            every = with_prompts(every, job.data)
+        every = read_prompts(job.data, whole=online.function is not None)
         if settings.reference_reward and any(a.reference is None for a in every):
             raise TrainingError(
                 "refused", "reference_reward needs prompts with the reward of a reference answer"
@@ -201,13 +196,13 @@ class Environment:
 
     def refresh(self, networks: Networks) -> None:
         """Have the sampler load the present weights."""
-        weights = networks.weights() if self.weights or networks.is_sharded else {}
-        if self.weights is None:
+        weights = networks.weights() if self.folder or networks.is_sharded else {}
+        if self.folder is None:
             return
-        self.weights.write(weights, networks.config)
+        write_weights(self.folder, weights, networks.config)
         if self._sampler is None:
             self._sampler = RolloutSampler(
-                self.weights.folder,
+                self.folder,
                 engine_in_trainer(self.job, self.online.engine),
                 log=self.job.folder("sampler.log"),
                 alive=self.job.folder(PULSE).touch,
@@ -251,8 +246,8 @@ class Environment:
             asked = [behind(rollout, control) for rollout in rollouts]
             completions = self._sampler.draw(asked, self.online.sampling, banned=banned)
         with clock.spent_on("scoring"):
-            rewards = self._rewards.of(step, rollouts, completions)
-        if rewards is None:
+            scores = self._rewards.of(step, rollouts, completions)
+        if scores is None:
             return None
         batches = self._sampler.batch_numbers(len(rollouts))
         return [
@@ -261,16 +256,17 @@ class Environment:
                 completion=c,
                 spoken=self._spoken(a, c),
                 plain=self._spoken(r, c),
-                reward=w,
+                scores=s,
+                score=weighted_sum(s, self.online.weights),
                 batch=b,
             )
-            for r, a, c, w, b in zip(rollouts, asked, completions, rewards, batches, strict=True)
+            for r, a, c, s, b in zip(rollouts, asked, completions, scores, batches, strict=True)
         ]
 
     def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:
         """Return the rows of a step's answers and of their scores."""
         candidates = [candidate_row(self.online, r.drawn, r.completion) for r in rollouts]
-        rewards = [reward_row(self.online, r.drawn, r.score, r.reward.lacking) for r in rollouts]
+        rewards = [reward_row(self.online, r.drawn, r.score, r.scores) for r in rollouts]
         return candidates, rewards
 
     def close(self) -> None:
@@ -297,9 +293,9 @@ def describe(drawn: Sequence[ScoredRollout]) -> dict[str, float]:
     `score/SOURCE` is the mean score of each reward source, over the answers that it scored.
     """
     tokens = [len(r.spoken.answer) for r in drawn]
-    sources: list[RewardSource] = list(drawn[0].reward.scores)
+    sources: list[RewardSource] = list(drawn[0].scores)
     by_source = {
-        f"score/{source}": [s for r in drawn if (s := r.reward.scores[source]) is not None]
+        f"score/{source}": [s for r in drawn if (s := r.scores[source]) is not None]
         for source in sources
     }
     return {

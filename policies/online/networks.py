@@ -10,15 +10,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoModel, PreTrainedConfig
 from transformers.core_model_loading import revert_weight_conversion
-from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from ...stores.keys import derive_seed
 from ..engines.chat_template import load_tokenizer
@@ -29,6 +28,7 @@ from ..trainers.sequences import Pass
 from ..trainers.sharded_training import untied
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
+from .ranks import Ranks
 
 
 class Networks(ABC):
@@ -38,7 +38,7 @@ class Networks(ABC):
     the methods that gather weights, and only the first one gets them.
     """
 
-    is_sharded: ClassVar[bool] = False
+    is_sharded: bool = False
     trained: nn.ModuleDict
 
     @abstractmethod
@@ -92,20 +92,29 @@ class ValueModel(nn.Module):
 class SeparateNetworks(Networks):
     """Networks that share no weights; the value model is a reward model's backbone.
 
-    AlpacaFarm's Appendix B found a start from the policy worse.
+    AlpacaFarm's Appendix B found a start from the policy worse. If `sharded`, each process holds a
+    part of the weights, the gradients and the optimizer's moments (FSDP2).
     """
 
-    def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
+    def __init__(
+        self, job: TrainJob, device: torch.device, *, valued: bool, sharded: bool = False
+    ) -> None:
         self._job = job
         self._narrow = job.fit.weights == "bfloat16"
-        self._policy = trainable(load_trained(job), job, device)
+        self.is_sharded = sharded
+        # From main memory the blocks go to the device one by one, each process's part of them.
+        place = torch.device("cpu") if sharded else device
+        self._policy = trainable(load_trained(job), job, place)
         path = master_of(job.reference or job.model)
         reference: Any = load_model(job, path, {"dtype": computing_type(job)})
-        self._reference = reference.to(device).eval().requires_grad_(requires_grad=False)
+        self._reference = reference.to(place).eval().requires_grad_(requires_grad=False)
         self.trained = nn.ModuleDict({"policy": self._policy})
-        self._value = value_model(job, device) if valued else None
+        self._value = value_model(job, place) if valued else None
         if self._value is not None:
             self.trained["value"] = self._value
+        for network in (self._policy, self._reference, self._value):
+            if sharded and network is not None:
+                shard(network)
 
     def policy(self) -> AbstractContextManager[Any]:
         """Give the policy."""
@@ -128,52 +137,20 @@ class SeparateNetworks(Networks):
     def weights(self) -> dict[str, Tensor]:
         """Return the policy's weights."""
         own = self._policy.state_dict()
-        return in_main_memory(self._policy, own, lambda _, value: value, self._job)
+        return in_main_memory(self._policy, own, partial(for_sampler, self._job))
 
     def save(self, folder: Path) -> None:
         """Save the policy, with the bits that the optimizer keeps of it."""
+        if self.is_sharded:
+            own = gathered(self._policy, self._policy.state_dict(), lambda _, value: value)
+            if own:
+                self._policy.save_pretrained(folder, state_dict=own)
+            return
         if self._narrow:
             join_weights(self._policy)
         self._policy.save_pretrained(folder)
         if self._narrow:
             split_weights(self._policy)
-
-
-class ShardedNetworks(SeparateNetworks):
-    """Separate networks of which each process holds a part (FSDP2), gathered block by block.
-
-    Gradients and the optimizer's moments are sharded alike.
-    """
-
-    is_sharded = True
-
-    def __init__(self, job: TrainJob, *, valued: bool) -> None:
-        # From main memory the blocks go to the device one by one, each process's part of them.
-        super().__init__(job, torch.device("cpu"), valued=valued)
-        for network in (self._policy, self._reference, self._value):
-            if network is not None:
-                shard(network)
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return the policy's weights in the first process, nothing in the others."""
-        found = self._gathered(partial(for_sampler, self._job))
-        return revert_weight_conversion(self._policy, found) if found else found
-
-    def save(self, folder: Path) -> None:
-        """Save the policy, gathered; the first process writes."""
-        weights = self._gathered(lambda _, value: value)
-        if weights:
-            self._policy.save_pretrained(folder, state_dict=weights)
-
-    def _gathered(self, made: Callable[[str, Tensor], Tensor]) -> dict[str, Tensor]:
-        is_first = distributed.get_rank() == 0
-        found: dict[str, Tensor] = {}
-        for name, value in untied(self._policy, self._policy.state_dict()).items():
-            part: Any = value
-            whole = part.full_tensor() if isinstance(part, DTensor) else part
-            if is_first:
-                found[name] = made(name, whole).to("cpu")
-        return found
 
 
 def shard(model: nn.Module) -> None:
@@ -195,15 +172,28 @@ def computes_exactly(job: TrainJob, device: torch.device) -> bool:
 
 
 def in_main_memory(
-    model: Any, state: dict[str, Tensor], whole: Callable[[str, Tensor], Tensor], job: TrainJob
+    model: Any, state: dict[str, Tensor], made: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Tensor]:
-    """Return what `whole` makes of a model's weights, under the names that its files have.
+    """Return what `gathered` does, under the names that the model's files have."""
+    found = gathered(model, state, made)
+    return revert_weight_conversion(model, found) if found else found
 
-    They are made, rounded and moved one by one: a GPU has no room for a second model.
+
+def gathered(
+    model: Any, state: dict[str, Tensor], made: Callable[[str, Tensor], Tensor]
+) -> dict[str, Tensor]:
+    """Return what `made` makes of each of a model's weights, in the first process.
+
+    They are gathered, made and moved to main memory one by one: a GPU has no room for a second
+    model. The other processes of a sharded model get nothing.
     """
-    single = remove_tied_weights_from_state_dict(state, model)
-    moved = {n: for_sampler(job, n, whole(n, value)).to("cpu") for n, value in single.items()}
-    return revert_weight_conversion(model, moved)
+    found, is_first = dict[str, Tensor](), Ranks().is_first
+    for name, value in untied(model, state).items():
+        part: Any = value
+        whole = part.full_tensor() if isinstance(part, DTensor) else part
+        if is_first:
+            found[name] = made(name, whole).to("cpu")
+    return found
 
 
 def for_sampler(job: TrainJob, name: str, value: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,6 +21,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
+from ...stores.durable import make_folder
 from ...stores.failpoints import reach
 from ..trainers.adapters import computing_type
 from ..trainers.checkpoints import checkpoint_step, keep, newest_whole
@@ -31,9 +32,9 @@ from ..trainers.shm_weights import memory_folder
 from ..trainers.step_files import write_step
 from ..trainers.step_policies import (
     SAVED,
+    clear_draft,
     finished_policy,
     lacking,
-    new_draft,
     published_steps,
     seal_draft,
     seal_policy,
@@ -43,6 +44,7 @@ from ..trainers.step_policies import (
 from ..trainers.trained_model import (
     Trained,
     assemble_model,
+    copy_tokenizer,
     drop_master,
     require_finite,
 )
@@ -50,14 +52,13 @@ from ..trainers.trl_trainer import refuse_world
 from ..trainers.work_folder import Pace, append_row, final_means
 from .environment import Clock, Environment
 from .group_methods import GRPOTrainer, OnlineDPOTrainer, RLOOTrainer
-from .networks import Networks, SeparateNetworks, ShardedNetworks
+from .networks import Networks, SeparateNetworks
 from .online_trainer import OnlineTrainer
 from .ppo import PPOTrainer
 from .quark import QuarkTrainer, with_tokens
 from .ranks import Ranks
-from .sampler import RolloutWeights
 from .shared_body import SharedBody
-from .state import History, load_state, save_state
+from .state import load_state, save_state
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
         steps=steps,
         max_steps=steps,
         rows=len(environment.asked),
-        metrics=final_means(training.history.metrics),
+        metrics=final_means(training.history),
         seconds={"load": loaded - started, "train": done - loaded},
     )
 
@@ -142,12 +143,13 @@ def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
     if online is None or not isinstance(settings, OnlineSettings):
         raise TrainingError("refused", f"{job.method} is not a method that samples while it trains")
     with ExitStack() as stack:
-        weights = None
+        folder = None
         if ranks.is_first:
             size = parameters(job.model) * WRITTEN_BYTES
             memory = stack.enter_context(memory_folder(job.output, size))
-            weights = RolloutWeights(job, memory or job.folder(ROLLOUT_MODEL))
-        environment = Environment(job, online, settings, weights, ranks)
+            folder = memory or make_folder(job.folder(ROLLOUT_MODEL))
+            copy_tokenizer(job.model, folder)
+        environment = Environment(job, online, settings, folder, ranks)
         stack.callback(environment.close)
         yield environment
 
@@ -156,7 +158,7 @@ def make_networks(job: TrainJob, device: torch.device) -> Networks:
     """Load the job's networks: over one body if adapters are trained."""
     valued = TRAINERS[job.method].valued
     if job.fit.sharding != "none" and job.processes > 1:
-        return ShardedNetworks(job, valued=valued)
+        return SeparateNetworks(job, device, valued=valued, sharded=True)
     kind = SharedBody if job.fit.adapts else SeparateNetworks
     return kind(job, device, valued=valued)
 
@@ -169,7 +171,7 @@ class OnlineTraining:
     identity: str
     trainer: OnlineTrainer[Any]
     steps: int
-    history: History = field(default_factory=History)
+    history: list[Mapping[str, float]] = field(default_factory=list[Mapping[str, float]])
 
     def __post_init__(self) -> None:
         self.ranks = self.trainer.ranks
@@ -190,7 +192,7 @@ class OnlineTraining:
         if checkpoint:
             self.history = load_state(self.trainer, checkpoint)
         if self.ranks.is_first:
-            start = {"event": "start", "resumed_from": self.history.step, "pid": os.getpid()}
+            start = {"event": "start", "resumed_from": len(self.history), "pid": os.getpid()}
             append_row(job.output, start)
 
     def make_steps(self) -> None:
@@ -201,17 +203,17 @@ class OnlineTraining:
                 step.
         """
         pace, ranks, history = Pace(self.job.output), self.ranks, self.history
-        while history.step < self.steps:
+        while len(history) < self.steps:
             try:
                 self.make_step()
             except TrainingError as fault:
                 # A step that waited for its rewards has changed nothing yet.
-                if fault.kind != "halted" or not history.step:
+                if fault.kind != "halted" or not history:
                     raise
                 self.save_checkpoint()
                 raise halted(self.job) from fault
             turn = ranks.broadcast(pace.turn() if ranks.is_first else None)
-            if history.step < self.steps and turn != "go on":
+            if len(history) < self.steps and turn != "go on":
                 self.save_checkpoint()
                 pace.saved()
                 if turn == "end":
@@ -223,8 +225,8 @@ class OnlineTraining:
         Raises:
             TrainingError: of kind `diverged`, when one of its numbers is not finite.
         """
-        job, environment, history = self.job, self.environment, self.history
-        number = history.step + 1
+        job, environment = self.job, self.environment
+        number = len(self.history) + 1
         due = number in self.published
         if number == environment.learning_steps and self.before_last:
             self.save_policy()
@@ -240,8 +242,7 @@ class OnlineTraining:
         for name, value in outcome.metrics.items():
             if not math.isfinite(value):
                 raise TrainingError("diverged", f"{name} was not finite at step {number}")
-        history.step = number
-        history.metrics.append(outcome.metrics)
+        self.history.append(outcome.metrics)
         if due and not self.before_last:
             self.save_step(number)
         if self.ranks.is_first:
@@ -251,9 +252,9 @@ class OnlineTraining:
 
     def report(self, clock: Clock) -> None:
         """Report the last step, with its seconds by use."""
-        step, seconds = self.history.step, clock.shares(MAIN_WORK)
+        step, seconds = len(self.history), clock.shares(MAIN_WORK)
         timed = {f"seconds/{name}": value for name, value in seconds.items()}
-        metrics = {**self.history.metrics[-1], **timed}
+        metrics = {**self.history[-1], **timed}
         row = {"event": "step", "step": step, "max_steps": self.steps, "metrics": metrics}
         append_row(self.job.output, row)
         times = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
@@ -262,8 +263,7 @@ class OnlineTraining:
 
     def save_checkpoint(self) -> None:
         """Save the state after the last step, and seal it."""
-        job_json = self.job.folder("job.json").read_bytes()
-        saved = save_state(self.trainer, self.history, self.job.folder("checkpoints"), job_json)
+        saved = save_state(self.trainer, self.history, self.job)
         if self.ranks.is_first:
             keep(saved, self.identity)
 
@@ -276,9 +276,10 @@ class OnlineTraining:
     def save_step(self, step: int) -> None:
         """Save what the policy of a step is made of, durably."""
         networks, is_first = self.trainer.networks, self.ranks.is_first
-        draft = new_draft(self.job, step) if is_first else step_draft(self.job, step)
+        if is_first:
+            clear_draft(self.job, step)
         if is_first or networks.is_sharded:
-            networks.save(draft)
+            networks.save(step_draft(self.job, step))
         if is_first:
             seal_draft(self.job, step)
             reach("trainer.step.saved")

@@ -72,7 +72,10 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
     @classmethod
     def planned_updates(cls, settings: QuarkTraining) -> int:
         """Return how many optimizer steps a step makes whose rollouts all can be learned."""
-        return planned_updates(settings)
+        if settings.gradient_steps:
+            return settings.gradient_steps
+        samples = learned_samples(settings, settings.rollouts)
+        return settings.inner_epochs * -(-samples // settings.batch_size)
 
     def sample(self, number: int, clock: Clock) -> list[ScoredRollout]:
         """Sample a step's answers after the best quantile's token, which no answer may contain.
@@ -176,14 +179,6 @@ def sample_of(rollout: ScoredRollout) -> Sample:
 def learned_samples(settings: QuarkTraining, drawn: int) -> int:
     """Return how many samples a pass takes in a step that drew `drawn`."""
     return -(-drawn // settings.quantiles) if settings.train_on == "best" else drawn
-
-
-def planned_updates(settings: QuarkTraining) -> int:
-    """Return how many optimizer steps a step makes whose rollouts all can be learned."""
-    if settings.gradient_steps:
-        return settings.gradient_steps
-    samples = learned_samples(settings, settings.rollouts)
-    return settings.inner_epochs * -(-samples // settings.batch_size)
 
 
 def batches(settings: QuarkTraining, order: Order, lessons: int, drawn: int) -> list[list[int]]:

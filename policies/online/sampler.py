@@ -27,9 +27,7 @@ from ..engines.engine import (
     Request,
     Sampling,
 )
-from ..trainers.job import TrainJob
 from ..trainers.step_files import RolloutDraw
-from ..trainers.trained_model import copy_tokenizer
 from ..workers.open import Fit, as_it_is, engine_kind, open_engine
 from ..workers.places import engine_groups
 
@@ -50,26 +48,20 @@ DRAFT = "draft"
 LARGEST_FILE = "5GB"
 
 
-class RolloutWeights:
-    """Writes a policy's weights into the folder from which its sampler reads them."""
+def write_weights(folder: Path, weights: dict[str, Tensor], config: PreTrainedConfig) -> None:
+    """Write the present weights of a policy into the folder from which its sampler reads them.
 
-    def __init__(self, job: TrainJob, folder: Path) -> None:
-        self.folder = make_folder(folder)
-        copy_tokenizer(job.model, folder)
-
-    def write(self, weights: dict[str, Tensor], config: PreTrainedConfig) -> None:
-        """Write the present weights; each file is replaced as a whole.
-
-        A sampler may have mapped the old files into its memory, where a shortened one is fatal.
-        """
-        draft = make_folder(self.folder / DRAFT)
-        config = copy.deepcopy(config)
-        config.dtype = next(iter(weights.values())).dtype
-        config.save_pretrained(draft)
-        pattern = "model{suffix}.safetensors"
-        save_torch_state_dict(weights, draft, filename_pattern=pattern, max_shard_size=LARGEST_FILE)
-        for path in sorted(draft.iterdir()):
-            path.replace(self.folder / path.name)
+    Each file is replaced as a whole: a sampler may have mapped the old files into its memory, where
+    a shortened one is fatal.
+    """
+    draft = make_folder(folder / DRAFT)
+    config = copy.deepcopy(config)
+    config.dtype = next(iter(weights.values())).dtype
+    config.save_pretrained(draft)
+    pattern = "model{suffix}.safetensors"
+    save_torch_state_dict(weights, draft, filename_pattern=pattern, max_shard_size=LARGEST_FILE)
+    for path in sorted(draft.iterdir()):
+        path.replace(folder / path.name)
 
 
 class RolloutSampler:

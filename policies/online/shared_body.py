@@ -23,7 +23,7 @@ from ...stores.keys import derive_seed
 from ..trainers.adapters import frozen_arguments, peft_config, save_config
 from ..trainers.job import TrainJob
 from ..trainers.trl_trainer import load_model
-from .networks import Networks, ValueModel, in_main_memory, trainable
+from .networks import Networks, ValueModel, for_sampler, in_main_memory, trainable
 
 POLICY, VALUE = "policy", "value"
 BASE, ADAPTER = ".base_layer", ".lora_"
@@ -96,9 +96,10 @@ class SharedBody(Networks):
 
         def whole(name: str, value: Tensor) -> Tensor:
             layer = layers.get(name.removesuffix(".weight"))
-            return value if layer is None else merged(layer, POLICY)
+            value = value if layer is None else merged(layer, POLICY)
+            return for_sampler(self._job, name, value)
 
-        return in_main_memory(self._body, plain, whole, self._job)
+        return in_main_memory(self._body, plain, whole)
 
     def save(self, folder: Path) -> None:
         """Save the policy's adapter, as peft names it, and the configuration of the body."""

@@ -7,8 +7,7 @@ step's number and need not be stored.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.optim import Optimizer
 
 from ...stores.durable import make_folder, remove
-from ..trainers.checkpoints import PREFIX, checkpoint_step
+from ..trainers.checkpoints import PREFIX
+from ..trainers.job import TrainJob
 from .online_trainer import OnlineTrainer
 
 OPTIMIZER, SCHEDULE, RNG = "optimizer.pt", "scheduler.pt", "rng_state.pth"
@@ -30,22 +30,14 @@ SHARDED_WEIGHTS, SHARDED_OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0"
 """The folders, within a checkpoint, of what every process writes its part of."""
 
 
-@dataclass(slots=True)
-class History:
-    """A training's progress, and the metrics of its steps."""
-
-    step: int = 0
-    metrics: list[Mapping[str, float]] = field(default_factory=list)
-
-
 def save_state(
-    trainer: OnlineTrainer[Any], history: History, checkpoints: Path, job: bytes
+    trainer: OnlineTrainer[Any], history: Sequence[Mapping[str, float]], job: TrainJob
 ) -> Path:
     """Write the state after a step into a checkpoint, not yet sealed; return its folder.
 
-    The first process writes all that is not sharded.
+    `history` has the metrics of each step so far. The first process writes all that is not sharded.
     """
-    folder = checkpoints / f"{PREFIX}{history.step}"
+    folder = job.folder("checkpoints") / f"{PREFIX}{len(history)}"
     networks, ranks = trainer.networks, trainer.ranks
     if ranks.is_first:
         if folder.exists():
@@ -58,9 +50,9 @@ def save_state(
         torch.save(trainer.schedule.state_dict(), folder / SCHEDULE)
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         torch.save({"cpu": torch.get_rng_state(), "cuda": cuda}, folder / RNG)
-        state = {"numbers": trainer.numbers, "metrics": history.metrics}
+        state = {"numbers": trainer.numbers, "metrics": history}
         (folder / STATE).write_text(json.dumps(state, allow_nan=False))
-        (folder / ARGUMENTS).write_bytes(job)
+        (folder / ARGUMENTS).write_bytes(job.folder("job.json").read_bytes())
     if networks.is_sharded:
         ranks.wait()
         weights, moments = get_state_dict(networks.trained, trainer.optimizer)
@@ -70,8 +62,8 @@ def save_state(
     return folder
 
 
-def load_state(trainer: OnlineTrainer[Any], checkpoint: Path) -> History:
-    """Load the state of a checkpoint whose seal was verified; return its progress."""
+def load_state(trainer: OnlineTrainer[Any], checkpoint: Path) -> list[Mapping[str, float]]:
+    """Load the state of a checkpoint whose seal was verified; return the metrics of its steps."""
     trained = trainer.networks.trained
     device = next(trained.parameters()).device
     if trainer.networks.is_sharded:
@@ -87,7 +79,7 @@ def load_state(trainer: OnlineTrainer[Any], checkpoint: Path) -> History:
         torch.cuda.set_rng_state_all(generators["cuda"])
     state = json.loads((checkpoint / STATE).read_bytes())
     trainer.numbers.update(state["numbers"])
-    return History(step=checkpoint_step(checkpoint), metrics=state["metrics"])
+    return state["metrics"]
 
 
 def _load_sharded(trained: nn.ModuleDict, optimizer: Optimizer, checkpoint: Path) -> None:

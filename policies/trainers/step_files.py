@@ -22,8 +22,9 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -65,6 +66,7 @@ NO_SCORE = "no_score"
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
 """The columns of a prompts file that hold a `ReferenceReward`."""
+PROMPT_COLUMNS = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,29 +180,31 @@ def drawn(job: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> list[Ro
     return rows
 
 
-def read_prompts(parts: Sequence[Path]) -> list[PromptToSample]:
+def read_prompts(parts: Sequence[Path], *, whole: bool = False) -> list[PromptToSample]:
     """Return the prompts of Parquet files with the columns `prompt_id` and `messages`.
 
-    They may also have those of a reference answer's reward.
+    They may also have those of a reference answer's reward. `whole`: with all columns of `Prompt`.
     """
-    wanted = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
-    return [
-        PromptToSample(
-            prompt_id=row["prompt_id"],
-            messages=tuple(Message(**m) for m in row["messages"]),
-            reference=_reference(row),
+    found: list[PromptToSample] = []
+    for part in parts:
+        table = pq.read_table(part)
+        prompts = (
+            from_table(Prompt, table.select([f.name for f in fields(Prompt)])) if whole else ()
         )
-        for part in parts
-        for columns in [[name for name in wanted if name in pq.read_schema(part).names]]
-        for row in pq.read_table(part, columns=columns).to_pylist()
-    ]
-
-
-def with_prompts(asked: Sequence[PromptToSample], parts: Sequence[Path]) -> list[PromptToSample]:
-    """Return them with their whole prompts, which the files must hold."""
-    names = [column.name for column in fields(Prompt)]
-    rows = [row for part in parts for row in from_table(Prompt, pq.read_table(part, columns=names))]
-    return [replace(each, prompt=prompt) for each, prompt in zip(asked, rows, strict=True)]
+        kept = [name for name in PROMPT_COLUMNS if name in table.column_names]
+        for row, prompt in zip_longest(table.select(kept).to_pylist(), prompts):
+            score = row.get(REFERENCE_REWARD)
+            found.append(
+                PromptToSample(
+                    prompt_id=row["prompt_id"],
+                    messages=tuple(Message(**m) for m in row["messages"]),
+                    reference=None
+                    if score is None
+                    else ReferenceReward(score=score, ended=row[REFERENCE_ENDED]),
+                    prompt=prompt,
+                )
+            )
+    return found
 
 
 def write_refused_prompts(work: Path, errors: Mapping[str, str]) -> None:
@@ -212,12 +216,6 @@ def read_refused_prompts(work: Path) -> dict[str, str]:
     """Return the chat template's error for each prompt that it refuses, by the prompt's id."""
     path = work / REFUSED_PROMPTS
     return json.loads(path.read_bytes()) if path.exists() else {}
-
-
-def _reference(row: Mapping[str, Any]) -> ReferenceReward | None:
-    if REFERENCE_REWARD not in row:
-        return None
-    return ReferenceReward(score=row[REFERENCE_REWARD], ended=row[REFERENCE_ENDED])
 
 
 def step_folder(work: Path, step: int, kind: str = STEP_FOLDERS) -> Path:
@@ -269,12 +267,8 @@ def _is_whole(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedAnswer:
-    """The score of an answer from each source that was asked; None if it gave none."""
-
-    candidate_id: str
-    scores: Mapping[RewardSource, float | None]
+Judged = Mapping[str, Mapping[RewardSource, float | None]]
+"""By an answer's candidate id, the score of each source that was asked; None if it gave none."""
 
 
 def write_answers(work: Path, step: int, answers: Sequence[Candidate]) -> None:
@@ -295,20 +289,19 @@ def read_answers(work: Path, step: int) -> list[Candidate]:
     return from_table(Candidate, pq.read_table(folder / f"{TABLES[Candidate]}.parquet"))
 
 
-def write_judged(work: Path, step: int, judged: Sequence[JudgedAnswer]) -> None:
-    """Write the scores of all of a step's answers, in any order.
+def write_judged(work: Path, step: int, judged: Judged) -> None:
+    """Write the scores of all of a step's answers.
 
     Raises:
-        ValueError: if not each of the answers is there once, or a score is not finite.
+        ValueError: if an answer is missing or unknown, or a score is not finite.
     """
     wanted = [answer.candidate_id for answer in read_answers(work, step)]
-    found = {each.candidate_id: each.scores for each in judged}
-    if len(judged) != len(found) or found.keys() != set(wanted):
-        raise ValueError(f"step {step}: not each of its {len(wanted)} answers was judged once")
-    sources: list[RewardSource] = sorted({source for scores in found.values() for source in scores})
+    if judged.keys() != set(wanted):
+        raise ValueError(f"step {step}: the scores are not those of its {len(wanted)} answers")
+    sources = sorted({source for scores in judged.values() for source in scores})
     columns: dict[str, pa.Array] = {"candidate_id": pa.array(wanted, pa.string())}
     for source in sources:
-        scores = [found[name].get(source) for name in wanted]
+        scores = [judged[name].get(source) for name in wanted]
         if not all(score is None or math.isfinite(score) for score in scores):
             raise ValueError(f"step {step}: a score of the {source} is not finite")
         columns[source] = pa.array(scores, pa.float64())
@@ -316,10 +309,8 @@ def write_judged(work: Path, step: int, judged: Sequence[JudgedAnswer]) -> None:
     publish_tables(step_folder(work, step, JUDGED_FOLDERS), {JUDGED: table})
 
 
-def read_judged(
-    work: Path, step: int, sources: Sequence[RewardSource]
-) -> list[JudgedAnswer] | None:
-    """Return the scores of a step's present answers by `sources`, in their order.
+def read_judged(work: Path, step: int, sources: Sequence[RewardSource]) -> Judged | None:
+    """Return the scores of a step's present answers by `sources`.
 
     None if there are none, or only those of other answers or sources.
     """
@@ -330,10 +321,7 @@ def read_judged(
     judged_for = (table.schema.metadata or {}).get(JUDGED_FOR)
     if judged_for != _answers_hash(work, step) or not {*sources} <= {*table.column_names}:
         return None
-    return [
-        JudgedAnswer(candidate_id=row["candidate_id"], scores={s: row[s] for s in sources})
-        for row in table.to_pylist()
-    ]
+    return {row.pop("candidate_id"): {s: row[s] for s in sources} for row in table.to_pylist()}
 
 
 def ask_parent(
@@ -343,8 +331,8 @@ def ask_parent(
     sources: Sequence[RewardSource],
     *,
     alive: Callable[[], None],
-) -> list[JudgedAnswer] | None:
-    """Have the parent judge a step's answers; return their scores, in their order.
+) -> Judged | None:
+    """Have the parent judge a step's answers; return their scores.
 
     None if the training was asked to end meanwhile.
     """
@@ -394,24 +382,27 @@ def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) 
 
 
 def reward_row(
-    job: OnlineJob, rollout: RolloutDraw, score: float | None, lacking: RewardSource | None
+    job: OnlineJob,
+    rollout: RolloutDraw,
+    score: float | None,
+    scores: Mapping[RewardSource, float | None],
 ) -> Reward:
-    """Return the row of a rollout's reward; `lacking` is who has no score for it."""
+    """Return the row of a rollout's reward, `score`, by the `scores` of each source."""
+    lacking = next((source for source, found in scores.items() if found is None), None)
+    if lacking is None:
+        status = SCORED
+    elif lacking == "reward":
+        status = NO_SCORE if job.function else UNSCORED
+    else:
+        status = f"no_{lacking}"
     return Reward(
         candidate_id=rollout.candidate_id,
         prompt_id=rollout.asked.prompt_id,
         iteration=job.iteration,
         reward_model=job.reward_id,
         score=score,
-        status=_reward_status(job, lacking),
+        status=status,
     )
-
-
-def _reward_status(job: OnlineJob, lacking: RewardSource | None) -> str:
-    if lacking is None:
-        return SCORED
-    own = NO_SCORE if job.function else UNSCORED
-    return own if lacking == "reward" else f"no_{lacking}"
 
 
 def last_rollouts(work: Path, parts: Sequence[Path]) -> Iterator[tuple[Message, ...]]:

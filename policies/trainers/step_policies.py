@@ -37,12 +37,12 @@ def step_draft(job: TrainJob, step: int) -> Path:
     return step_job(job, step).folder(DRAFT)
 
 
-def new_draft(job: TrainJob, step: int) -> Path:
-    """Return an empty folder to save the weights of a step in; remove an earlier one."""
+def clear_draft(job: TrainJob, step: int) -> None:
+    """Make the folder empty that the weights of a step are saved in."""
     part = step_job(job, step)
     if part.output.exists():
         remove(part.output)
-    return make_folder(step_draft(job, step))
+    make_folder(part.folder(DRAFT))
 
 
 def seal_draft(job: TrainJob, step: int) -> None:

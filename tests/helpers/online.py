@@ -143,12 +143,12 @@ def _made(
     own = {row.candidate_id: row.score or 0.0 for row in found.rewards}
     weights = job.online.weights
     sums = dict[str, float | None]()
-    for answer in judged:
-        parts = [(weights[source], score) for source, score in answer.scores.items()]
+    for name, scores in judged.items():
+        parts = [(weights[source], score) for source, score in scores.items()]
         whole = sum(weight * score for weight, score in parts if score is not None)
-        part = weights.get("reward", 0.0) * own[answer.candidate_id]
+        part = weights.get("reward", 0.0) * own[name]
         missing = any(score is None for _, score in parts)
-        sums[answer.candidate_id] = None if missing else whole + part
+        sums[name] = None if missing else whole + part
     rewarded = [
         replace(row, score=score, status=SCORED if score is not None else UNSCORED)
         for row in found.rewards

@@ -12,7 +12,6 @@ from trainings import group_job, make_online_world, rewarded, sha256, starts, to
 from lpfloop.policies.online.numerics import leave_one_out, relative_advantages
 from lpfloop.policies.trainers.job import Method, read_job
 from lpfloop.policies.trainers.step_files import (
-    JudgedAnswer,
     read_answers,
     read_step,
     step_folder,
@@ -145,16 +144,13 @@ class FakeParent:
     def __call__(self, step: int) -> None:
         self.asked.append(step)
         answers = read_answers(self.job.output, step)
-        judged = [
-            JudgedAnswer(
-                candidate_id=answer.candidate_id,
-                scores={
-                    "verifier": float(answer.completion_tokens % 2 == 0),
-                    "critic": None if place % 4 == 1 or place < 3 else 0.25 * (place % 3),
-                },
-            )
+        judged = {
+            answer.candidate_id: {
+                "verifier": float(answer.completion_tokens % 2 == 0),
+                "critic": None if place % 4 == 1 or place < 3 else 0.25 * (place % 3),
+            }
             for place, answer in enumerate(answers)
-        ]
+        }
         write_judged(self.job.output, step, judged)
 
 

@@ -20,7 +20,7 @@ from lpfloop.policies.online.quantiles import (
 torch = pytest.importorskip("torch")
 
 from lpfloop.policies.online.numerics import quark_terms  # noqa: E402 -- needs torch
-from lpfloop.policies.online.quark import batches, planned_updates  # noqa: E402 -- needs torch
+from lpfloop.policies.online.quark import QuarkTrainer, batches  # noqa: E402 -- needs torch
 
 pytestmark = [pytest.mark.model, pytest.mark.cuda]
 
@@ -61,11 +61,11 @@ def test_rounds():
     code = QuarkTraining(rollouts=512, batch_size=256, gradient_steps=1)
     (batch,) = batches(code, in_order(128), 128, 512)
     assert sorted(batch) == sorted([*range(128)] * 2)
-    assert planned_updates(code) == 1
+    assert QuarkTrainer.planned_updates(code) == 1
     paper = QuarkTraining(rollouts=512, batch_size=256, inner_epochs=2)
     found = batches(paper, in_order(128), 128, 512)
     assert [sorted(batch) for batch in found] == [[*range(128)]] * 2
-    assert planned_updates(paper) == len(found)
+    assert QuarkTrainer.planned_updates(paper) == len(found)
 
 
 def sample(number: int) -> Sample:

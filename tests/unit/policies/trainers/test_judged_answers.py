@@ -9,7 +9,7 @@ from rows import CANDIDATE
 
 from lpfloop.policies.trainers import step_files
 from lpfloop.policies.trainers.step_files import (
-    JudgedAnswer,
+    Judged,
     ask_parent,
     read_answers,
     read_judged,
@@ -36,15 +36,15 @@ def answers(*texts: str) -> list[Candidate]:
     ]
 
 
-def judged(work: Path, step: int) -> list[JudgedAnswer]:
+def judged(work: Path, step: int) -> Judged:
     """Judge answers by their length; the critic has nothing to say about an empty one."""
-    return [
-        JudgedAnswer(
-            candidate_id=answer.candidate_id,
-            scores={"verifier": float(len(answer.text)), "critic": 1.0 if answer.text else None},
-        )
+    return {
+        answer.candidate_id: {
+            "verifier": float(len(answer.text)),
+            "critic": 1.0 if answer.text else None,
+        }
         for answer in read_answers(work, step)
-    ]
+    }
 
 
 class Parent:
@@ -73,10 +73,10 @@ def ask(work: Path, drawn: list[Candidate], alive: Callable[[], None] = lambda: 
 def test_the_child_gets_its_scores(tmp_path, parent) -> None:
     signs: list[None] = []
     found = ask(tmp_path, answers("two", ""), lambda: signs.append(None))
-    assert found == [
-        JudgedAnswer(candidate_id="cand-0", scores={"verifier": 3.0, "critic": 1.0}),
-        JudgedAnswer(candidate_id="cand-1", scores={"verifier": 0.0, "critic": None}),
-    ]
+    assert found == {
+        "cand-0": {"verifier": 3.0, "critic": 1.0},
+        "cand-1": {"verifier": 0.0, "critic": None},
+    }
     assert parent.asked == [3]
     assert signs, "a child that waits gives a sign of life"
     assert read_steps(tmp_path / STEPS) == [], "asking is no step"
@@ -89,7 +89,7 @@ def test_the_same_answers_are_asked_once(tmp_path, parent) -> None:
     # The same ids with another text, as on a GPU whose sums differ by their order.
     again = ask(tmp_path, answers("a", "bbbb"))
     assert again is not None
-    assert again[1].scores["verifier"] == 4.0
+    assert again["cand-1"]["verifier"] == 4.0
     assert parent.asked == [3, 3]
 
 
@@ -101,14 +101,11 @@ def test_a_child_that_is_to_end(tmp_path) -> None:
 def test_half_a_judgement_is_none(tmp_path, subtests) -> None:
     write_answers(tmp_path, 1, answers("a", "b"))
     for scores, key in (
-        ([("cand-0", 1.0)], "2 answers"),
-        ([("cand-0", 1.0), ("cand-0", 1.0)], "2 answers"),
-        ([("cand-0", 1.0), ("cand-9", 1.0)], "2 answers"),
-        ([("cand-0", 1.0), ("cand-1", float("nan"))], "critic"),
+        ({"cand-0": 1.0}, "2 answers"),
+        ({"cand-0": 1.0, "cand-9": 1.0}, "2 answers"),
+        ({"cand-0": 1.0, "cand-1": float("nan")}, "critic"),
     ):
-        judgement = [
-            JudgedAnswer(candidate_id=name, scores={"critic": score}) for name, score in scores
-        ]
+        judgement = {name: {"critic": score} for name, score in scores.items()}
         with subtests.test(scores=scores), pytest.raises(ValueError, match=key):
             write_judged(tmp_path, 1, judgement)
         assert read_judged(tmp_path, 1, ("critic",)) is None

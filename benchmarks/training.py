@@ -8,8 +8,7 @@
 files. Both sides make the same optimizer steps at the same learning rate, each in a process of its
 own, in turns; the seconds are those from loading the model to the last step, the CPU's those of
 all processes, imports and all. TRL's side has the defaults of its `DPOConfig`: activations computed
-again, the reference asked at each step. `again` is another training on the same rows, whose
-reference has been asked before.
+again, the reference asked at each step.
 """
 
 import argparse
@@ -210,18 +209,16 @@ def main() -> None:
             count(args, rows, make_tokenizer(rows))
             return
         model = TINY if args.model == "tiny" else make_model(folder / "model", rows)
-        found: dict[str, list[dict[str, Any]]] = {"TRL": [], "first": [], "again": []}
+        found: dict[str, list[dict[str, Any]]] = {"TRL": [], "lpfloop": []}
         for _ in range(args.rounds):
-            shutil.rmtree(folder / "references", ignore_errors=True)
             found["TRL"].append(timed(lambda: theirs(args, model, data)))
-            for turn in ("first", "again"):
-                found[turn].append(timed(lambda: ours(args, model, data, folder / "work")))
+            found["lpfloop"].append(timed(lambda: ours(args, model, data, folder / "work")))
             report(found, len(rows) * args.epochs)
 
 
 def count(args: argparse.Namespace, rows: list[dict[str, Any]], tokenizer: Any) -> None:
     """Print the ratio of operations, by the tokens that each side passes, padding and all."""
-    from lpfloop.policies.trainers.base_trainer import LikeLengths, token_batches
+    from lpfloop.policies.trainers.base_trainer import LikeLengths
 
     lengths = [
         min(
@@ -239,14 +236,14 @@ def count(args: argparse.Namespace, rows: list[dict[str, Any]], tokenizer: Any) 
     def padded(batches: Iterable[Sequence[int]]) -> int:
         return sum(2 * len(batch) * max(lengths[row] for row in batch) for batch in batches)
 
-    reference = FORWARD * padded(token_batches(lengths, args.micro * max(lengths)))
+    reference = FORWARD * padded(batched(range(len(lengths)), args.micro))
     mine, theirs = padded(batched(grouped, args.micro)), padded(batched(chance, TRL_MICRO))
     print(f"{len(rows)} pairs, tokens with padding: {mine:,} here, {theirs:,} in TRL's batches")
     step = FORWARD + BACKWARD
     for what, more in (("activations kept", 0), ("activations computed again", FORWARD)):
         trl = args.epochs * theirs * (step + FORWARD + FORWARD)
         here = args.epochs * mine * (step + more)
-        print(f"{what}: {trl / (here + reference):.2f} x first, {trl / here:.2f} x again")
+        print(f"{what}: {trl / (here + reference):.2f} x")
 
 
 def batched(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

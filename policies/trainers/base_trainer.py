@@ -10,7 +10,7 @@ short training may have no other. Here it rises as 1/(w+1), 2/(w+1), ..., and th
 is the usual one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -30,7 +30,6 @@ pc: Any = pyarrow.compute
 ROWS = 1000
 """Rows that are read at a time."""
 PROMPT, WHOLE, ANSWERS = "prompt_ids", "input_ids", ("chosen_ids", "rejected_ids")
-UNPAIRED = ("completion_ids", "KL_completion_ids")
 """Columns of token ids, in TRL's names; a reward model's answers contain their prompts."""
 
 Share = Callable[[int], float]
@@ -42,18 +41,12 @@ def warmed(warmup: int, later: Share) -> Share:
     return lambda done: (done + 1) / (warmup + 1) if done < warmup else later(done)
 
 
-def token_columns(dataset: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the columns of token ids, `ROWS` rows at a time, as Arrow's arrays."""
-    names = [name for name in (PROMPT, *ANSWERS, *UNPAIRED, WHOLE) if name in dataset.column_names]
-    for part in dataset.select_columns(names).with_format("arrow").iter(ROWS):
-        yield {name: part[name].combine_chunks() for name in names}
-
-
 def row_lengths(dataset: Any, longest: int) -> list[int]:
     """Return the tokens of the longest sequence of each row, cut at `longest`."""
     found: list[int] = []
-    for columns in token_columns(dataset):
-        sizes = {name: pc.list_value_length(ids) for name, ids in columns.items()}
+    names = [name for name in (PROMPT, *ANSWERS, WHOLE) if name in dataset.column_names]
+    for part in dataset.select_columns(names).with_format("arrow").iter(ROWS):
+        sizes = {name: pc.list_value_length(part[name]) for name in names}
         if WHOLE in sizes:
             tokens = sizes[WHOLE]
         else:
@@ -61,23 +54,6 @@ def row_lengths(dataset: Any, longest: int) -> list[int]:
             tokens = pc.add(tokens, sizes[PROMPT]) if PROMPT in sizes else tokens
         found += pc.min_element_wise(tokens, pa.scalar(longest, tokens.type)).to_pylist()
     return found
-
-
-def by_length(rows: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """Return rows, the longest first."""
-    return sorted(rows, key=lambda row: -lengths[row])
-
-
-def token_batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Yield all rows in batches of like length, each of at most `most` tokens with its padding."""
-    batch: list[int] = []
-    for row in by_length(range(len(lengths)), lengths):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > most:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 class LikeLengths(Sampler[int]):
@@ -99,7 +75,7 @@ class LikeLengths(Sampler[int]):
         """Yield the rows of one epoch."""
         order = list(self.random)
         for start in range(0, len(order), self.step):
-            yield from by_length(order[start : start + self.step], self.lengths)
+            yield from sorted(order[start : start + self.step], key=lambda row: -self.lengths[row])
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next."""

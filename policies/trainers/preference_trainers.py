@@ -27,15 +27,13 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import KTOTrainer
 
 from ...configs.methods import DPOTraining, KTOTraining
+from .base_trainer import BaseTrainer
 from .job import TrainingError, TrainJob
-from .reference_logprobs import ReferencedTrainer
 from .rows import ASKED
 from .work_folder import BELOW, TOKEN
 
 SIDES = ("ref_chosen_logps", "ref_rejected_logps")
 """TRL's columns of the reference's log-probabilities of a pair's answers."""
-WITH_ANOTHER = ("ref_logps", "ref_KL_logps")
-"""Those of an answer, and of another prompt's answer, for the KL."""
 WEIGHTS = ("weights/desirable", "weights/undesirable")
 """The metrics lambda_D and lambda_U."""
 AHEAD = 8
@@ -56,10 +54,9 @@ class Recorded:
         return outputs
 
 
-class PreferenceTrainer(ReferencedTrainer, DPOTrainer):
+class PreferenceTrainer(BaseTrainer, DPOTrainer):
     """TRL's DPO with the metrics of both sides, and `chosen_penalty`."""
 
-    sides = SIDES
     chosen_penalty = 0.0
 
     def compute_loss(
@@ -107,13 +104,8 @@ def preference_arguments(s: DPOTraining, common: dict[str, Any]) -> DPOConfig:
     )
 
 
-class UnpairedTrainer(ReferencedTrainer, KTOTrainer):
+class UnpairedTrainer(BaseTrainer, KTOTrainer):
     """TRL's KTO with the weights of Eq. 8 among its metrics."""
-
-    @property
-    def sides(self) -> Sequence[str]:
-        """TRL's columns: a loss without a KL needs no other prompt's answer."""
-        return WITH_ANOTHER if self.calculate_KL else WITH_ANOTHER[:1]
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *rest: Any, **others: Any

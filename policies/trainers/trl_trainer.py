@@ -31,7 +31,6 @@ from .preference_trainers import (
     mismatched,
     preference_arguments,
 )
-from .reference_logprobs import KeptReference
 from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
 from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
 from .training_fit import master_of
@@ -72,9 +71,6 @@ def _preferences(job: TrainJob, args: Any) -> dict[str, Any]:
     """Return what a trainer with a reference needs apart from its rows."""
     refuse_world(job, args.world_size)
     return {
-        "kept": KeptReference.of(job),
-        # KTO's passes hold the rows whose answers were exchanged for its KL.
-        "by_length": job.fit.group_by_length and job.method != "kto",
         "model": load_trained(job),
         "ref_model": reference_model(job),
         "args": args,
@@ -82,12 +78,14 @@ def _preferences(job: TrainJob, args: Any) -> dict[str, Any]:
 
 
 class SupervisedTrainer(BaseTrainer, SFTTrainer):
-    """Supervised fine-tuning."""
+    """Supervised fine-tuning by TRL, with what `BaseTrainer` adds."""
 
 
 def fitted(job: TrainJob, trainer: Any) -> Trainer:
     """Return a trainer with the job's order of rows, optimizer and next-token loss."""
+    # KTO's passes hold the rows whose answers were exchanged for its KL.
     trainer.by_length = job.fit.group_by_length and job.method != "kto"
+    trainer.ref_model = None  # Everything that it says of the rows has been computed.
     if job.fit.adapts:
         widen_adapters(trainer.model)
     elif job.fit.weights == "bfloat16":
@@ -106,8 +104,10 @@ def reference_model(job: TrainJob) -> PreTrainedModel | None:
     path = job.reference or job.model
     if path.resolve() == job.model.resolve() and not is_sharded():
         return None
+    # In the type of the frozen weights of the policy, if it has adapters.
+    special = frozen_arguments(job) if job.fit.adapts else None
     with loaded_in_each_process():
-        return load_reference(job, path)
+        return load_model(job, path if job.fit.adapts else master_of(path), special)
 
 
 def common_arguments(job: TrainJob) -> dict[str, Any]:
@@ -198,13 +198,6 @@ def load_trained(job: TrainJob) -> PreTrainedModel:
     if job.fit.weights == "bfloat16":
         split_weights(model)
     return model
-
-
-def load_reference(job: TrainJob, path: Path) -> PreTrainedModel:
-    """Load the reference policy, in the type of the frozen weights of the policy."""
-    if job.fit.adapts:
-        return load_model(job, path, frozen_arguments(job))
-    return load_model(job, master_of(path))
 
 
 def load_model(

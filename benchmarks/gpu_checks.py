@@ -172,11 +172,11 @@ def job_of(
         method=method, model=model, reference=None, data=(data,), output=place.work / name,
         settings=settings, seed=0, fit=training,
     )  # fmt: skip
-    if ON_GPU and method in ("sft", "dpo", "reward") and training.recompute == "auto":
+    if ON_GPU and method in ("sft", "dpo", "reward") and training.gradient_checkpointing == "auto":
         # As a run decides it.
         room = (1 - MARGIN) * torch.cuda.get_device_properties(0).total_memory
-        recompute = "never" if computed_bytes(job) <= room else "always"
-        job = replace(job, fit=replace(training, recompute=recompute))
+        gradient_checkpointing = "never" if computed_bytes(job) <= room else "always"
+        job = replace(job, fit=replace(training, gradient_checkpointing=gradient_checkpointing))
     write_job(job)
     return job
 
@@ -322,7 +322,7 @@ def check_options(place: Place) -> None:
         ("dpo, reference computed", {}, {}),
         ("dpo, reference kept", {}, {}),
         ("dpo, rows of like length", {"group_by_length": True}, {}),
-        ("dpo, recomputed", {"recompute": "always"}, {}),
+        ("dpo, recomputed", {"gradient_checkpointing": "always"}, {}),
         ("dpo, eager attention", {"attention": "eager"}, {}),
         ("sft, padded", {}, {}),
         ("sft, end to end", {}, {"packing": True}),

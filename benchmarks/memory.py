@@ -332,9 +332,11 @@ NOTHING = SMALL | {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layer
 NOTHING |= {"num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 960}
 
 ADAPTED = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
-ADAPTED_AGAIN = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}, "recompute": "always"}))
+ADAPTED_AGAIN = fit_of(
+    TrainingConfig.model_validate({"lora": {"r": 16}, "gradient_checkpointing": "always"})
+)
 HALVED = fit_of(TrainingConfig(weights="bfloat16"))
-AGAIN = fit_of(TrainingConfig(recompute="always"))
+AGAIN = fit_of(TrainingConfig(gradient_checkpointing="always"))
 
 CASES: dict[str, Callable[[Path], tuple[float, list[Term]]]] = {
     "dpo": lambda folder: offline(folder, "dpo", SMALL, 2, 8),
@@ -344,7 +346,7 @@ CASES: dict[str, Callable[[Path], tuple[float, list[Term]]]] = {
     "distil": lambda folder: offline(folder, "distil", SMALL, 2, 4),
     "distil, lora": lambda folder: offline(folder, "distil", SMALL, 2, 4, ADAPTED),
     "dpo recomputed": lambda folder: offline(folder, "dpo", LARGER, 2, 4, AGAIN),
-    "dpo, recompute=always": lambda folder: offline(folder, "dpo", SMALL, 2, 8, AGAIN),
+    "dpo, gradient_checkpointing=always": lambda folder: offline(folder, "dpo", SMALL, 2, 8, AGAIN),
     "dpo, lora": lambda folder: offline(folder, "dpo", SMALL, 2, 8, ADAPTED),
     "sft, lora": lambda folder: offline(folder, "sft", SMALL, 4, 8, ADAPTED),
     "reward, lora": lambda folder: offline(folder, "reward", SMALL, 2, 4, ADAPTED),

@@ -115,7 +115,7 @@ class TrainingConfig(Section):
     optimizer: Literal["adamw", "adamw_8bit"] = neutral(
         "adamw", "adamw_8bit: its moments take a byte each (needs bitsandbytes, on a GPU)"
     )
-    recompute: Literal["auto", "always", "never"] = cosmetic(
+    gradient_checkpointing: Literal["auto", "always", "never"] = cosmetic(
         "auto",
         "activations are computed again in the backward pass; auto: if memory would not suffice",
     )

@@ -201,7 +201,7 @@ def _training_candidates(
     reset = {"training.weights": "float32"} if training.weights == "bfloat16" else {}
     adapted: Settings = {"training.lora.r": RANK, **reset} if whole else {}
     others, cards = tuple(range(1, len(have.cards))), len(have.of(training.devices).cards)
-    yield {"training.recompute": "always"}
+    yield {"training.gradient_checkpointing": "always"}
     yield {"training.weights": "bfloat16"}
     yield {"training.reference": "previous"}
     if whole:

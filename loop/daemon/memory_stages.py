@@ -96,7 +96,7 @@ class MemoryStages:
 
     def recomputes(self, method: Method) -> bool:
         """Whether a training recomputes activations: "auto" is no if it fits without."""
-        setting = self.config.training.recompute
+        setting = self.config.training.gradient_checkpointing
         if setting != "auto":
             return setting == "always"
         try:
@@ -226,7 +226,7 @@ class MemoryStages:
         yield from self._trained(method, "always" if self.recomputes(method) else "never")
 
     def _trained(
-        self, method: Method, recompute: Literal["always", "never"]
+        self, method: Method, gradient_checkpointing: Literal["always", "never"]
     ) -> Iterator[StageMemory]:
         """Yield the stages of a training that recomputes activations or does not."""
         config, settings = self.config, self._settings(method)
@@ -242,7 +242,7 @@ class MemoryStages:
             processes=processes,
             divided=divided,
             on_gpu=self.have.on_gpu,
-            fit=replace(placed_fit(config), recompute=recompute),
+            fit=replace(placed_fit(config), gradient_checkpointing=gradient_checkpointing),
             reference=self._has_reference(method, divided=divided),
             answer=config.policy.sampling.max_tokens,
             reward_number=0 if reward is None else self._reward_number(reward),
@@ -253,7 +253,9 @@ class MemoryStages:
             yield from others
             terms += beside
         found = self._on_trainer(stage, terms, processes)
-        yield replace(found, note="activations are recomputed" if recompute == "always" else "")
+        yield replace(
+            found, note="activations are recomputed" if gradient_checkpointing == "always" else ""
+        )
 
     def _has_reference(self, method: Method, *, divided: bool) -> bool:
         """Whether a training loads a second, frozen model: a reference or a teacher.

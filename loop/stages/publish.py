@@ -166,10 +166,10 @@ def training_fit(run: Run, method: Method) -> TrainingFit:
     Recomputation "auto" is decided here, by the memory of this machine.
     """
     fit = placed_fit(run.config)
-    if fit.recompute != "auto":
+    if fit.gradient_checkpointing != "auto":
         return fit
     keeps = method in run.models.keeps_activations
-    return replace(fit, recompute="never" if keeps else "always")
+    return replace(fit, gradient_checkpointing="never" if keeps else "always")
 
 
 def warm_trainer(run: Run) -> None:

@@ -91,7 +91,7 @@ def pass_bytes(
     stream = tokens * precision.wide * shape.hidden
     kept = _layer_bytes(shape, precision, fit.lora)
     layer = tokens * (kept + _attention_bytes(shape, precision, fit.attention, length))
-    if fit.recompute == "always":
+    if fit.gradient_checkpointing == "always":
         return (layers + 2) * stream + max(casts, layer + head)
     return layers * layer + 2 * stream + casts + head
 

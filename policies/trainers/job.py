@@ -53,17 +53,11 @@ SETTINGS: Mapping[Method, type[Settings]] = {
 }
 """The settings of each method."""
 
-GROUPED: frozenset[Method] = frozenset({"grpo", "rloo", "online_dpo"})
-"""Online methods that compare the answers to a prompt with one another."""
-
-ONLINE: frozenset[Method] = frozenset({"ppo", "quark", *GROUPED})
+ONLINE: frozenset[Method] = frozenset({"ppo", "quark", "grpo", "rloo", "online_dpo"})
 """Methods that sample while they train: they need rewards and an `OnlineJob`."""
 
 MEASURED_TOGETHER = 4
 """Rows of an online method's pass without gradients, as a multiple of one with them."""
-
-BUCKET_WIDTH = 32
-"""The default width, in tokens, of the buckets by which length bias is measured."""
 
 FaultKind = Literal[
     "refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged", "halted"
@@ -178,7 +172,7 @@ class TrainJob:
     reward: Path | None = None
     online: OnlineJob | None = None
     sees_end: bool = True
-    bucket_width: int = BUCKET_WIDTH
+    bucket_width: int = 32
     supervised: SupervisedSet | None = None
     turns: TurnForm = TURNS
     template: str | None = None
@@ -268,7 +262,7 @@ def job_identity(text: bytes) -> str:
     memory: on another machine the job goes on from the same checkpoint.
     """
     fields: dict[str, Any] = json.loads(text)
-    fields["fit"].pop("recompute")
+    fields["fit"].pop("gradient_checkpointing")
     inputs: Mapping[str, str] = fields.pop("inputs")
     del fields["output"]
 

@@ -27,7 +27,7 @@ NO_LORA = LoRAConfig()
 PLACES = frozenset({"devices", "nodes", "launcher"})
 """The fields that say where a training runs."""
 
-COSMETIC = frozenset({"recompute", "attention", "liger", "sharding"}) | PLACES
+COSMETIC = frozenset({"gradient_checkpointing", "attention", "liger", "sharding"}) | PLACES
 """The fields that change only memory and speed."""
 
 PIECE = 1 << 24
@@ -45,7 +45,7 @@ class TrainingFit:
     lora: LoRAConfig = NO_LORA
     weights: Literal["float32", "bfloat16"] = "float32"
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
-    recompute: Literal["auto", "always", "never"] = "auto"
+    gradient_checkpointing: Literal["auto", "always", "never"] = "auto"
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = "auto"
     liger: bool = False
     group_by_length: bool = False

@@ -167,7 +167,7 @@ def refuse_world(job: TrainJob, processes: int) -> None:
 
 def recomputes(job: TrainJob) -> bool:
     """Return whether the backward pass recomputes activations by the model's own switch."""
-    return job.fit.recompute == "always" and not recomputes_itself()
+    return job.fit.gradient_checkpointing == "always" and not recomputes_itself()
 
 
 def loading(job: TrainJob) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def test_networks_move_alone(body) -> None:
 
 
 def test_ratio_of_first_update(job):
-    fit = TrainingFit(lora=LoRAConfig(r=4, dropout=0.5), recompute="always")
+    fit = TrainingFit(lora=LoRAConfig(r=4, dropout=0.5), gradient_checkpointing="always")
     body = SharedBody(replace(job, fit=fit), torch.get_default_device(), valued=True)
     moved(body, "policy")
     with torch.no_grad(), body.policy() as policy:
@@ -106,7 +106,7 @@ def test_ratio_of_first_update(job):
 
 
 def test_gradients_stay_apart(job):
-    fit = replace(job.fit, recompute="always")
+    fit = replace(job.fit, gradient_checkpointing="always")
     body = SharedBody(replace(job, fit=fit), torch.get_default_device(), valued=True)
     moved(body, "head")
 

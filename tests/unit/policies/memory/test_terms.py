@@ -36,7 +36,7 @@ def test_parameter_counts(subtests):
 
 def test_recomputed_pass() -> None:
     shape = configured(LLAMA_13B)
-    kept, recomputed = (replace(PLAIN, recompute=when) for when in ("never", "always"))
+    kept, recomputed = (replace(PLAIN, gradient_checkpointing=when) for when in ("never", "always"))
     whole = pass_bytes(shape, AUTOCAST, kept, rows=2, length=4096)
     again = pass_bytes(shape, AUTOCAST, recomputed, rows=2, length=4096)
     inputs = 8192 * 4 * 5120 * 42

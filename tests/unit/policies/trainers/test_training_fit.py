@@ -13,7 +13,7 @@ CHANGED = TrainingFit(
     lora=LoRAConfig(r=4, targets=("q_proj",)),
     weights="bfloat16",
     optimizer="adamw_8bit",
-    recompute="never",
+    gradient_checkpointing="never",
     attention="eager",
     liger=True,
     publish="bfloat16",
@@ -39,7 +39,7 @@ def test_not_in_key(subtests):
     for said in [
         {},
         {"lora": {"alpha": 32.0}},
-        {"recompute": "always", "attention": "sdpa", "liger": True},
+        {"gradient_checkpointing": "always", "attention": "sdpa", "liger": True},
         {"sharding": "fsdp2", "devices": [1]},
     ]:
         with subtests.test(said=said):

@@ -162,7 +162,7 @@ def test_visible_by_environment(tmp_path: Path, environ: dict[str, str]) -> None
 
 def test_recomputation_keeps_checkpoints(tmp_path: Path) -> None:
     job = plain_job(tmp_path)
-    fits = (TrainingFit(recompute=value) for value in ("auto", "always", "never"))
+    fits = (TrainingFit(gradient_checkpointing=value) for value in ("auto", "always", "never"))
     texts = [job_json(replace(job, fit=fit)) for fit in fits]
     assert len({*texts}) == 3
     assert len({job_identity(text.encode()) for text in texts}) == 1

@@ -10,14 +10,14 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from ...stores.durable import remove, sync_file, sync_folder, write_file
 from ...stores.failpoints import reach
-from ...stores.sealed import MANIFEST, known_sha256
+from ...stores.sealed import MANIFEST, files_below, known_sha256
 from .work_folder import CACHE, read_json
 
 logger = logging.getLogger(__name__)
@@ -48,16 +48,12 @@ Alive = Callable[[], object]
 """Called while files are read: a sign of life."""
 
 
-def _silently() -> None:
-    """Give no sign of life."""
-
-
 class UnfitCheckpointError(RuntimeError):
     """A checkpoint that lacks something a resume needs."""
 
 
 def seal_checkpoint(
-    checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = _silently
+    checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = lambda: None
 ) -> None:
     """Make a finished checkpoint durable, then write its manifest.
 
@@ -66,11 +62,10 @@ def seal_checkpoint(
     Raises:
         UnfitCheckpointError: naming what is missing; nothing is sealed.
     """
-    full = [name for name, path in files_of(checkpoint) if path.stat().st_size]
-    missing = _lacking(full, processes)
-    if missing:
+    full = [name for name, path in files_below(checkpoint) if path.stat().st_size]
+    if missing := _lacking(full, processes):
         raise UnfitCheckpointError(f"{checkpoint} cannot be resumed from: it lacks {missing}")
-    for _, path in files_of(checkpoint):
+    for _, path in files_below(checkpoint):
         sync_file(path)
         alive()
     for folder in (checkpoint, *(p for p in checkpoint.rglob("*") if p.is_dir())):
@@ -84,7 +79,9 @@ def seal_checkpoint(
     sync_folder(checkpoint.parent)
 
 
-def keep(checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = _silently) -> None:
+def keep(
+    checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = lambda: None
+) -> None:
     """Seal a checkpoint, and remove those that are older than the newest `KEPT`.
 
     A checkpoint that cannot be resumed from is removed, and training goes on.
@@ -101,7 +98,6 @@ def keep(checkpoint: Path, identity: str, *, processes: int = 1, alive: Alive = 
 
 
 def _lacking(names: Sequence[str], processes: int) -> str:
-    """Return, for a message, which state the files `names` lack; empty if none."""
     missing = [
         what
         for what, patterns in REQUIRED.items()
@@ -145,15 +141,14 @@ def retain(checkpoints: Path, identity: str) -> list[Path]:
     Before anything is removed, every byte of the kept ones is compared with their manifests. Other
     jobs' checkpoints and folders that are not sealed are not touched.
     """
-    kept = 0
-    removed: list[Path] = []
+    kept, removed = list[Path](), list[Path]()
     for checkpoint in newest_first(checkpoints):
         manifest = read_json(checkpoint / MANIFEST) or {}
-        if kept == KEPT and manifest.get("identity") == identity:
+        if len(kept) < KEPT:
+            kept += [checkpoint] if is_whole(checkpoint, identity) else []
+        elif manifest.get("identity") == identity:
             remove(checkpoint)
             removed.append(checkpoint)
-        elif kept < KEPT and is_whole(checkpoint, identity):
-            kept += 1
     return removed
 
 
@@ -174,24 +169,17 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(PREFIX))
 
 
-def describe_files(folder: Path, alive: Alive = _silently) -> dict[str, Any]:
+def describe_files(folder: Path, alive: Alive = lambda: None) -> dict[str, Any]:
     """Return size and hash of every file under `folder`, by relative name, without the manifest."""
     return {
         name: {"size": path.stat().st_size, "sha256": known_sha256(path, alive)}
-        for name, path in files_of(folder)
+        for name, path in files_below(folder)
     }
 
 
 def agrees(folder: Path, files: object) -> bool:
     """Return whether `folder` holds exactly the `files` described, byte for byte."""
     return bool(files) and describe_files(folder) == files
-
-
-def files_of(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield relative name and path of every file under `folder`, without its manifest."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path != folder / MANIFEST:
-            yield path.relative_to(folder).as_posix(), path
 
 
 def seal_prepared(work: Path, identity: str) -> None:

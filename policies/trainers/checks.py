@@ -211,9 +211,9 @@ def linear_layers(model: Path) -> dict[str, tuple[int, int]]:
 
 
 def adapter_parameters(fit: TrainingFit, model: Path) -> int:
-    """Return the number of weights of the adapters on a model."""
+    """Return the number of weights of the adapters on a model; 0 if all weights are trained."""
     targets = fit.lora.targets
-    return sum(
+    return fit.lora.r and sum(
         fit.lora.r * sum(shape)
         for layer, shape in linear_layers(model).items()
         if isinstance(targets, str) or _is_named(layer, targets)
@@ -262,7 +262,7 @@ def training_bytes(
     `value` is the folder that a value model begins as; `read`: a sampler reads the weights from the
     work folder.
     """
-    trained = trained_parameters(fit, model)
+    trained = adapter_parameters(fit, model) or parameters(model)
     if value is not None:
         trained += trained if fit.adapts else parameters(value)
     # Each step but the last may end in one; a new one is complete before an old one is removed.
@@ -272,15 +272,9 @@ def training_bytes(
     return model_bytes(fit, model) + copies + states
 
 
-def trained_parameters(fit: TrainingFit, model: Path) -> int:
-    """Return the number of weights that a training of a model changes: all, or its adapters'."""
-    return adapter_parameters(fit, model) if fit.adapts else parameters(model)
-
-
 def model_bytes(fit: TrainingFit, model: Path) -> int:
     """Return the bytes of a published model with its adapters."""
-    adapters = FLOAT32 * adapter_parameters(fit, model) if fit.adapts else 0
-    return parameters(model) * published_bytes(fit) + adapters
+    return parameters(model) * published_bytes(fit) + FLOAT32 * adapter_parameters(fit, model)
 
 
 def published_bytes(fit: TrainingFit) -> int:

@@ -141,7 +141,8 @@ def start(
 def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generator[None]:
     """Kill a child's whole session on the way out.
 
-    A command with processes on other machines first gets `patience_s` to end them.
+    A command with processes on other machines first gets `patience_s` to end them, and as long
+    again after SIGTERM.
     """
     assert child.stdin is not None  # noqa: S101 -- `start` asked for it
     try:
@@ -151,7 +152,7 @@ def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generat
             for ask in (child.stdin.close, child.terminate):
                 ask()
                 with suppress(subprocess.TimeoutExpired):
-                    child.wait(patience_s / 2)
+                    child.wait(patience_s)
                     break
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)

@@ -25,9 +25,9 @@ from .process import ENDING_S, STARTING_S, start
 from .shm_weights import discard_abandoned
 from .work_folder import POLL_S
 
-ANSWER_S = ENDING_S / 4
-"""Seconds that an actor gets to answer, and its command to end before it is killed: the driver
-itself gets half of `ENDING_S` before a signal."""
+ANSWER_S = ENDING_S / 2
+"""Seconds that an actor gets to answer, and its command to end before it is killed: less than the
+driver itself gets."""
 FORWARDED = ("NCCL_", "TORCH_", "GLOO_", "UCX_", "FI_", "LPFLOOP_")
 """Prefixes of the variables that a command gets from the run, not from its own machine."""
 

@@ -14,6 +14,7 @@ from ...policies.trainers.step_files import (
     REFERENCE_ENDED,
     REFERENCE_REWARD,
     REFUSED,
+    Judged,
     ReferenceReward,
     read_answers,
     read_refused_prompts,
@@ -95,8 +96,8 @@ class Steps:
             self.run.store.flush()
             told = self.judges.scores(candidates, judged.critiques)
             names = [c.candidate_id for c in candidates]
-            judged = {n: {who: of[n].score for who, of in told.items()} for n in names}
-            write_judged(self.work, step, judged)
+            scores: Judged = {n: {who: of[n].score for who, of in told.items()} for n in names}
+            write_judged(self.work, step, scores)
 
     def settle(self, last: int) -> bool:
         """Commit the owed steps up to `last`; return whether there were any."""

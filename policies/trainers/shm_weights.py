@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a folder of our own within it, private
 CONTAINER = Path("/sys/fs/cgroup")
+LOCK = "lock"
 
 
 @contextmanager
@@ -81,8 +82,8 @@ def discard_abandoned() -> None:
 
 
 def _lock(folder: Path, flag: int = 0) -> int:
-    """Lock a folder; return the descriptor that holds the lock."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    """Lock a folder by a file in it; return the descriptor that holds the lock."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | flag)
     except BlockingIOError:

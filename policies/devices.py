@@ -21,7 +21,10 @@ from typing import Any, Literal
 CPU_FILE = Path("/proc/cpuinfo")
 VISIBLE, HIP_VISIBLE = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-QUERY_S = 20
+ANSWER_S = 10.0
+"""Seconds that other programs get to answer a short question (a driver which GPUs there are, an
+endpoint which model it serves, a Ray head whether it is there) or to end by themselves.
+"""
 MIB = 2**20
 UNIT_BYTES = {"MiB": MIB, "GiB": 1024 * MIB}
 
@@ -136,7 +139,7 @@ def _answer(*command: str) -> str:
     """Return what a driver's program prints; nothing if it fails."""
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=QUERY_S, check=True
+            command, capture_output=True, text=True, timeout=ANSWER_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -90,7 +90,7 @@ class _Slice(Generic[Q]):
 
 
 class _BatchSource(Source[Any], Generic[Q]):
-    """The batches that a stage asks, as engines draw them: they poll it, and never wait in vain."""
+    """The batches that a stage asks, taken by an engine as soon as they may be sent."""
 
     def __init__(self, pump: Pump[Q], stage: Stage) -> None:
         self._pump = pump
@@ -117,8 +117,23 @@ class _BatchSource(Source[Any], Generic[Q]):
         """Whether the run stops: a request that waits for another attempt is not worth it."""
         return self._flow.ended
 
-    def ready(self) -> bool:
-        """Whether `next` would answer, or end, without waiting for an answer."""
+    def take(self) -> Any:
+        """Return the next batch, or None if it has to wait for an answer or for another stage."""
+        if not self._ready():
+            return None
+        with self._budget.deciding:
+            # Another stage may have spent something meanwhile.
+            return self._next() if self._ready() else None
+
+    def __next__(self) -> Any:
+        while (batch := self.take()) is None:
+            # Engines wait only if nothing is under way: no answer could be heard meanwhile.
+            with nullcontext() if self._away else self._rest():
+                self._flow.wait()
+        return batch
+
+    def _ready(self) -> bool:
+        """Whether `_next` would answer, or end, without waiting for an answer."""
         if self._ends_now:
             return True
         if self._waiting:
@@ -129,25 +144,10 @@ class _BatchSource(Source[Any], Generic[Q]):
         following = self._admission.look()
         return following is Next.READY or (following is Next.NONE and not self._away)
 
-    def __next__(self) -> Any:
-        while True:
-            if not self.ready():
-                self._await_ready()
-            with self._budget.deciding:
-                # Another stage may have spent something meanwhile.
-                if self.ready():
-                    return self._next()
-
     @property
     def _ends_now(self) -> bool:
         """Whether nothing more is sent, not even the rest of the units that have begun."""
         return self._flow.broken or self._budget.time_or_room_reached() is not None
-
-    def _await_ready(self) -> None:
-        """Wait for another stage, or for what is under way."""
-        with nullcontext() if self._away else self._rest():
-            while not self.ready():
-                self._flow.wait()
 
     def _next(self) -> Any:
         if self._ends_now:

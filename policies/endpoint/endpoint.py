@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from ...configs.schema import EngineConfig
 from ...configs.secrecy import hide_key
 from ...stores.chat_markers import family_of
+from ..devices import ANSWER_S
 from ..engines.engine import EngineError
 from .faults import (
     ATTEMPT_ERRORS,
@@ -20,11 +21,6 @@ from .faults import (
     shown,
 )
 from .transport import Connections, reading
-
-PROBE_S = 15.0
-"""The deadline of a question which model an endpoint serves, where no run waits for it."""
-PROBED = 16
-"""How many endpoints are asked at once which model they serve."""
 
 
 def addresses(model: str, config: EngineConfig) -> tuple[str, ...]:
@@ -71,16 +67,15 @@ def api_key(config: EngineConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model an endpoint serves, whether the endpoint is vLLM's server, and whose marks it has.
+    """The model an endpoint serves, and whether the endpoint is vLLM's server.
 
-    `family` is whose chat template it has, if that is known (`stores.chat_markers`); `root` is from
-    where vLLM loaded it, and `max_model_len` its context, where the endpoint tells.
+    `family` is whose chat template it has, if that is known (`stores.chat_markers`),
+    `max_model_len` its context in tokens, if the endpoint reports it.
     """
 
     name: str
     by_vllm: bool
     family: str | None = None
-    root: str = ""
     max_model_len: int | None = None
 
 
@@ -117,17 +112,12 @@ def name_served(model: str, config: EngineConfig) -> str:
 
 
 async def _first_name(urls: Sequence[str], key: str | None) -> str:
-    """Return what the first of endpoints serves that answers; ask the next if it does not."""
-    told: EngineError | None = None
-    for start in range(0, len(urls), PROBED):
-        probes = [_probed(url, key, None) for url in urls[start : start + PROBED]]
-        for found in await asyncio.gather(*probes, return_exceptions=True):
-            if isinstance(found, ServedModel):
-                return found.name
-            if not isinstance(found, EngineError):
-                raise found
-            told = told or found
-    raise told or EngineError("no endpoint is named")
+    probes = (_probed(url, key, None) for url in urls)
+    found = await asyncio.gather(*probes, return_exceptions=True)
+    served = next((one for one in found if not isinstance(one, EngineError)), found[0])
+    if isinstance(served, BaseException):
+        raise served
+    return served.name
 
 
 def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
@@ -140,17 +130,27 @@ def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
 
 
 async def _probed(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
-    connections = Connections(base_url, key)
     try:
-        async with asyncio.timeout(PROBE_S):
-            return await ask(connections, model_name)
+        return await _served_at(base_url, key, model_name)
     except ATTEMPT_ERRORS as error:
         fault = fault_of(base_url, error, key)
-    finally:
-        await connections.aclose()
     if isinstance(fault, TemporaryError | RefusedError):
         raise EngineError(f"{base_url}: {fault}")
     raise fault
+
+
+def served_at(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
+    """Return the model that an endpoint serves; raise as `ask`."""
+    return asyncio.run(_served_at(base_url, key, model_name))
+
+
+async def _served_at(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
+    connections = Connections(base_url, key)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await ask(connections, model_name)
+    finally:
+        await connections.aclose()
 
 
 async def ask(connections: Connections, model_name: str | None) -> ServedModel:
@@ -158,10 +158,10 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
 
     Raises:
         EngineError: when `model_name` is not served, or several are and none is named.
-        OpenAIError, AnswerTooLargeError, OSError: when it does not answer.
+        StatusError, AnswerTooLargeError, ClientError, OSError: when it does not answer.
         UnreadableReplyError: when the reply is no list of models.
     """
-    listed: Any = await connections.models()
+    listed: Any = await connections.get("models")
     with reading(listed):
         models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
     names = list(models)
@@ -177,8 +177,8 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
     return ServedModel(
         wanted,
         by_vllm=own.get("owned_by") == "vllm",
-        family=family_of(f"{wanted} {_root(own)}"),
-        root=shown(_root(own), connections.key),
+        # From where vLLM loaded a model says more than a name of the user's own.
+        family=family_of(f"{wanted} {own.get('root') or ''}"),
         max_model_len=longest if isinstance(longest, int) else None,
     )
 
@@ -189,9 +189,3 @@ def _entries(listed: Any) -> list[dict[str, Any]]:
     if not all(isinstance(model["id"], str) for model in models):
         raise TypeError
     return models
-
-
-def _root(model: dict[str, Any]) -> str:
-    """Return from where vLLM loaded a model: that tells more than a name of one's own."""
-    root = model.get("root")
-    return root if isinstance(root, str) else ""

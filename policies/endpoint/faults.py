@@ -17,7 +17,6 @@ from typing import Literal, cast
 from urllib.parse import quote
 
 import aiohttp
-import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
 from ..engines.engine import EngineError
@@ -60,7 +59,6 @@ BUSY_STATUSES = frozenset(
 
 ATTEMPT_ERRORS = (
     StatusError,
-    openai.OpenAIError,
     aiohttp.ClientError,
     AnswerTooLargeError,
     OSError,
@@ -134,20 +132,16 @@ def fault_of(
     url: str, error: Exception, key: str | None
 ) -> TemporaryError | RefusedError | EngineError:
     """Classify the failure of one attempt at `url`."""
-    if isinstance(error, openai.APIStatusError):
-        reply = error.response
-        error = StatusError(reply.status_code, dict(reply.headers), reply.content)
     if isinstance(error, StatusError):
         return _status(url, error, key)
-    cause = _cause(error)
-    if isinstance(cause, TimeoutError):
+    if isinstance(error, TimeoutError):
         return TemporaryError("the endpoint did not answer in time", kind="slow")
-    if isinstance(cause, openai.APIConnectionError | aiohttp.ClientError | OSError):
-        if isinstance(cause.__cause__, ContentEncodingError):
+    if isinstance(error, aiohttp.ClientError | OSError):
+        if isinstance(error.__cause__, ContentEncodingError):
             return TemporaryError(GARBLED, kind="unreadable")
         # What aiohttp makes of a connection that fails speaks of its own settings, too.
-        refused = isinstance(cause, aiohttp.ClientConnectorError)
-        said = (cause.__cause__ or cause) if refused else cause
+        refused = isinstance(error, aiohttp.ClientConnectorError)
+        said = (error.__cause__ or error) if refused else error
         why = f"{type(said).__name__}: {said}" if str(said) else type(said).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shown(why, key)})",
@@ -159,13 +153,6 @@ def fault_of(
     said = shown(server_message(received) or _text(received), key)
     sentence = f"{GARBLED}: {said!r}" if said else GARBLED
     return TemporaryError(sentence, kind="unreadable")
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return the error of `aiohttp` or the system behind one of the `openai` client's."""
-    while not isinstance(error, aiohttp.ClientError | OSError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def server_message(body: object) -> str:

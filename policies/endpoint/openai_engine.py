@@ -11,12 +11,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...configs.schema import EngineConfig
-from ...configs.secrecy import without_keys
 from ...stores.records import Message
 from ..engines.engine import (
     AnswerLogprob,
@@ -26,24 +25,23 @@ from ..engines.engine import (
     EngineError,
     Request,
     Sampling,
+    failed,
     overlong,
 )
-from ..engines.feed import POLL_S, arrived, is_stopping
+from ..engines.feed import POLL_S, is_stopping, take
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, vllm_fields
-from .dialect import Dialect, overflows
 from .endpoint import ServedModel, addresses, api_key, ask, same_model
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
 from .queue import Job, RequestQueue, Server
 from .transport import Connections, allow_connections
+from .unsupported_params import newly_unsupported, overflows
 
-CLOSE_S = 0.5
-"""How long `close` waits for cancelled requests, and for connections to close."""
+END_S = 0.5
+"""Seconds that cancelled requests get to end when the engine is closed, and that a run that stops
+waits with no request in flight: an answer may be on its way from the event loop.
+"""
 CLOSED = "the engine was closed"
-LOOK_S = 0.2
-"""How often the engine looks whether the run stops."""
-IDLE_S = 0.5
-"""If nothing was in flight for so long, a run that stops has nothing to wait for."""
 
 AHEAD = 2
 """So many times the slots are taken from the caller and not answered, so that no slot is idle."""
@@ -61,18 +59,15 @@ CHECK = (Message(role="user", content="Reply with the word yes."),)
 """The short question that shows whether an endpoint answers anything."""
 
 
-@dataclass(slots=True)
-class Question:
-    """What is asked, as it was last put: without a limit if that overflows the context."""
-
-    asked: ChatRequest
-
-
 class Stream:
-    """The batches of one call of `generate`, shared by its caller's thread and the event loop."""
+    """The batches of one call of `generate`, shared by its caller's thread and the event loop.
+
+    `more`: the source may have others.
+    """
 
     def __init__(self, requests: RequestQueue) -> None:
         self.batches = set[Future[BatchResult]]()
+        self.more = True
         self.events: queue.SimpleQueue[Future[BatchResult] | None] = queue.SimpleQueue()
         self._requests = requests
         self._added = self._answered = 0
@@ -86,15 +81,15 @@ class Stream:
 
     def has_room(self) -> bool:
         """Whether another batch should be added; if not, `next` returns once it should."""
-        self._wants_room = True
-        return self._is_short
+        self._wants_room = self.more
+        return self.more and self._is_short
 
-    def next(self, timeout: float) -> Future[BatchResult] | None:
+    def next(self) -> Future[BatchResult] | None:
         """Return a finished batch; None if there is none in time, or if there is room now."""
         if not self.batches:
             return None
         try:
-            batch = self.events.get_nowait() if timeout == 0 else self.events.get(timeout=timeout)
+            batch = self.events.get(timeout=POLL_S)
         except queue.Empty:
             return None
         if batch is not None:
@@ -116,7 +111,10 @@ class Stream:
 
 
 class OpenAIEngine:
-    """The OpenAI-compatible endpoints of one model."""
+    """The OpenAI-compatible endpoints of one model.
+
+    `unsupported` are the parameters that they were found not to support.
+    """
 
     name = "openai"
 
@@ -134,7 +132,7 @@ class OpenAIEngine:
         urls = addresses(model, config)
         self._key = api_key(config)
         self._config = config
-        self._dialect = Dialect()
+        self.unsupported: frozenset[str] = frozenset()
         self._count = token_count(model)
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -152,17 +150,12 @@ class OpenAIEngine:
         self._thread.start()
 
     def configure(self, config: EngineConfig) -> None:
-        """Use new concurrency, limits, time-out and patience from the next request on."""
+        """Use new concurrency, limits and time-outs from the next request on."""
         with self._closing:
             self._config = config
             if not self._closed:
                 allow_connections(config.concurrency * len(self._connections))
                 self._loop.call_soon_threadsafe(self._requests.configure, config)
-
-    @property
-    def dialect(self) -> Dialect:
-        """What the endpoints have been found to take."""
-        return self._dialect
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Return None for each: endpoints cannot score given answers."""
@@ -182,15 +175,18 @@ class OpenAIEngine:
         source = iter(batches)
         stream = Stream(self._requests)
         held: list[BatchResult] = []
-        more, busy_at = True, time.monotonic()
+        busy_at = time.monotonic()
         try:
-            while more or stream.batches:
-                room = more and stream.has_room()
-                take = room and (not stream.batches or arrived(source))
-                finished = stream.next(0 if take else POLL_S if room else LOOK_S)
-                if finished is not None or take or self._requests.under_way:
+            while stream.more or stream.batches:
+                # The source may be waiting for what is held back.
+                wait = not (stream.batches or held)
+                if stream.has_room() and self._add_next(source, stream, wait=wait):
                     busy_at = time.monotonic()
-                elif is_stopping(source) and time.monotonic() - busy_at > IDLE_S:
+                    continue
+                finished = stream.next()
+                if finished is not None or self._requests.under_way:
+                    busy_at = time.monotonic()
+                elif is_stopping(source) and time.monotonic() - busy_at > END_S:
                     return
                 if finished is not None:
                     result = _result(finished)
@@ -198,14 +194,10 @@ class OpenAIEngine:
                         held.append(result)
                     else:
                         yield result
-                elif take:
-                    batch = next(source, None)
-                    more = batch is not None
-                    if batch is not None:
-                        stream.add(self._submit(batch, stream), len(batch.requests))
-                if self._requests.heard or not (stream.batches or (more and arrived(source))):
+                if self._requests.heard or (finished is None and not stream.batches):
                     yield from held
                     held.clear()
+            yield from held
         finally:
             for batch in stream.batches:
                 batch.cancel()
@@ -226,10 +218,21 @@ class OpenAIEngine:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait([*self._tasks], timeout=CLOSE_S)
+            await asyncio.wait([*self._tasks], timeout=END_S)
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(END_S):
                 await asyncio.gather(*(one.aclose() for one in self._connections.values()))
+
+    def _add_next(self, source: Iterator[Batch], stream: Stream, *, wait: bool) -> bool:
+        """Send the next batch of the source; return False if none has arrived, or none follows."""
+        try:
+            batch = take(source, wait=wait)
+        except StopIteration:
+            stream.more = False
+            return False
+        if batch is not None:
+            stream.add(self._submit(batch, stream), len(batch.requests))
+        return batch is not None
 
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
         self.refuse_texts(batch.sampling)
@@ -272,27 +275,27 @@ class OpenAIEngine:
         Raises:
             EngineError: if no request is answered.
         """
-        question = Question(ChatRequest(request, sampling, count=self._count))
+        asked = ChatRequest(request, sampling, self._count)
         limited = self._config.tokens_per_minute is not None
         job = Job(
-            partial(self._attempt, question),
-            partial(self._ask_shortly, question),
-            tokens=question.asked.tokens if limited else 0,
+            partial(self._attempt, asked),
+            partial(self._ask_shortly, asked),
+            tokens=asked.tokens if limited else 0,
             used=lambda drawn: drawn.prompt_tokens + drawn.completion_tokens,
         )
         try:
             return await self._requests.ask(job)
         except RefusedError as refusal:
-            return failed(request, str(refusal))
+            return failed(request.request_id, str(refusal))
 
-    async def _attempt(self, question: Question, server: Server) -> Completion:
+    async def _attempt(self, asked: ChatRequest, server: Server) -> Completion:
         """Ask one endpoint; if it refuses, find out whether it refuses every request.
 
         Raises:
             TemporaryError, RefusedError, EngineError: for every failure.
         """
         try:
-            drawn = await self._asked(question, server)
+            drawn = await self._asked(asked, server)
         except DeniedError as error:
             denied, refusal = error, RefusedError(error.reason, told="")
         except RefusedError as error:
@@ -303,7 +306,7 @@ class OpenAIEngine:
         self._refused += 1
         in_a_row = self._refused
         if denied is not None or in_a_row % REFUSED == 0:
-            await self._require_other_answers(question, server, denied or refusal)
+            await self._require_other_answers(asked, server, denied or refusal)
         if denied is not None and in_a_row >= DENIED:
             raise EngineError(
                 f"{server.url}: {in_a_row} requests in a row were refused, the last one with "
@@ -313,7 +316,7 @@ class OpenAIEngine:
         raise refusal
 
     async def _require_other_answers(
-        self, question: Question, server: Server, refusal: DeniedError | RefusedError
+        self, asked: ChatRequest, server: Server, refusal: DeniedError | RefusedError
     ) -> None:
         """Ask the short question after a refusal.
 
@@ -322,7 +325,7 @@ class OpenAIEngine:
             EngineError: if it is refused, too.
         """
         try:
-            await self._short_answer(question, server)
+            await self._short_answer(asked, server)
         except RefusedError:
             if isinstance(refusal, RefusedError):
                 raise EngineError(
@@ -333,48 +336,44 @@ class OpenAIEngine:
             raise (refusal if isinstance(refusal, DeniedError) else error) from None
         self._requests.heard = True
 
-    async def _ask_shortly(self, question: Question, server: Server) -> None:
+    async def _ask_shortly(self, asked: ChatRequest, server: Server) -> None:
         """Ask the short question; a refusal shows, too, that the endpoint answers requests.
 
         Raises:
             TemporaryError, EngineError: if it does not.
         """
         with suppress(RefusedError):
-            await self._short_answer(question, server)
+            await self._short_answer(asked, server)
 
-    async def _short_answer(self, question: Question, server: Server) -> None:
-        asked = replace(question.asked.request, request_id="check", messages=CHECK, schema=None)
-        await self._asked(Question(replace(question.asked, request=asked)), server)
+    async def _short_answer(self, asked: ChatRequest, server: Server) -> None:
+        check = replace(asked.request, request_id="check", messages=CHECK, schema=None)
+        await self._asked(replace(asked, request=check), server)
 
-    async def _asked(self, question: Question, server: Server) -> Completion:
-        """Ask one endpoint, dropping what of the request it does not take.
+    async def _asked(self, asked: ChatRequest, server: Server) -> Completion:
+        """Ask one endpoint, without the parameters that it does not support.
 
         Raises: as `_posted`.
         """
         while True:
-            dialect, asked = self._dialect, question.asked
+            unsupported = self.unsupported
             try:
-                return await self._posted(asked, dialect, server)
+                return await self._posted(asked, unsupported, server)
             except RefusedError as refusal:
                 if overflows(refusal.told):
                     if not asked.bounded:
                         return overlong(asked.request, 0)
                     # Only the context limits it then.
-                    question.asked = replace(asked, bounded=False)
+                    asked.bounded = False
                     continue
-                refused = partial(
-                    Dialect.without,
-                    refusal=refusal,
-                    messages=asked.request.messages,
-                    by_schema=asked.request.schema is not None,
-                )
-                without = refused(dialect)
-                if without is None:
+                messages, by_schema = asked.request.messages, asked.request.schema is not None
+                name = newly_unsupported(refusal, unsupported, messages, by_schema=by_schema)
+                if name is None:
                     raise
-                # Others in flight may have dropped something else, or the same, meanwhile.
-                self._dialect = refused(self._dialect) or self._dialect
+                self.unsupported |= {name}
 
-    async def _posted(self, asked: ChatRequest, dialect: Dialect, server: Server) -> Completion:
+    async def _posted(
+        self, asked: ChatRequest, unsupported: frozenset[str], server: Server
+    ) -> Completion:
         """Ask one endpoint once, within the deadline of an attempt.
 
         Raises:
@@ -385,7 +384,9 @@ class OpenAIEngine:
             async with asyncio.timeout(self._config.timeout_s):
                 served, config = await self._model_at(server), self._config
                 extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
-                return keyless(await asked.ask(connections, served, dialect, extra))
+                body = asked.body(served, unsupported, extra)
+                reply = await connections.post("chat/completions", body)
+                return asked.completion(reply, unsupported, self._key)
         except ATTEMPT_ERRORS as error:
             fault = fault_of(url, error, self._key)
         raise fault  # outside: a traceback from within would hold the server's text
@@ -403,24 +404,6 @@ class OpenAIEngine:
             self._served[server.url] = same_model(known, server.url, served)
             self._requests.prove(server)
         return served
-
-
-def keyless(drawn: Completion) -> Completion:
-    """Return it without the key, which a server, or the model behind it, may repeat."""
-    return replace(drawn, text=without_keys(drawn.text), reasoning=without_keys(drawn.reasoning))
-
-
-def failed(request: Request, why: str) -> Completion:
-    """Return the completion of a request that was not answered."""
-    return Completion(
-        request_id=request.request_id,
-        text="",
-        prompt_tokens=0,
-        completion_tokens=0,
-        finish_reason="failed",
-        logprob=None,
-        error=why,
-    )
 
 
 def _result(finished: Future[BatchResult]) -> BatchResult:

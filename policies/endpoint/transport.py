@@ -3,8 +3,8 @@
 Proxies from the environment are not used: a key must reach its endpoint and no other host. Time is
 not limited here: the caller sets one deadline for the whole attempt.
 
-Chat completions and embeddings go through `aiohttp` alone: the `openai` client takes several times
-its processor time (`benchmarks/endpoints.py`). That client lists models and handles batch files.
+Requests go through `aiohttp`: the `openai` client takes several times its processor time
+(`benchmarks/endpoints.py`). Only batch files go through that client.
 """
 
 import asyncio
@@ -16,10 +16,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import aiohttp
-import openai
 from yarl import URL
 
 ANSWER_BYTES = 8 * 2**20
@@ -44,12 +42,7 @@ NO_KEY = "none"
 
 SENT = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "lpfloop"}
 """The headers of each request, besides the key and what describes the body."""
-
-OF_THE_BODY = ("content-length", "content-type", "host", "x-stainless-raw-response")
-"""The headers that the `openai` client may set; by the last one it knows how to read the reply. Its
-others tell of this machine, and some come from variables of the environment that are meant for
-another host.
-"""
+JSON = {"Content-Type": "application/json"}
 
 OTHER_FILES = 512
 """Files besides connections that a process may need to have open."""
@@ -102,20 +95,26 @@ class Connections:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, path: str, body: Mapping[str, Any]) -> object:
-        """Return what the endpoint replies to `body`.
-
-        Raises:
-            StatusError: when the status is no success, or the body reports an error 4xx.
-            AnswerTooLargeError: for a success beyond the limits.
-            aiohttp.ClientError, OSError: when no reply comes, or none that can be unpacked.
-            UnreadableReplyError: when it is no JSON.
-        """
+        """Return what the endpoint replies to `body`; raise as `get`."""
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         # A loop that stood still hears now which connections the server has closed meanwhile.
         await asyncio.sleep(0)
-        async with self._opened().post(
-            _below(self._base, path), data=content.encode(), allow_redirects=False
-        ) as reply:
+        return await self._replied("POST", path, data=content.encode(), headers=JSON)
+
+    async def get(self, path: str) -> object:
+        """Return what the endpoint replies.
+
+        Raises:
+            StatusError: if the status is no success, or the body reports an error 4xx.
+            AnswerTooLargeError: for a success beyond the limits.
+            aiohttp.ClientError, OSError: if no reply comes, or none that can be unpacked.
+            UnreadableReplyError: if it is no JSON.
+        """
+        return await self._replied("GET", path)
+
+    async def _replied(self, method: str, path: str, **sent: Any) -> object:
+        url = _below(self._base, path)
+        async with self._opened().request(method, url, allow_redirects=False, **sent) as reply:
             received = await _read(reply)
         value = parsed(received) if is_success(reply.status) else None
         status = reported_status(value) if is_success(reply.status) else reply.status
@@ -123,18 +122,6 @@ class Connections:
             headers = {name.lower(): text for name, text in reply.headers.items()}
             raise StatusError(status, headers, received)
         return value
-
-    async def models(self) -> object:
-        """Return the endpoint's list of models.
-
-        Raises:
-            OpenAIError: when no reply comes.
-            UnreadableReplyError: when it is no JSON.
-        """
-        async with openai_client(self.url, self.key) as client:
-            reply = await client.get("/models", cast_to=object)
-        # A reply without the type of JSON is handed over as a text.
-        return parsed(reply.encode()) if isinstance(reply, str) else reply
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -144,43 +131,16 @@ class Connections:
     def _opened(self) -> aiohttp.ClientSession:
         """Return the session; it belongs to the event loop that first asks for it."""
         if self._session is None:
-            own = {"Content-Type": "application/json", "Authorization": _bearer(self.key)}
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_trusted()),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={**SENT, **own},
+                headers={**SENT, "Authorization": bearer(self.key)},
                 timeout=aiohttp.ClientTimeout(total=None),
                 trust_env=False,
                 max_line_size=HEADER_BYTES,
                 max_field_size=HEADER_BYTES,
             )
         return self._session
-
-
-def openai_client(url: str, key: str | None) -> openai.AsyncOpenAI:
-    """Return a client for what is asked rarely: lists of models, and batch files."""
-    parts = urlsplit(url)
-
-    async def with_own_headers(request: Any) -> None:
-        for name in [*request.headers]:
-            if name.lower() not in OF_THE_BODY:
-                del request.headers[name]
-        request.headers.update({**SENT, "Authorization": _bearer(key)})
-
-    return openai.AsyncOpenAI(
-        base_url=urlunsplit(parts._replace(query="")),
-        default_query=dict(parse_qsl(parts.query)),
-        api_key=key or NO_KEY,
-        max_retries=0,
-        timeout=None,
-        http_client=openai.DefaultAioHttpClient(
-            trust_env=False,
-            follow_redirects=False,
-            verify=_trusted(),
-            timeout=None,
-            event_hooks={"request": [with_own_headers]},
-        ),
-    )
 
 
 async def _read(reply: aiohttp.ClientResponse) -> bytes:
@@ -242,7 +202,8 @@ def allow_connections(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _bearer(key: str | None) -> str:
+def bearer(key: str | None) -> str:
+    """Return the `Authorization` of requests."""
     return f"Bearer {key or NO_KEY}"
 
 

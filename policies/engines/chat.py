@@ -29,7 +29,7 @@ from .chat_template import (
     require_values,
     tokenizer_template,
 )
-from .engine import Completion, EngineError, Request, overlong
+from .engine import Completion, EngineError, Request, failed, overlong
 from .thinking import KNOWN, PLAIN, ChatForm, ParsedAnswer, Thinking, opens_thought, parse_answer
 
 FOLDING = (
@@ -105,7 +105,7 @@ class ChatTokenizer:
         try:
             prompt = self.prompt(request.messages)
         except TemplateFaultError as error:
-            return replace(overlong(request, 0), finish_reason="failed", error=str(error))
+            return failed(request.request_id, str(error))
         return prompt if len(prompt) < context else overlong(request, len(prompt))
 
     def whole(self, messages: tuple[Message, ...]) -> list[int]:

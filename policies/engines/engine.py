@@ -8,7 +8,7 @@ engine.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -106,13 +106,20 @@ class Completion:
 
 def overlong(request: Request, prompt_tokens: int) -> Completion:
     """Return the completion of a prompt that does not fit the context."""
+    nothing = failed(request.request_id, None)
+    return replace(nothing, prompt_tokens=prompt_tokens, finish_reason="overlong")
+
+
+def failed(request_id: str, error: str | None) -> Completion:
+    """Return the completion of a request that cannot be answered."""
     return Completion(
-        request_id=request.request_id,
+        request_id=request_id,
         text="",
-        prompt_tokens=prompt_tokens,
+        prompt_tokens=0,
         completion_tokens=0,
-        finish_reason="overlong",
+        finish_reason="failed",
         logprob=None,
+        error=error,
     )
 
 

@@ -1,7 +1,8 @@
-"""Batches that arrive while an engine works: it can ask without blocking whether one is there.
+"""Batches that arrive while an engine works: it can take one without waiting for it.
 
-An engine that steps many requests at once must not wait while its caller prepares the next batch:
-it takes what has arrived and goes on. Every iterable that is no `Source` counts as ready.
+An engine that works on many requests at once must not wait while its caller prepares the next
+batch, which may need the answers to earlier ones: it takes what has arrived and goes on. The items
+of an iterator that is no `Source` count as arrived.
 """
 
 import queue
@@ -24,14 +25,22 @@ class Source(Iterator[T]):
         """Whether no item follows, and retries are not worth waiting for."""
         return False
 
-    def ready(self) -> bool:
-        """Whether `next` would return (or stop) without waiting."""
-        return True
+    def take(self) -> T | None:
+        """Return the next item, or None if it has not arrived yet.
+
+        Raises:
+            StopIteration: if no item follows.
+        """
+        return next(self)
 
 
-def arrived(items: Iterable[object]) -> bool:
-    """Whether the next item can be taken without waiting."""
-    return not isinstance(items, Source) or items.ready()
+def take(items: Iterator[T], *, wait: bool) -> T | None:
+    """Return the next item; unless it is to `wait`, None if the item has not arrived yet.
+
+    Raises:
+        StopIteration: if no item follows.
+    """
+    return items.take() if isinstance(items, Source) and not wait else next(items)
 
 
 def is_stopping(items: Iterable[object]) -> bool:
@@ -64,9 +73,9 @@ class Feed(Source[T]):
         self.cancelled = True
         self._items.put(None)
 
-    def ready(self) -> bool:
-        """Whether `next` would return (or stop) without waiting."""
-        return self._ended or not self._items.empty()
+    def take(self) -> T | None:
+        """Return the next item, or None if none has been put yet."""
+        return next(self) if self._ended or not self._items.empty() else None
 
     def __next__(self) -> T:
         item = None if self._ended or self.cancelled else self._items.get()

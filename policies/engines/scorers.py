@@ -11,6 +11,7 @@ GPU as busy as long ones; the last bits of a score then depend on what else was 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +22,7 @@ from ...stores.keys import digest
 from .chat import ChatTokenizer
 from .chat_template import ASKED, SAID, load_tokenizer
 from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, UnloadableError
-from .feed import arrived
+from .feed import take
 from .thinking import AS_RENDERED
 from .transformers_engine import TransformersModel, padded
 from .vllm_engine import SAFE, VLLMModel, on_cpu
@@ -87,13 +88,14 @@ class BatchedScorer(ABC, Generic[Row]):
         """Wait for a batch, and take what else has arrived."""
         found: list[_OpenBatch[Row]] = []
         held = 0
-        while not found or (held < self.ahead and arrived(source)):
-            batch = next(source, None)
-            if batch is None:
-                break
-            rows = [(n, row) for n, one in enumerate(batch.requests) for row in self.rows(one)]
-            found.append(_OpenBatch(batch, rows, [None] * len(batch.requests), len(rows)))
-            held += sum(self.length(row) for _, row in rows)
+        with suppress(StopIteration):
+            while not found or held < self.ahead:
+                batch = take(source, wait=not found)
+                if batch is None:
+                    break
+                rows = [(n, row) for n, one in enumerate(batch.requests) for row in self.rows(one)]
+                found.append(_OpenBatch(batch, rows, [None] * len(batch.requests), len(rows)))
+                held += sum(self.length(row) for _, row in rows)
         return found
 
     def _scored(self, gathered: Sequence[_OpenBatch[Row]]) -> Iterator[ScoreResult]:

@@ -35,7 +35,7 @@ from .engine import (
     Request,
     UnloadableError,
 )
-from .feed import arrived
+from .feed import take
 from .thinking import ChatForm, Thinking
 
 AHEAD = 2
@@ -201,15 +201,15 @@ class VLLMEngine(VLLMModel):
         more = True
         try:
             while more or drawing.pending:
-                while (
-                    more
-                    and drawing.pending < self.window
-                    and (not drawing.pending or arrived(source))
-                ):
-                    batch = next(source, None)
-                    more = batch is not None
-                    if batch is not None:
-                        yield from drawing.admit(batch)
+                while more and drawing.pending < self.window:
+                    try:
+                        batch = take(source, wait=not drawing.pending)
+                    except StopIteration:
+                        more = False
+                        break
+                    if batch is None:
+                        break
+                    yield from drawing.admit(batch)
                 yield from drawing.step()
         finally:
             drawing.abort()

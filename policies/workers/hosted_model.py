@@ -31,7 +31,7 @@ from ..engines.engine import (
     ScoreRequest,
     ScoreResult,
 )
-from ..engines.feed import POLL_S, Feed, arrived, is_cancelled
+from ..engines.feed import POLL_S, Feed, is_cancelled, take
 from .model_process import ModelProcess, Starter, WorkerDeathError
 from .node_model import moved
 from .poison import PoisonSearch
@@ -305,27 +305,30 @@ class HostedModel(ModelCalls):
         if process is None or process.info is None:
             return ()
         room = call.more and call.requests_in_flight < process.info.window
-        take = room and (not call.flight or arrived(call.source))
-        if call.flight:
-            polled = room and not isinstance(call.source, Feed)
-            answer = self._received(call, process, 0 if take else POLL_S if polled else None)
-            if answer is not None:
-                return [self._settle(call, answer.result)]
-        if take:
-            self._send_next(call, process)
-        return ()
+        if room and self._send_next(call, process):
+            return ()
+        if not call.flight:
+            return ()
+        polled = room and call.more and not isinstance(call.source, Feed)
+        answer = self._received(call, process, POLL_S if polled else None)
+        return () if answer is None else [self._settle(call, answer.result)]
 
-    def _send_next(self, call: _Call[In, Out], process: ModelProcess) -> None:
-        item = next(call.source, None)
-        if item is None:
+    def _send_next(self, call: _Call[In, Out], process: ModelProcess) -> bool:
+        """Send the next item; False if there is none, or none yet while others are in flight."""
+        try:
+            item = take(call.source, wait=not call.flight)
+        except StopIteration:
             call.more = False
-            return
+            return False
+        if item is None:
+            return False
         if item.key in call.flight:
             raise ValueError(f"two batches in flight have the key {item.key}")
         if not call.flight:
             call.since = time.monotonic()
         call.flight[item.key] = item
         self._send(call, process, item)
+        return True
 
     def _settle(self, call: _Call[In, Out], result: Out) -> Out:
         """Remove an answered item from those in flight."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from ...configs.schema import EngineConfig, RewardConfig
 from ..engines.canary import StaleWeightsError
 from ..engines.engine import EngineError, UnloadableError
-from ..engines.feed import POLL_S, Feed, Source, arrived, is_stopping
+from ..engines.feed import POLL_S, Feed, Source, take
 from .hosted_model import CLOSED, GivenUpError, HostedModel, ModelCalls, Proof
 from .places import Placement
 from .work import In, Out, WorkKind
@@ -338,26 +338,20 @@ class _Alone(Source[In]):
         return self
 
     def __next__(self) -> In:
-        if self._others:
+        return cast("In", self._taken(wait=True))
+
+    def take(self) -> In | None:
+        """Return the next item, or None if it has not arrived yet."""
+        return self._taken(wait=False)
+
+    def _taken(self, *, wait: bool) -> In | None:
+        if self._pool.open_replicas() != [self.replica]:
             raise StopIteration
-        item = next(self._source, None)
-        if item is None:
+        try:
+            return take(self._source, wait=wait)
+        except StopIteration:
             self.ended = True
-            raise StopIteration
-        return item
-
-    @property
-    def _others(self) -> bool:
-        return self._pool.open_replicas() != [self.replica]
-
-    @property
-    def stopping(self) -> bool:
-        """Whether no item follows."""
-        return is_stopping(self._source)
-
-    def ready(self) -> bool:
-        """Whether `next` would return, or stop, without waiting."""
-        return self._others or arrived(self._source)
+            raise
 
 
 @dataclass(eq=False, kw_only=True)
@@ -487,12 +481,14 @@ class _SharedStream(Generic[In, Out]):
         """Return what came back from a replica that gave up, else what the caller has ready."""
         if self._returned:
             return self._returned.popleft()
-        if not self._more or (self._away and not arrived(self._source)):
+        if not self._more:
             return None
-        item = next(self._source, None)
-        if item is None:
+        try:
+            item = take(self._source, wait=not self._away)
+        except StopIteration:
             self._more = False
-        elif item.key in self._away:
+            return None
+        if item is not None and item.key in self._away:
             raise ValueError(f"two batches in flight have the key {item.key}")
         return item
 

@@ -13,11 +13,11 @@ from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ..engines.engine import (
     Batch,
     BatchResult,
-    Completion,
     EmbedResult,
     MeasureResult,
     ScoreBatch,
     ScoreResult,
+    failed,
 )
 
 OrderTask = Literal["reload", "sleep", "wake"]
@@ -153,24 +153,12 @@ def sendable(batch: Batch | ScoreBatch) -> Batch | ScoreBatch:
     return replace(batch, requests=tuple(requests))
 
 
-def _failed(request_id: str, reason: str) -> Completion:
-    return Completion(
-        request_id=request_id,
-        text="",
-        prompt_tokens=0,
-        completion_tokens=0,
-        finish_reason="failed",
-        logprob=None,
-        error=reason,
-    )
-
-
 GENERATE: WorkKind[Batch, BatchResult] = WorkKind(
     task="generate",
     answers=lambda result: result.completions,
     whole=lambda key, answers: BatchResult(key=key, completions=answers),
     worked=lambda completion: completion.completion_tokens > 0,
-    refusal=_failed,
+    refusal=failed,
 )
 
 SCORE: WorkKind[ScoreBatch, ScoreResult] = WorkKind(

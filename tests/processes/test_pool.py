@@ -211,9 +211,9 @@ def test_the_source_is_asked_by_the_consumer(opened: Opener) -> None:
     asked_by = set[int]()
 
     class Source(Feed[Batch]):
-        def ready(self) -> bool:
+        def take(self) -> Batch | None:
             asked_by.add(threading.get_ident())
-            return super().ready()
+            return super().take()
 
     feed = Source()
     feed.put(batch("first"))

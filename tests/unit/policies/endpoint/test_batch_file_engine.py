@@ -1,6 +1,7 @@
 """Batch files: asked once, answered as a direct request is, and found again after an end."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from clock import batches
 from http_server import BatchServer, batching
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.endpoint import batch_file_engine
 from lpfloop.policies.endpoint.batch_file_engine import BatchFileEngine
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
 from lpfloop.policies.engines.engine import Completion, Engine, EngineError
@@ -99,13 +99,16 @@ def test_left_batch_is_waited_for(server, tmp_path, caplog):
     assert (len(server.files), len(server.batches)) == (1, 1)
 
 
-def test_settled_records_are_forgotten(server, tmp_path, monkeypatch):
+def test_answered_records_are_forgotten(server, tmp_path):
     """A record is kept while its answers may be asked for again, and removed later."""
-    drawn(opened(server, tmp_path / "kept"))
-    assert len(list((tmp_path / "kept").iterdir())) == 1
-    monkeypatch.setattr(batch_file_engine, "FORGET_S", 0.0)
-    drawn(opened(server, tmp_path / "removed", batch_most=30))
-    assert list((tmp_path / "removed").iterdir()) == []
+    engine = opened(server, tmp_path, batch_poll_s=0.5)
+    assert len(list(engine.generate(iter(batches(COUNT))))) == len(batches(COUNT))
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept
+    time.sleep(0.5)
+    assert len(list(engine.generate(iter(batches(1))))) == 1
+    assert kept.isdisjoint(path.name for path in tmp_path.iterdir())
+    engine.close()
 
 
 def test_unheard_batch_is_found(server, tmp_path):

@@ -12,7 +12,7 @@ from workers import happens, ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, EngineError
-from lpfloop.policies.engines.feed import Feed
+from lpfloop.policies.engines.feed import Feed, Source
 from lpfloop.policies.workers import hosted_model, model_process
 from lpfloop.policies.workers.hosted_model import GENERATE, GivenUpError, HostedModel
 from lpfloop.policies.workers.model_process import ModelProcess
@@ -258,6 +258,32 @@ def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> Non
     assert len(restarts(caplog)) == 1
     assert clock.now < 2 * STALL_S
     assert waits[0] < 10
+
+
+class Budgeted(Source[Batch]):
+    """Two batches; the second may be taken once the first is answered."""
+
+    def __init__(self) -> None:
+        self.answered = False
+        self._batches = iter([ordered("a", "x"), ordered("b", "y")])
+        self._taken = 0
+
+    def take(self) -> Batch | None:
+        return None if self._taken == 1 and not self.answered else next(self)
+
+    def __next__(self) -> Batch:
+        assert self._taken != 1 or self.answered, "it waits while its own answers are in flight"
+        self._taken += 1
+        return next(self._batches)
+
+
+def test_a_source_that_waits_for_answers(opened) -> None:
+    source = Budgeted()
+    found: list[str] = []
+    for result in opened().generate(source):
+        found.append(result.key)
+        source.answered = True
+    assert found == ["a", "b"]
 
 
 def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from clock import Asked, Reply, Stage, failure
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.endpoint.dialect import UNKEPT
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
+from lpfloop.policies.endpoint.unsupported_params import REMARKS
 from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
 from lpfloop.policies.engines.token_count import schema_tokens
 from lpfloop.stores.records import Message
@@ -62,7 +62,7 @@ def test_schema_refused(subtests):
             assert [answer.finish_reason for answer in answers] == ["stop", "stop"]
             for one in answers:
                 assert one.provenance is not None
-                assert UNKEPT in one.provenance.remarks
+                assert REMARKS["response_format"] in one.provenance.remarks
 
 
 def test_schema_tokens() -> None:

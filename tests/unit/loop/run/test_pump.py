@@ -1,0 +1,52 @@
+"""A stage's batches, taken by an engine that has others in flight."""
+
+import threading
+from contextlib import nullcontext
+from itertools import chain, repeat
+from types import SimpleNamespace
+from typing import Any, cast
+
+from lpfloop.loop.run.pump import _BatchSource
+from lpfloop.stores.journal_reader import Cost, Unit
+
+
+def source_under(budget: Any) -> _BatchSource[Any]:
+    """Return the source of one unit with one request; waiting fails the test."""
+    inquiry = SimpleNamespace(settled=False, attempts=0, request=lambda: "a request")
+    line = SimpleNamespace(
+        most=lambda requests: Cost(tokens=len(requests)),
+        expected=lambda requests: Cost(tokens=len(requests)),
+        batch=lambda key, requests, again: (key, requests, again),
+    )
+    stage = SimpleNamespace(
+        flow=SimpleNamespace(ended=False, broken=False, stop=SimpleNamespace(paused=False)),
+        rest=nullcontext,
+        commits_later=False,
+        planned=SimpleNamespace(iteration=0, stage="sample"),
+        owed=[Unit(key="u", chunk=0)],
+        waits=lambda _: False,
+    )
+    journal = SimpleNamespace(events=lambda _: [])
+    run = SimpleNamespace(budget=budget, store=SimpleNamespace(journal=journal))
+    pump = SimpleNamespace(run=run, line=line, work=lambda _: [inquiry])
+    return _BatchSource(cast("Any", pump), cast("Any", stage))
+
+
+def test_budget_spent_by_another_stage_meanwhile() -> None:
+    """`take` returns None: the engine goes on with what it has in flight."""
+    looks = chain([True, False], repeat(True))
+    budget = SimpleNamespace(
+        deciding=threading.RLock(),
+        limited=True,
+        in_flight=True,
+        spending=True,
+        expects=lambda _: True,
+        fits=lambda _: next(looks),
+        time_or_room_reached=lambda: None,
+        has_kept=lambda _: False,
+        open=lambda *_: None,
+        reserve=lambda *_, slice_: None,
+    )
+    source = source_under(budget)
+    assert source.take() is None
+    assert source.take() == ("u/0", ["a request"], False)

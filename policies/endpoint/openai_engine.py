@@ -398,7 +398,7 @@ class OpenAIEngine:
             EngineError: if the others serve another one.
         """
         served = self._served.get(server.url)
-        if served is None or server.on_trial:
+        if served is None or not server.proven:
             served = await ask(self._connections[server.url], self._config.model_name)
             known = next(iter(self._served.values()), served)
             self._served[server.url] = same_model(known, server.url, served)

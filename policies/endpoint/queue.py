@@ -4,7 +4,7 @@
   flight, and after a failure to another one if there is one.
 - Retry-After closes an endpoint until the time that it names. A 429 without it halves its slots;
   each round of answers adds one again (additive increase, multiplicative decrease).
-- `TRIP_AFTER` failures in a row close an endpoint for `COOL_DOWN`; then one request is sent on
+- `TRIP_AFTER` failures in a row close an endpoint for `COOL_DOWN`; then one request is sent as a
   trial. An endpoint starts with one request, too, so that a wrong key costs one.
 - A failed request waits for `BACKOFF` and is sent again. It is given up when it has failed too
   often while the endpoints answered other requests (`SUSPICION`): it is at fault itself.
@@ -62,17 +62,7 @@ one if another request had failed there last, so that the endpoint itself may be
 an answer to another request no request is given up.
 """
 
-UNREADABLE_S = 15.0
-"""If an endpoint's replies could not be read for so long, and none ever could, a short question
-decides whether an OpenAI-compatible endpoint is there at all.
-"""
-
-MINUTE_S = 60.0
-RECHECK_S = 1.0
-"""How soon a request asks again that waits for `tokens_per_minute`: an answer may free tokens."""
-
-SLACK_S = 1e-3
-"""Event loops may call a timer a moment early."""
+MINUTE = 60.0
 
 logger = logging.getLogger("lpfloop.endpoint")
 
@@ -104,9 +94,8 @@ class History:
 class Server:
     """One endpoint: what is in flight there, and whether it answers.
 
-    `most` is the configured concurrency, `slots` how many requests it takes now. Before it is
-    `proven`, one request is on trial. Nothing is sent before `opens_at`. `answers_others`: its
-    last reply was an answer.
+    `most` is the configured concurrency, `slots` how many requests it takes now; one, before it is
+    `proven`. Nothing is sent before `opens_at`. `answers_others`: its last reply was an answer.
     """
 
     url: str
@@ -117,19 +106,17 @@ class Server:
     in_flight: int = 0
     opens_at: float = -math.inf
     proven: bool = False
-    on_trial: bool = False
     answers_others: bool = False
     failures: int = 0
+    unreadable: int = 0
     trips: int = 0
     halved_at: float = -math.inf
-    unreadable_since: float = math.inf
     last_fault: str = "it has not answered yet"
 
     def has_room(self, now: float) -> bool:
         """Whether a request may be sent."""
-        if self.opens_at > now + SLACK_S:
-            return False
-        return self.in_flight < max(1, int(self.slots)) if self.proven else not self.on_trial
+        most = max(1, int(self.slots)) if self.proven else 1
+        return self.opens_at <= now and self.in_flight < most
 
     def resize(self, most: int) -> None:
         """Change the concurrency."""
@@ -141,28 +128,26 @@ class Server:
         if self.trips:
             logger.warning("%s: answers again", self.url)
         self.proven, self.answers_others = True, True
-        self.failures = self.trips = 0
-        self.unreadable_since = math.inf
+        self.failures = self.unreadable = self.trips = 0
 
     def answered(self) -> None:
         """Note an answer."""
         self.prove()
         self.slots = min(self.slots + 1 / self.slots, self.most)
 
-    def failed(self, fault: TemporaryError, began: float, now: float, *, on_trial: bool) -> None:
+    def failed(self, fault: TemporaryError, began: float, now: float) -> None:
         """Close the endpoint, or take fewer slots, after a failed attempt."""
         self.last_fault, self.answers_others = str(fault), False
         logger.info("%s: %s", self.url, fault)
-        if fault.kind == "unreadable":
-            self.unreadable_since = min(self.unreadable_since, now)
+        self.unreadable += fault.kind == "unreadable"
         is_full = fault.kind == "crowded" and self.proven and self.slots > 1
         if is_full and began >= self.halved_at:  # else it was sent before the slots were halved
             self.slots, self.halved_at = max(self.slots / 2, 1.0), now
         if fault.pause_s is not None:
             self.opens_at = max(self.opens_at, now + fault.pause_s)
-        elif not is_full:
+        elif not is_full and self.opens_at <= now:  # else it was sent before the endpoint closed
             self.failures += 1
-            if on_trial or (self.proven and self.failures >= TRIP_AFTER):
+            if not self.proven or self.failures >= TRIP_AFTER:
                 self._close(fault, now)
 
     def _close(self, fault: TemporaryError, now: float) -> None:
@@ -223,7 +208,11 @@ class RequestQueue:
                 return await self._attempt(job, history)
             except TemporaryError as fault:
                 pause_s = _pause_s(fault, history.failures)
-            await self._rest(pause_s)
+            self.resting += 1
+            try:
+                await asyncio.sleep(pause_s)
+            finally:
+                self.resting -= 1
 
     def prove(self, server: Server) -> None:
         """Let all requests pass at an endpoint that has shown what it serves."""
@@ -245,36 +234,32 @@ class RequestQueue:
         Raises: as `ask`, and TemporaryError if it is to be asked again.
         """
         server = await self._slot(history)
-        on_trial = server.on_trial = not server.proven
         used = 0
         booked: Booking | None = None
         try:
             booked = await self._pace(server, job.tokens)
-            if server.opens_at > self._now + SLACK_S:  # it was closed meanwhile
+            if server.opens_at > self._now:  # it was closed meanwhile
                 raise TemporaryError(server.last_fault, kind="unreachable", pause_s=0.0)
             self.under_way += 1
             try:
-                result = await self._asked(job, history, server, on_trial=on_trial)
+                result = await self._asked(job, history, server)
             finally:
                 self.under_way -= 1
             used = job.used(result)
         finally:
             if booked is not None:
                 server.rate.settle(booked, used)
-            server.in_flight -= 1
-            server.on_trial = server.on_trial and not on_trial
-            self._dispatch()
+            self._release(server)
         return result
 
-    async def _asked(self, job: Job[T], history: History, server: Server, *, on_trial: bool) -> T:
+    async def _asked(self, job: Job[T], history: History, server: Server) -> T:
         """Ask an endpoint, after a short question if this request may be at fault.
 
         Raises: as `_attempt`.
         """
-        now = began = self._now
-        is_strange = not self.heard and now - server.unreadable_since >= UNREADABLE_S
-        is_suspect = history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others
-        checks = is_strange or is_suspect
+        began = self._now
+        is_strange = not self.heard and server.unreadable >= TRIP_AFTER
+        checks = is_strange or (history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others)
         try:
             if checks:
                 await job.check(server)
@@ -284,12 +269,12 @@ class RequestQueue:
         except TemporaryError as fault:
             if checks and is_strange and fault.kind == "unreadable":
                 error = EngineError(
-                    f"{server.url}: {fault}; none of its replies since {UNREADABLE_S:g} s could be "
+                    f"{server.url}: {fault}; none of its {server.unreadable + 1} replies could be "
                     "read: correct the address, the key or the account"
                 )
                 self.stop(error)
                 raise error from None
-            self._fail(server, history, fault, began, on_trial=on_trial)
+            self._fail(server, history, fault, began)
             raise
         except RefusedError:
             self._failing_since = None
@@ -306,15 +291,7 @@ class RequestQueue:
         self.heard, self._failing_since = True, None
         server.prove()
 
-    def _fail(
-        self,
-        server: Server,
-        history: History,
-        fault: TemporaryError,
-        began: float,
-        *,
-        on_trial: bool,
-    ) -> None:
+    def _fail(self, server: Server, history: History, fault: TemporaryError, began: float) -> None:
         """Note a failed attempt.
 
         Raises:
@@ -322,7 +299,7 @@ class RequestQueue:
             EngineError: if the endpoints have answered nothing for too long.
         """
         others_answered = server.answers_others
-        server.failed(fault, began, self._now, on_trial=on_trial and not server.proven)
+        server.failed(fault, began, self._now)
         history.failures += 1
         history.avoids = server
         history.suspicion += SUSPICION[fault.kind][0 if others_answered else 1]
@@ -341,21 +318,10 @@ class RequestQueue:
             self.stop(error)
             raise error
 
-    async def _rest(self, seconds: float) -> None:
-        self.resting += 1
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            self.resting -= 1
-
     async def _slot(self, history: History) -> Server:
         """Wait for a slot; a request that failed before goes ahead of new ones."""
         if self._stopped is not None:
             raise EngineError(self._stopped)
-        server = None if self._waiting else self._free(history.avoids)
-        if server is not None:
-            server.in_flight += 1
-            return server
         future: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
         append = self._waiting.appendleft if history.failures else self._waiting.append
         append((future, history.avoids))
@@ -364,39 +330,34 @@ class RequestQueue:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                server = future.result()
-                server.in_flight -= 1
-                server.on_trial = server.on_trial and server.proven
-                self._dispatch()
+                self._release(future.result())
             raise
 
-    def _free(self, avoids: Server | None) -> Server | None:
-        """Return the endpoint that gets the next request; None if none has room."""
-        now = self._now
-        free = [server for server in self.servers if server.has_room(now)]
-        if len(free) <= 1:
-            return free[0] if free else None
-        return min(free, key=lambda s: (s is avoids, not s.proven, s.in_flight))
+    def _release(self, server: Server) -> None:
+        server.in_flight -= 1
+        self._dispatch()
 
     def _dispatch(self) -> None:
         """Give free slots to the requests that wait, and wake up when an endpoint opens."""
+        now = self._now
         while self._waiting:
             future, avoids = self._waiting[0]
-            server = None if future.done() else self._free(avoids)
-            if server is None and not future.done():
-                break
-            self._waiting.popleft()
-            if server is not None:
+            if not future.done():
+                free = [server for server in self.servers if server.has_room(now)]
+                if not free:
+                    break
+                server = min(free, key=lambda s: (s is avoids, not s.proven, s.in_flight))
                 server.in_flight += 1
-                server.on_trial = not server.proven
                 future.set_result(server)
+            self._waiting.popleft()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        now = self._now
-        closed = [server.opens_at for server in self.servers if server.opens_at > now + SLACK_S]
+        closed = [server.opens_at for server in self.servers if server.opens_at > now]
         if self._waiting and closed:
-            self._alarm = asyncio.get_running_loop().call_at(min(closed), self._dispatch)
+            # Event loops may call a timer a moment early.
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_at(min(closed) + 1e-3, self._dispatch)
 
     async def _pace(self, server: Server, tokens: int) -> "Booking | None":
         """Wait until the configured limits of requests and tokens a minute let a request go."""
@@ -461,14 +422,15 @@ class RateLimit:
         `requests` and `tokens` are the limits a minute. A request of more than `tokens` goes alone.
         """
         with self._mutex:
-            while self._sent and self._sent[0].at + MINUTE_S <= now:
+            while self._sent and self._sent[0].at + MINUTE <= now:
                 self._tokens -= self._sent.popleft().tokens
             if requests is not None and self._sent:
-                wait = self._sent[-1].at + MINUTE_S / requests - now
+                wait = self._sent[-1].at + MINUTE / requests - now
                 if wait > 0:
                     return wait
             if tokens is not None and self._sent and self._tokens + wanted > tokens:
-                return min(RECHECK_S, self._sent[0].at + MINUTE_S - now)
+                # An answer within the next second may cost less than was booked for it.
+                return min(1.0, self._sent[0].at + MINUTE - now)
             booking = Booking(now, wanted)
             self._sent.append(booking)
             self._tokens += wanted

@@ -161,7 +161,7 @@ class EngineConfig(Section):
         60.0, "seconds from one look at a running batch to the next, at most an hour", gt=0, le=3600
     )
     timeout_s: float = live(120.0, "deadline of one request to an endpoint, in seconds", gt=0)
-    patience_s: float = live(
+    retry_timeout_s: float = live(
         86_400.0, "how long endpoints may answer nothing before the run stops, in seconds", gt=0
     )
     stall_s: float = live(

@@ -199,7 +199,7 @@ class _BatchApi:
 
         Raises:
             GoneError: if it asks about what is not there.
-            EngineError: if it is refused, fails for `patience_s`, or the engine is closed.
+            EngineError: if it is refused, fails for `retry_timeout_s`, or the engine is closed.
         """
         url, since = self._engine.url, time.monotonic()
         while True:
@@ -211,10 +211,10 @@ class _BatchApi:
             except TemporaryError as fault:
                 config = self._engine.config
                 pause_s = max(fault.pause_s or 0.0, config.batch_poll_s)
-                if time.monotonic() - since + pause_s > config.patience_s:
+                if time.monotonic() - since + pause_s > config.retry_timeout_s:
                     raise EngineError(
-                        f"{url}: no answer about a batch file within {config.patience_s:g} s "
-                        "(engine.patience_s); nothing is lost: resume when the endpoint answers "
+                        f"{url}: no answer about a batch file within {config.retry_timeout_s:g} s "
+                        "(engine.retry_timeout_s); nothing is lost: resume when the endpoint answers "
                         f"({fault})"
                     ) from None
                 self.rest(pause_s)

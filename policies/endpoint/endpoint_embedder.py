@@ -13,7 +13,7 @@ from .faults import ATTEMPT_ERRORS, RefusedError, fault_of
 from .queue import Job, RequestQueue, Server
 from .transport import Connections, reading
 
-SETTINGS = EngineConfig(concurrency=8, patience_s=900.0)
+SETTINGS = EngineConfig(concurrency=8, retry_timeout_s=900.0)
 CHARACTERS_A_TOKEN = 4
 """The endpoint's tokenizer is not known here, so texts are truncated by characters."""
 

@@ -8,7 +8,7 @@
   trial. An endpoint starts with one request, too, so that a wrong key costs one.
 - A failed request waits for `BACKOFF` and is sent again. It is given up when it has failed too
   often while the endpoints answered other requests (`SUSPICION`): it is at fault itself.
-- If no endpoint answers anything for `patience_s`, the queue stops.
+- If no endpoint answers anything for `retry_timeout_s`, the queue stops.
 
 Everything runs on one event loop and uses its clock.
 """
@@ -308,11 +308,11 @@ class RequestQueue:
             raise RefusedError(told, told="")
         self._failing_since = began if self._failing_since is None else self._failing_since
         opens_at = min(server.opens_at for server in self.servers)
-        patience_s = self._config.patience_s
-        if max(opens_at, self._now) - self._failing_since > patience_s:
+        retry_timeout_s = self._config.retry_timeout_s
+        if max(opens_at, self._now) - self._failing_since > retry_timeout_s:
             reasons = "; ".join(f"{server.url}: {server.last_fault}" for server in self.servers)
             error = EngineError(
-                f"no endpoint answers within {patience_s:g} s (engine.patience_s); nothing is "
+                f"no endpoint answers within {retry_timeout_s:g} s (engine.retry_timeout_s); nothing is "
                 f"lost: resume when they do: {reasons}"
             )
             self.stop(error)

@@ -170,7 +170,7 @@ def operated(tmp_path):
 @pytest.mark.crash
 def test_key_of_a_daemon_is_nowhere(operated):
     with tattling(None) as url:
-        judge = f'critic: {{model: "{url}", engine: {{patience_s: 5}}}}'
+        judge = f'critic: {{model: "{url}", engine: {{retry_timeout_s: 5}}}}'
         lines = [line for line in GATED.splitlines() if not line.startswith("critic:")]
         operated.config.write_text("\n".join([*lines, judge]))
         operated.allow(EVALUATED - 1)

@@ -33,7 +33,7 @@ from lpfloop.stores.records import Message
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)
 KEY = "canary-key/0123456789+abcdef"
 DEADLINE_S = 60.0
-PATIENCE_S = 1e5
+RETRY_TIMEOUT_S = 1e5
 NAMES = ("victim", "second", "third")
 ANSWERED = {name: name for name in NAMES}
 SHORT = CHECK[0].content
@@ -67,7 +67,7 @@ def play(
     *batches: Batch,
     endpoints: int = 1,
     concurrency: int = 2,
-    patience_s: float = PATIENCE_S,
+    retry_timeout_s: float = RETRY_TIMEOUT_S,
 ) -> Played:
     """Draw `batches` from endpoints that follow `script`."""
     random.seed(0)
@@ -77,7 +77,7 @@ def play(
         api_key=KEY,
         concurrency=concurrency,
         timeout_s=DEADLINE_S,
-        patience_s=patience_s,
+        retry_timeout_s=retry_timeout_s,
     )
     engine = StagedEngine("unused", config, loop=stage.loop)
     results: list[BatchResult] = []
@@ -289,16 +289,16 @@ def test_garbage_half_of_the_time() -> None:
 
 
 def test_endpoint_down() -> None:
-    played = play(always(failure(500)), batch("only"), patience_s=3600)
+    played = play(always(failure(500)), batch("only"), retry_timeout_s=3600)
     assert played.error is not None
     assert "HTTP 500" in str(played.error)
-    assert "patience_s" in str(played.error)
+    assert "retry_timeout_s" in str(played.error)
     assert 3000 < played.seconds < 3600 + DEADLINE_S
     assert len(played.posts) <= 3600 / 60 + 12
 
 
 def test_wait_beyond_patience() -> None:
-    played = play(always(failure(429, Retry_After="86400")), batch("a", "b"), patience_s=60)
+    played = play(always(failure(429, Retry_After="86400")), batch("a", "b"), retry_timeout_s=60)
     assert played.error is not None
     assert "resume" in str(played.error)
     assert played.ended == 0
@@ -524,10 +524,10 @@ def test_key_is_hidden(caplog: pytest.LogCaptureFixture) -> None:
     for status in (200, 400, 401, 402, 403, 429, 500):
         headers = {"X_Key": KEY}
         reply = failure(status, told, KEY, **headers)
-        played = play(on_victim(reply, 2), patience_s=100)
+        played = play(on_victim(reply, 2), retry_timeout_s=100)
         seen += [traceback.format_exception(played.error) if played.error else "", played.drawn]
         page = Reply(status, told.encode(), {"Content-Type": "text/plain"})
-        played = play(on_victim(page, 2), patience_s=100)
+        played = play(on_victim(page, 2), retry_timeout_s=100)
         seen += [traceback.format_exception(played.error) if played.error else "", played.drawn]
     text = json.dumps([repr(part) for part in seen]) + "".join(
         record.getMessage() for record in caplog.records if record.name.startswith("lpfloop")

@@ -51,7 +51,6 @@ from .work import (
     Refusal,
     WorkerInfo,
     WorkKind,
-    sendable,
 )
 
 logger = logging.getLogger("lpfloop.worker")
@@ -390,7 +389,7 @@ class HostedModel(ModelCalls):
         return call.node_by - now
 
     def _send(self, call: _Call[In, Out], process: ModelProcess, item: In) -> None:
-        process.send(Item(call.number, call.work.task, sendable(item)), self._stall_s)
+        process.send(Item(call.number, call.work.task, item), self._stall_s)
 
     def _received(
         self, call: _Call[Any, Any], process: ModelProcess, wait_s: float | None = None

@@ -4,7 +4,7 @@ import pickle
 
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.workers.environment import worker_environment
-from lpfloop.policies.workers.work import Item, sendable
+from lpfloop.policies.workers.work import Item
 from lpfloop.stores.records import Message
 
 
@@ -30,8 +30,9 @@ def test_what_only_endpoints_use_is_not_sent() -> None:
     ]
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=9, logit_bias=((3, -1.0),))
     batch = Batch(key="k", requests=tuple(asked), sampling=sampling)
-    data = pickle.dumps(Item(1, "generate", sendable(batch)))
+    data = pickle.dumps(Item(1, "generate", batch))
     read = pickle.loads(data)  # noqa: S301 -- from the line above
     assert read.batch == Batch(key="k", requests=tuple(plain), sampling=sampling)
     assert read.batch.requests[0].example is None
+    assert read.batch.requests[0].schema == {"type": "object"}
     assert len(data) < 20_000

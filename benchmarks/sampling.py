@@ -176,7 +176,7 @@ def measure(side: str, options: argparse.Namespace) -> Measurement:
 
 def measure_apart(side: str, requests: Path, options: argparse.Namespace) -> Measurement:
     """Measure one side in a fresh process, with the arguments of this one."""
-    environment = worker_environment(1, configured(options).policy.engine.cpu_threads)
+    environment = worker_environment(configured(options).policy.engine)
     if options.own_threads and side != "lpfloop":
         environment = {**os.environ, **{name: environment[name] for name in FIXED}}
         environment["VLLM_CPU_KVCACHE_SPACE"] = "1"

@@ -342,7 +342,7 @@ def _telemetry(config: RunConfig) -> Iterator[Finding]:
     """Say what the child processes are told about phoning home."""
     from ...policies.workers.environment import worker_environment
 
-    env = worker_environment(config.policy.engine.kv_cache_gib)
+    env = worker_environment(config.policy.engine)
     names = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS")
     off = [name for name in names if env.get(name) == "1"]
     yield Finding(

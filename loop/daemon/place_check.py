@@ -14,10 +14,8 @@ from ...policies.workers.open import engine_kind
 from ...policies.workers.places import (
     DeviceGroup,
     device_groups,
-    engine_groups,
-    engine_placements,
-    scorer_groups,
-    scorer_placements,
+    local_groups,
+    placements,
 )
 from ...policies.workers.ray_cluster import ray_request
 from ..recipes.roles import NeededRole
@@ -42,10 +40,10 @@ def places_of(
         if role.name == NLI:
             found[role.name] = device_groups(NLI, config.facts.nli.devices, 1)
         elif role.engine is None:
-            found[role.name] = scorer_groups(config.reward, function=names_function(role.model))
+            found[role.name] = local_groups(config.reward, function=names_function(role.model))
         elif role.named and engine_kind(located(role.model), role.engine) in LOCAL:
             section = engine_section(role.name) or f"{role.name}: engine"
-            found[role.name] = engine_groups(role.engine, section)
+            found[role.name] = local_groups(role.engine, section)
     return found
 
 
@@ -90,10 +88,8 @@ def require_replicas(config: RunConfig, path: str) -> None:
     found: object = config
     for section in sections:
         found = getattr(found, section)
-    if isinstance(found, EngineConfig):
-        engine_placements(found, ".".join(sections))
-    elif isinstance(found, RewardConfig):
-        scorer_placements(found)
+    if isinstance(found, EngineConfig | RewardConfig):
+        placements(found, ".".join(sections))
 
 
 def _named(place: WorkerPlaces) -> tuple[WorkerPlace, ...]:

@@ -16,7 +16,7 @@ from ...policies.memory.inference import CUDA_BYTES, GRAPHS_BYTES, PROCESS_BYTES
 from ...policies.memory.shapes import UnknownShapeError, shape_of
 from ...policies.memory.stage_memory import GIB
 from ...policies.workers.open import engine_kind
-from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from ...policies.workers.places import DeviceGroup, device_groups, local_groups
 from .turns import MACHINE, Allocation
 
 LEFT_FREE = 0.1
@@ -45,7 +45,7 @@ class DeviceInventory:
         kind = engine_kind(location, config)
         if kind not in ("vllm", "transformers"):
             return Allocation(name=name)
-        groups = engine_groups(config)
+        groups = local_groups(config)
         if not groups:
             return Allocation(name=name)
         weights = self._weights(Path(location), config, by_vllm=kind == "vllm")
@@ -65,7 +65,7 @@ class DeviceInventory:
         """Return what a reward model takes; a function of the user's own may take its cards."""
         own = names_function(location)
         weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
-        groups = scorer_groups(config, function=own)
+        groups = local_groups(config, function=own)
         if not groups:
             return Allocation(name=name)
         if not self.cards:

@@ -13,7 +13,7 @@ from ...configs.own_function import names_function
 from ...configs.schema import RunConfig
 from ...configs.section import Devices
 from ...policies.workers.open import engine_kind
-from ...policies.workers.places import DeviceGroup, device_groups, engine_groups, scorer_groups
+from ...policies.workers.places import DeviceGroup, device_groups, local_groups
 from .cluster_room import is_crowded
 from .models import Served, located
 
@@ -45,7 +45,7 @@ class DevicePlacement:
         if kind == "scripted":
             numbers = () if engine.devices == "auto" else engine.devices
             return frozenset(map(_gpu, numbers)) or frozenset((f"script {served.identity}",))
-        return _local(engine_groups(engine)) or self._there(*_workers(served, self.config))
+        return _local(local_groups(engine)) or self._there(*_workers(served, self.config))
 
     def of_reward(self, folder: Path | None) -> Places:
         """Return the places of a reward model: the one in `folder`, or the configured one."""
@@ -53,10 +53,10 @@ class DevicePlacement:
         if not self.config.overlap:
             return MAIN_THREAD
         if not names_function(location):
-            groups = scorer_groups(self.config.reward)
+            groups = local_groups(self.config.reward)
             return _local(groups) or self._there("the reward model's workers")
         # It may hold a model on a GPU, but on a CPU it competes with no model.
-        groups = scorer_groups(self.config.reward, function=True)
+        groups = local_groups(self.config.reward, function=True)
         return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
 
     def _there(self, *workers: str) -> Places:

@@ -214,8 +214,8 @@ class _BatchApi:
                 if time.monotonic() - since + pause_s > config.retry_timeout_s:
                     raise EngineError(
                         f"{url}: no answer about a batch file within {config.retry_timeout_s:g} s "
-                        "(engine.retry_timeout_s); nothing is lost: resume when the endpoint answers "
-                        f"({fault})"
+                        "(engine.retry_timeout_s); nothing is lost: resume when the endpoint "
+                        f"answers ({fault})"
                     ) from None
                 self.rest(pause_s)
 

@@ -312,8 +312,8 @@ class RequestQueue:
         if max(opens_at, self._now) - self._failing_since > retry_timeout_s:
             reasons = "; ".join(f"{server.url}: {server.last_fault}" for server in self.servers)
             error = EngineError(
-                f"no endpoint answers within {retry_timeout_s:g} s (engine.retry_timeout_s); nothing is "
-                f"lost: resume when they do: {reasons}"
+                f"no endpoint answers within {retry_timeout_s:g} s (engine.retry_timeout_s); "
+                f"nothing is lost: resume when they do: {reasons}"
             )
             self.stop(error)
             raise error

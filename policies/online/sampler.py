@@ -29,7 +29,7 @@ from ..engines.engine import (
 )
 from ..trainers.step_files import RolloutDraw
 from ..workers.open import Fit, as_it_is, engine_kind, open_engine
-from ..workers.places import engine_groups
+from ..workers.places import local_groups
 
 NEVER = -100.0
 """Added to the logit of a token that must not be sampled."""
@@ -93,7 +93,7 @@ class RolloutSampler:
         opened = open_engine(str(folder), config, log=log, fit=fit)
         # A local engine that runs a folder's weights can load others.
         self._engine = cast("ReloadableEngine", opened)
-        self._replicas = len(engine_groups(config))
+        self._replicas = len(local_groups(config))
 
     def reload(self) -> None:
         """Load the folder's present weights."""

@@ -2,8 +2,9 @@
 
 import os
 
+from ...configs.engines import EngineConfig
+from ...configs.section import Section
 from .places import DeviceGroup
-from .work import Opening
 
 ALLOWED = frozenset(
     {
@@ -42,13 +43,12 @@ Children of the worker do not import modules from the current folder, either.
 
 
 def worker_environment(
-    kv_cache_gib: int,
-    cpu_threads: int | None = None,
-    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+    config: Section | None = None, devices: DeviceGroup | None = None
 ) -> dict[str, str]:
     """Return a worker's environment: what libraries need, without secrets.
 
-    It sees the GPUs of `devices` alone; by default all that this process sees.
+    `config` is that of the model. The worker sees the GPUs of `devices` alone; by default all that
+    this process sees.
 
     Several threads split a matrix product in a way that depends on the number of requests in
     flight, which changes the last bits of log-probabilities; one thread does not.
@@ -59,16 +59,8 @@ def worker_environment(
         if (name in ALLOWED or name.startswith(ALLOWED_PREFIXES))
         and not any(word in name for word in NO_KEYS)
     }
-    threads = {"OMP_NUM_THREADS": str(cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    cache = {"VLLM_CPU_KVCACHE_SPACE": str(kv_cache_gib)}
-    own = {**cache, **(threads if cpu_threads else {}), **devices.environment}
-    return {**DEFAULTS, **kept, **FIXED, **own}
-
-
-def opened_environment(
-    opening: Opening,
-    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
-) -> dict[str, str]:
-    """Return the environment of a worker, with the cache and the threads of what it opens."""
-    cache = getattr(opening.config, "kv_cache_gib", 1)
-    return worker_environment(cache, getattr(opening.config, "cpu_threads", None), devices)
+    engine = config if isinstance(config, EngineConfig) else EngineConfig()
+    own = {"VLLM_CPU_KVCACHE_SPACE": str(engine.kv_cache_gib)}
+    if engine.cpu_threads:
+        own |= {"OMP_NUM_THREADS": str(engine.cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    return {**DEFAULTS, **kept, **FIXED, **own, **(devices.environment if devices else {})}

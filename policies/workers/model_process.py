@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ..engines.engine import EngineError, UnloadableError
-from .environment import opened_environment
+from .environment import worker_environment
 from .places import DeviceGroup
 from .work import Answer, Failure, Frame, Opening, Refusal, Reply, WorkerInfo
 
@@ -184,7 +184,7 @@ class ChildProcess(ModelProcess):
                 stdin=theirs.fileno(),
                 stdout=output,
                 stderr=output,
-                env=opened_environment(opening, devices),
+                env=worker_environment(opening.config, devices),
                 start_new_session=True,
             )
         self.pid = self._process.pid

@@ -5,6 +5,7 @@ calling process.
 """
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from .hosted_model import HostedModel
 from .identity import check_folder, is_url, scorer_digest
 from .model_process import child_processes
 from .node_model import opened_elsewhere
-from .places import DeviceGroup, Placement, device_groups, engine_placements, scorer_placements
+from .places import DeviceGroup, Placement, device_groups, placements
 from .ray_cluster import ray_request
 from .replicas import Replicas
 from .work import Opening
@@ -82,7 +83,7 @@ def open_engine(
 
         return ScriptedEngine(config)
     check_folder(Path(model))
-    only = len(engine_placements(config)) == 1
+    only = len(placements(config)) == 1
 
     def replica(number: int, placement: Placement, model: str, config: EngineConfig) -> HostedModel:
         fitted = fit(config, placement.group) if placement.place == "local" else config
@@ -92,7 +93,7 @@ def open_engine(
         )
         return _hosted(opening, placement, _log_of(log, number, only=only))
 
-    return Replicas(replica, model, config, engine_placements)
+    return Replicas(replica, model, config, placements)
 
 
 def open_scorer(
@@ -115,17 +116,15 @@ def open_scorer(
     if function is None:
         check_folder(Path(model))
 
-    def placements(config: RewardConfig) -> tuple[Placement, ...]:
-        return scorer_placements(config, function=function is not None)
-
-    only = len(placements(config)) == 1
+    placed = partial(placements, function=function is not None)
+    only = len(placed(config)) == 1
 
     def replica(number: int, placement: Placement, model: str, config: RewardConfig) -> HostedModel:
         kind = config.runner if function is None else "function"
         opening = Opening(kind=kind, model=model, config=config, function=function)
         return _hosted(opening, placement, _log_of(log, number, only=only))
 
-    return Replicas(replica, place, config, placements)
+    return Replicas(replica, place, config, placed)
 
 
 def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:

@@ -22,7 +22,7 @@ def require_importable(place: str) -> None:
     """
     tried = subprocess.run(
         [sys.executable, "-P", "-m", __name__, place],
-        env=worker_environment(1),
+        env=worker_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

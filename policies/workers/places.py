@@ -13,7 +13,6 @@ from ...configs.section import (
     ConfigError,
     Devices,
     WorkerPlace,
-    WorkerPlaces,
     replicas_here,
 )
 from ..devices import Gpu, showing, visible_gpus
@@ -40,95 +39,66 @@ class Placement:
     group: DeviceGroup = DeviceGroup()
 
 
-def engine_placements(config: EngineConfig, section: str = "engine") -> tuple[Placement, ...]:
-    """Return where each replica of an engine's model is, those of this machine first.
-
-    Raises:
-        ConfigError: naming the setting that this machine, or a cluster, cannot follow.
-    """
-    here = (Placement(place="local", group=group) for group in engine_groups(config, section))
-    spans = config.tensor_parallel
-    return (*here, *_in_ray(section, config.place, config.replicas, spans))
+def gpus_each(config: EngineConfig | RewardConfig) -> int:
+    """Return how many GPUs one replica of a model takes."""
+    return config.tensor_parallel if isinstance(config, EngineConfig) else 1
 
 
-def engine_groups(config: EngineConfig, section: str = "engine") -> tuple[DeviceGroup, ...]:
-    """Return the GPUs of each replica of a model that an engine runs here.
-
-    Raises:
-        ConfigError: naming the setting that this machine cannot follow.
-    """
-    count = _count_here(section, config.place, config.replicas, config.devices)
-    if count is None:
-        return ()
-    return device_groups(section, config.devices, count, config.tensor_parallel)
-
-
-def scorer_placements(config: RewardConfig, *, function: bool = False) -> tuple[Placement, ...]:
-    """Return where each replica of a reward model is, or of a function of the user's own.
-
-    Raises:
-        ConfigError: naming the setting that this machine, or a cluster, cannot follow.
-    """
-    here = (
-        Placement(place="local", group=group) for group in scorer_groups(config, function=function)
-    )
-    return (*here, *_in_ray("reward", config.place, config.replicas, 1))
-
-
-def scorer_groups(config: RewardConfig, *, function: bool = False) -> tuple[DeviceGroup, ...]:
-    """Return the GPU of each replica of a reward model, or of a function, that runs here.
-
-    Raises:
-        ConfigError: naming the setting that this machine cannot follow.
-    """
-    count = _count_here("reward", config.place, config.replicas, config.devices)
-    return () if count is None else _scorer_groups(config, count, function=function)
-
-
-def _count_here(
-    section: str, place: WorkerPlaces, replicas: AutoCount, devices: Devices
-) -> AutoCount | None:
-    """Return how many replicas this machine has; None for none."""
-    if not isinstance(place, str) and replicas != "auto":
-        raise ConfigError(
-            f"{section}.replicas={replicas}: {section}.place says how many there are in each "
-            "place; leave one of them out"
-        )
-    count = replicas_here(place, replicas)
-    if count is None and devices != "auto":
-        raise ConfigError(
-            f"{section}.devices={_said(devices)}: they are GPUs of this machine, where "
-            f"{section}.place has no replica; leave one of them out"
-        )
-    return count
-
-
-def _in_ray(
-    section: str, place: WorkerPlaces, replicas: AutoCount, gpus: int
+def placements(
+    config: EngineConfig | RewardConfig, section: str | None = None, *, function: bool = False
 ) -> tuple[Placement, ...]:
-    """Return the replicas that are in a Ray cluster, of so many GPUs each."""
+    """Return where each replica of a model is, those of this machine first.
+
+    `function`: the model is a reward function of the user's own. `section` is named in errors.
+
+    Raises:
+        ConfigError: naming the setting that this machine, or a cluster, cannot follow.
+    """
+    groups = local_groups(config, section, function=function)
     wanted: Mapping[WorkerPlace, AutoCount]
-    wanted = {place: replicas} if isinstance(place, str) else dict(place)
+    wanted = {config.place: config.replicas} if isinstance(config.place, str) else config.place
     count = wanted.get("ray", 0)
     if count == "auto":
         from .ray_cluster import ray_replicas
 
-        count = ray_replicas(gpus, section)
-    return (Placement(place="ray"),) * count
+        count = ray_replicas(gpus_each(config), section or _section_of(config))
+    here = (Placement(place="local", group=group) for group in groups)
+    return (*here, *(Placement(place="ray") for _ in range(count)))
 
 
-def _scorer_groups(
-    config: RewardConfig, replicas: AutoCount, *, function: bool
+def local_groups(
+    config: EngineConfig | RewardConfig, section: str | None = None, *, function: bool = False
 ) -> tuple[DeviceGroup, ...]:
-    """Return the GPU of each replica on this machine.
+    """Return the GPUs of each replica of a model on this machine; see `placements`.
 
     A function is not multiplied unless its user says so: it may use all of the devices, or none.
+
+    Raises:
+        ConfigError: naming the setting that this machine cannot follow.
     """
-    groups = device_groups("reward", config.devices, replicas)
-    if not function or replicas != "auto":
+    section = section or _section_of(config)
+    if not isinstance(config.place, str) and config.replicas != "auto":
+        raise ConfigError(
+            f"{section}.replicas={config.replicas}: {section}.place says how many there are in "
+            "each place; leave one of them out"
+        )
+    count = replicas_here(config.place, config.replicas)
+    if count is None:
+        if config.devices == "auto":
+            return ()
+        raise ConfigError(
+            f"{section}.devices={_said(config.devices)}: they are GPUs of this machine, where "
+            f"{section}.place has no replica; leave one of them out"
+        )
+    groups = device_groups(section, config.devices, count, gpus_each(config))
+    if not function or count != "auto":
         return groups
     numbers = tuple(number for group in groups for number in group.numbers)
     return (DeviceGroup(numbers=numbers, gpus=tuple(gpu for g in groups for gpu in g.gpus)),)
+
+
+def _section_of(config: EngineConfig | RewardConfig) -> str:
+    return "engine" if isinstance(config, EngineConfig) else "reward"
 
 
 def device_groups(

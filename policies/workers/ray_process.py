@@ -33,7 +33,7 @@ from ray.util.scheduling_strategies import (
 from ...configs.section import ConfigError
 from ..devices import installed
 from ..engines.engine import EngineError
-from .environment import opened_environment
+from .environment import worker_environment
 from .model_process import CLOSE_S, ModelProcess, Starter, last_line
 from .node_model import NodeModel
 from .ray_cluster import RayRequest, ray_cluster, said
@@ -102,7 +102,7 @@ class RayWorker:
             self._inbox.deliver(frame)
 
     def _begin(self, opening: Opening) -> None:
-        wanted = opened_environment(opening)
+        wanted = worker_environment(opening.config)
         for name in [n for n in os.environ if n not in wanted and not n.startswith("RAY_")]:
             del os.environ[name]
         os.environ.update(wanted)

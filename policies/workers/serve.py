@@ -23,7 +23,7 @@ from ..engines.engine import EngineError
 from ..engines.vllm_engine import engine_arguments
 from .environment import worker_environment
 from .model_process import CLOSE_S
-from .places import engine_groups
+from .places import local_groups
 
 POLL_S = 0.3
 """Seconds between looks at whether the server answers."""
@@ -85,8 +85,8 @@ class ModelServer:
             "options": [*options, "--disable-uvicorn-access-log"],
         }
         # One server is one copy of the model, and on this machine.
-        devices = engine_groups(config.model_copy(update={"place": "local"}))[0]
-        environment = worker_environment(config.kv_cache_gib, config.cpu_threads, devices) | QUIET
+        devices = local_groups(config.model_copy(update={"place": "local"}))[0]
+        environment = worker_environment(config, devices) | QUIET
         if self._key is not None:
             environment["VLLM_API_KEY"] = self._key
         self._process = subprocess.Popen(

@@ -90,7 +90,7 @@ def environment_of(kind: str) -> Mapping[str, str]:
         return {}
     from lpfloop.policies.workers.environment import worker_environment
 
-    return {**worker_environment(1), "TQDM_DISABLE": "1"}
+    return {**worker_environment(), "TQDM_DISABLE": "1"}
 
 
 def preload(kind: str) -> None:

@@ -245,7 +245,7 @@ def serving(model: Path, log: Path) -> Generator[Endpoint]:
         address = ["--host", "127.0.0.1", "--port", str(port), "--api-key", SERVER_KEY]
         server = subprocess.Popen(
             [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *names, *address, *flags],
-            env=worker_environment(1), stdout=output, stderr=output, start_new_session=True,
+            env=worker_environment(), stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
         try:
             yield Endpoint(f"http://127.0.0.1:{port}/v1", log)

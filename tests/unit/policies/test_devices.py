@@ -102,11 +102,11 @@ def test_replicas_on_a_cpu() -> None:
 @pytest.mark.usefixtures("four")
 def test_a_worker_sees_its_own_gpus(environ) -> None:
     second = device_groups("policy.engine", "auto", "auto", 2)[1]
-    seen = worker_environment(1, None, second)
+    seen = worker_environment(None, second)
     assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("2,3", "PCI_BUS_ID")
     uuid = UUID.format(number=2)
     environ[devices.VISIBLE] = f"{uuid},0"
     first = device_groups("policy.engine", (0,), "auto")[0]
-    seen = worker_environment(1, None, first)
+    seen = worker_environment(None, first)
     assert seen["CUDA_VISIBLE_DEVICES"] == uuid
     assert "CUDA_DEVICE_ORDER" not in seen

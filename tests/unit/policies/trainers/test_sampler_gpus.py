@@ -12,7 +12,7 @@ from lpfloop.policies.devices import VISIBLE, visible_gpus
 from lpfloop.policies.trainers.job import TrainingError, TrainJob
 from lpfloop.policies.trainers.launch import engine_in_trainer, environment, is_shared
 from lpfloop.policies.trainers.training_fit import TrainingFit
-from lpfloop.policies.workers.places import engine_groups
+from lpfloop.policies.workers.places import local_groups
 
 
 def job(folder: Path, training: Devices, sampling: Devices, *, processes: int = 1) -> TrainJob:
@@ -44,7 +44,7 @@ def test_gpus_of_trainer_and_sampler(monkeypatch, environ, tmp_path) -> None:
         made = job(tmp_path, training, sampling, processes=processes)
         assert environment(made)[VISIBLE] == seen
         environ[VISIBLE] = seen
-        groups = engine_groups(engine_in_trainer(made, made.online.engine))
+        groups = local_groups(engine_in_trainer(made, made.online.engine))
         assert [is_shared(group, made) for group in groups] == shared
         wanted = range(4) if sampling == "auto" else sampling
         assert [group.gpus[0].uuid for group in groups] == [outside[n].uuid for n in wanted]

@@ -2,6 +2,7 @@
 
 import pickle
 
+from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.workers.environment import worker_environment
 from lpfloop.policies.workers.work import Item
@@ -10,8 +11,9 @@ from lpfloop.stores.records import Message
 
 def test_a_users_thread_settings_win(environ) -> None:
     environ["OMP_WAIT_POLICY"] = "ACTIVE"
-    assert worker_environment(3)["OMP_WAIT_POLICY"] == "ACTIVE"
-    assert worker_environment(3)["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    found = worker_environment(EngineConfig(kv_cache_gib=3))
+    assert found["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert found["VLLM_CPU_KVCACHE_SPACE"] == "3"
 
 
 def test_what_only_endpoints_use_is_not_sent() -> None:

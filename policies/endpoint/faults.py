@@ -31,9 +31,6 @@ LONGEST_PAUSE_S = 3600.0
 hour harms no server.
 """
 
-SHORTEST_PAUSE_S = 0.1
-"""The shortest pause: an endpoint that asks for 1 ms again and again must not be flooded."""
-
 OWN_STATUSES = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -258,7 +255,7 @@ def _final(status: int, sentence: str) -> str:
 
 
 def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
-    """Return a Retry-After's seconds, bounded; None if it asks for no wait.
+    """Return a Retry-After's seconds, at most an hour; None if it asks for less than one second.
 
     A date is compared with the server's own clock if the reply has it, else with `now` (seconds
     since 1970).
@@ -270,9 +267,8 @@ def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
         then = _moment(value)
         here = _moment(headers.get("date", ""))
         seconds = math.nan if then is None else then - (now if here is None else here)
-    if not seconds > 0:  # also excludes NaN
-        return None
-    return min(max(seconds, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+    # Written so that NaN fails, too.
+    return min(seconds, LONGEST_PAUSE_S) if seconds >= 1 else None
 
 
 def _moment(date: str) -> float | None:

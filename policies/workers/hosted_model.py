@@ -38,6 +38,7 @@ from .poison import PoisonSearch
 from .work import (
     EMBED,
     GENERATE,
+    LOAD_S,
     MEASURE,
     SCORE,
     Answer,
@@ -55,20 +56,11 @@ from .work import (
 
 logger = logging.getLogger("lpfloop.worker")
 
-LOAD_S = 3600.0
-"""Seconds that a model may take to load, reload, fall asleep or wake."""
-
-STALL_S = 900.0
-"""Seconds without a result after which a scorer or an embedder counts as hung."""
-
-LONGEST_PAUSE_S = 8.0
-"""The longest pause before a restart; the first is a quarter of a second."""
+LONGEST_PAUSE = 8.0
+"""Seconds of the longest pause before a restart; the first is a quarter of a second."""
 
 NODE_WAIT_S = 30.0
 """Seconds that a restarted process may wait for a node before others get what was in flight."""
-
-RESTARTS = 3
-"""Restarts in a row of a scorer or an embedder."""
 
 SUSPICIOUS = 2
 """Deaths with the same batch in flight before a search for the cause starts."""
@@ -148,11 +140,11 @@ class HostedModel(ModelCalls):
     """
 
     def __init__(self, opening: Opening, start: Starter) -> None:
-        config = opening.config
         self._opening = opening
         self._start = start
-        self._restarts = config.restarts if isinstance(config, EngineConfig) else RESTARTS
-        self._stall_s = config.stall_s if isinstance(config, EngineConfig) else STALL_S
+        # Scorers and embedders have the limits that engines have by default.
+        limits = opening.config if isinstance(opening.config, EngineConfig) else EngineConfig()
+        self._restarts, self._stall_s = limits.restarts, limits.stall_s
         self._deaths_in_row = 0
         self._numbers = count(1)
         self._good: dict[str, Any] = {}
@@ -519,7 +511,7 @@ class HostedModel(ModelCalls):
         if self._deaths_in_row > self._restarts:
             raise self._surrender(death)
         logger.warning("%s; restart %d of %d", death, self._deaths_in_row, self._restarts)
-        time.sleep(min(LONGEST_PAUSE_S, 2.0**self._deaths_in_row / 8))
+        time.sleep(min(LONGEST_PAUSE, 2.0**self._deaths_in_row / 8))
 
     def _surrender(self, death: WorkerDeathError) -> GivenUpError:
         """Return the error for a model that cannot be kept alive, after its last death."""

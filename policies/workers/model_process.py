@@ -22,15 +22,13 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Literal, cast
 
+from ..devices import ANSWER_S
 from ..engines.engine import EngineError, UnloadableError
 from .environment import worker_environment
 from .places import DeviceGroup
 from .work import Answer, Failure, Frame, Opening, Refusal, Reply, WorkerInfo
 
 logger = logging.getLogger("lpfloop.worker")
-
-CLOSE_S = 10.0
-"""Seconds that a process may take to end by itself before it is killed."""
 
 LOG_TAIL = 65536
 TIMEVAL = struct.Struct("@ll")
@@ -195,7 +193,7 @@ class ChildProcess(ModelProcess):
         self._reader.start()
         # `receive` reports a process that died at once.
         with suppress(WorkerDeathError):
-            self.send(opening, CLOSE_S)
+            self.send(opening, ANSWER_S)
 
     def kill(self) -> None:
         """End the child and every process of its group at once."""
@@ -210,13 +208,13 @@ class ChildProcess(ModelProcess):
             self._process.wait()
             # A process that left the group may still hold the other end.
             self._end_of_input()
-            self._reader.join(CLOSE_S)
+            self._reader.join(ANSWER_S)
 
     def close(self) -> None:
         """End the child; after a grace period, kill it."""
         self._end_of_input()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
+            self._process.wait(ANSWER_S)
         self.kill()
 
     def _put(self, frame: Frame, limit_s: float) -> None:
@@ -245,7 +243,7 @@ class ChildProcess(ModelProcess):
 
     def _ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
+            self._process.wait(ANSWER_S)
         self.kill()
         code = self._process.wait()
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -21,10 +21,7 @@ from ...stores.sealed import MANIFEST
 from ..engines.chat_template import SHIPPED, template_digest
 from ..engines.engine import EngineError
 from .identity import folder_digest
-from .work import Opening, Order, SoughtModel
-
-BUCKET_S = 600.0
-"""Seconds for which a bucket may be out of reach before a process is refused."""
+from .work import LOAD_S, Opening, Order, SoughtModel
 
 SHOWN = 16
 """Characters of an identity in messages."""
@@ -143,7 +140,7 @@ def _fault_of(folder: Path, sought: SoughtModel) -> str | None:
 
 @retry(
     retry=retry_if_exception_type(OutOfReachError),
-    stop=stop_after_delay(BUCKET_S),
+    stop=stop_after_delay(LOAD_S / 2),
     wait=wait_exponential(max=30),
     reraise=True,
 )

@@ -19,9 +19,9 @@ from ...configs.engines import EngineConfig
 from ...configs.schema import RewardConfig
 from ...configs.section import ConfigError
 from ...stores.installation import pip_install
+from ..devices import ANSWER_S
 
 ADDRESS = "RAY_ADDRESS"
-ANSWER_S = 10.0
 HOW = "start one by `ray start --head`, or join one by `ray start --address=HOST:PORT`"
 
 _joining = threading.Lock()

@@ -31,21 +31,15 @@ from ray.util.scheduling_strategies import (
 )
 
 from ...configs.section import ConfigError
-from ..devices import installed
+from ..devices import ANSWER_S, installed
 from ..engines.engine import EngineError
 from .environment import worker_environment
-from .model_process import CLOSE_S, ModelProcess, Starter, last_line
+from .model_process import ModelProcess, Starter, last_line
 from .node_model import NodeModel
 from .ray_cluster import RayRequest, ray_cluster, said
-from .work import Failure, Frame, Opening, Order, Refusal, Reply
+from .work import LOAD_S, WATCH_S, Failure, Frame, Opening, Order, Refusal, Reply
 
 logger = logging.getLogger("lpfloop.worker")
-
-PLACEMENT_S = 1800.0
-"""Seconds that a replica waits for room in a busy cluster."""
-
-LOOK_S = 5.0
-"""Seconds between looks at whether there is room; after the first the log says so."""
 
 THREADS = {"put": 1, "take": 1}
 """The groups in which the actor is called, so that none of them waits for the other."""
@@ -172,7 +166,7 @@ class RayProcess(ModelProcess):
             with suppress(RayError, RuntimeError, ValueError):
                 ray.kill(self._actor, no_restart=True)
                 remove_placement_group(self._group)
-        self._reader.join(CLOSE_S)
+        self._reader.join(ANSWER_S)
 
     close = kill
 
@@ -199,7 +193,7 @@ class RayProcess(ModelProcess):
         read: Any = ray.remote(last_line)
         asked = read.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         try:
-            return ray.get(asked.remote(Path(self._log)), timeout=CLOSE_S)
+            return ray.get(asked.remote(Path(self._log)), timeout=ANSWER_S)
         except (RayError, RuntimeError, ValueError, OSError) as error:
             return f"(it cannot be read: {said(error)})"
 
@@ -257,8 +251,8 @@ class RayProcess(ModelProcess):
     def _placed(self) -> bool:
         """Wait until a node has room; log it if that takes long."""
         begun, told = time.monotonic(), False
-        while not self._group.wait(LOOK_S):
-            if self._gone.is_set() or time.monotonic() - begun > PLACEMENT_S:
+        while not self._group.wait(WATCH_S):
+            if self._gone.is_set() or time.monotonic() - begun > LOAD_S:
                 return False
             if not told:
                 told = True
@@ -271,7 +265,7 @@ class RayProcess(ModelProcess):
 
     def _no_room(self) -> str:
         return (
-            f"a replica waited {PLACEMENT_S:.0f} s for {self._request} in the Ray cluster, which "
+            f"a replica waited {LOAD_S:.0f} s for {self._request} in the Ray cluster, which "
             f"has {ray_cluster()}: lower the number of replicas, or wait until others are done"
         )
 

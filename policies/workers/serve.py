@@ -18,15 +18,13 @@ from ipaddress import ip_address
 from typing import IO, cast
 
 from ...configs.schema import ConfigError, EngineConfig
+from ..devices import ANSWER_S
 from ..endpoint.endpoint import api_key, probe
 from ..engines.engine import EngineError
 from ..engines.vllm_engine import engine_arguments
 from .environment import worker_environment
-from .model_process import CLOSE_S
 from .places import local_groups
-
-POLL_S = 0.3
-"""Seconds between looks at whether the server answers."""
+from .work import WATCH_S
 
 SERVER = "vllm.entrypoints.openai.api_server"
 
@@ -109,7 +107,7 @@ class ModelServer:
                 probe(self.url, self._key, self._name)
                 return
             self._require_alive()
-            time.sleep(POLL_S)
+            time.sleep(WATCH_S / 4)
 
     def wait(self) -> None:
         """Wait until the server ends, which it never does by itself.
@@ -125,7 +123,7 @@ class ModelServer:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            self._process.wait(CLOSE_S)
+            self._process.wait(ANSWER_S)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -26,6 +26,13 @@ from ..engines.engine import (
     failed,
 )
 
+LOAD_S = 3600.0
+"""Seconds that a model may take to load, reload, fall asleep or wake; and that a replica waits for
+room in a busy Ray cluster.
+"""
+WATCH_S = 2.0
+"""Seconds between looks at something that gives no sign: a parent process, a busy cluster."""
+
 OrderTask = Literal["reload", "sleep", "wake"]
 
 

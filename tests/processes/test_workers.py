@@ -48,7 +48,7 @@ def opened(
     """Open workers with a script; they wait little before a restart."""
     (tmp_path / "answers.py").write_text(SCRIPTS)
     environ["PYTHONPATH"] = os.pathsep.join([str(root / "tests" / "helpers"), str(tmp_path)])
-    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(hosted_model, "LONGEST_PAUSE", 0.01)
     engines: list[HostedModel] = []
 
     def open_engine(script: str | None = "workers:behave", **settings: object) -> HostedModel:

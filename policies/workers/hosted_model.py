@@ -172,18 +172,12 @@ class HostedModel(ModelCalls):
         if process is not None:
             process.nudge()
 
-    def ready(self) -> WorkerInfo:
-        """Wait until the model is loaded.
+    def loaded(self) -> WorkerInfo | None:
+        """Wait until the model is loaded; return None if nudged before.
 
         Raises:
             EngineError: when it cannot be loaded, is another one, or processes die in a row.
         """
-        while (info := self.loaded()) is None:
-            pass
-        return info
-
-    def loaded(self) -> WorkerInfo | None:
-        """Wait until the model is loaded, as `ready` does; return None if nudged before."""
         process = self._loaded(self._present(), LOAD_S)
         return None if process is None else process.info
 
@@ -437,30 +431,25 @@ class HostedModel(ModelCalls):
         try:
             if process.loaded(LOAD_S, wait_s) is None:
                 return None
-            if self.proof is not None and process is not self._proved:
-                self.proof(_UnprovedModel(self, process).logprobs)
-                self._proved = process
         except WorkerDeathError as death:
             self._lost(death)
             return None
         except EngineError:
             self._drop()
             raise
-        return process
-
-    def asked(self, process: ModelProcess, item: In, work: WorkKind[In, Out]) -> Out:
-        """Return a process's result of one item, with nothing else in flight.
-
-        Raises:
-            WorkerDeathError: when it dies or hangs.
-        """
-        call = _Call(number=next(self._numbers), work=work, source=iter([item]))
-        call.since = time.monotonic()
-        self._send(call, process, item)
-        while (answer := self._received(call, process)) is None:
-            pass
-        process.send(Cancel(call.number), self._stall_s)
-        return answer.result
+        if self.proof is None or process is self._proved:
+            return process
+        proof, self.proof = self.proof, None
+        try:
+            proof(self.logprobs)
+        except EngineError:
+            self._drop()
+            raise
+        finally:
+            self.proof = proof
+        # Another one, if it died meanwhile: then that one was measured in its place.
+        self._proved = self._process
+        return self._process
 
     def _order(self, task: OrderTask) -> bool:
         """Have the process change its model, and wait until that is done.
@@ -538,19 +527,6 @@ class HostedModel(ModelCalls):
             process, self._process = self._process, None
         if process is not None:
             process.kill()
-
-
-class _UnprovedModel(ModelCalls):
-    """A process that is measured before anybody else asks it anything."""
-
-    def __init__(self, model: HostedModel, process: ModelProcess) -> None:
-        self._model = model
-        self._process = process
-
-    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
-        """Send items one by one."""
-        for item in items:
-            yield self._model.asked(self._process, item, work)
 
 
 def _texts(number: int, places: Sequence[int], texts: Sequence[str]) -> ScoreBatch:

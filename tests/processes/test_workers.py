@@ -106,7 +106,8 @@ def test_processes_end_with_their_worker(real_python, opened, tmp_path) -> None:
 
 def test_more_text_than_pipes_hold(opened) -> None:
     engine = opened(None)
-    info = engine.ready()
+    while (info := engine.loaded()) is None:
+        pass
     assert info.engine == "scripted"
     assert info.window > 0
     long = "word " * 4000
@@ -128,7 +129,7 @@ def test_a_stream_left_early(opened, tmp_path) -> None:
 
 def test_what_cannot_be_loaded(opened, caplog, tmp_path) -> None:
     with pytest.raises(EngineError, match=r"no\.such:function"):
-        opened("no.such:function").ready()
+        texts(opened("no.such:function"), ordered("a", "x"))
     assert not restarts(caplog)
     (tmp_path / "file").touch()
     start = child_processes(log=tmp_path / "file" / "worker.log")

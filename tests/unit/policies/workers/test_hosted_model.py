@@ -236,7 +236,7 @@ def test_workers_that_do_not_load(opened, caplog, monkeypatch, subtests) -> None
         with subtests.test(model=model):
             caplog.clear()
             with pytest.raises(EngineError, match=how):
-                opened(model, restarts=1).ready()
+                drawn(opened(model, restarts=1), ordered("a", "x"))
             assert len(restarts(caplog)) == tries
 
 

@@ -5,32 +5,22 @@ cluster as models on one card do, and takes turns with the others: else the firs
 GPUs while the next waits for them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ...configs.engines import NO_MODEL, EngineConfig
 from ...configs.schema import RewardConfig, RunConfig
 from ...configs.section import Section, single_place
+from ...policies.workers.places import cpus_each, gpus_each
 from ...policies.workers.ray_cluster import RayCluster, ray_cluster
 from .turns import CLUSTER, Allocation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ClusterNeed:
-    """What the replicas of a model ask of the cluster together."""
-
-    gpus: int = 0
-    cpus: int = 0
-
-    def __add__(self, other: "_ClusterNeed") -> "_ClusterNeed":
-        return _ClusterNeed(gpus=self.gpus + other.gpus, cpus=self.cpus + other.cpus)
-
-
 def is_crowded(config: RunConfig) -> bool:
     """Whether the models that a run has in a Ray cluster do not fit in there together."""
-    demands = [_demand_of(part) for part in _in_cluster(config)]
-    return len(demands) > 1 and _share(sum(demands, _ClusterNeed())) > 1
+    parts = list(_in_cluster(config))
+    return len(parts) > 1 and _share(parts) > 1
 
 
 def in_turns(
@@ -39,7 +29,7 @@ def in_turns(
     """Return what a model takes, with its share of a cluster that is too small for all."""
     if single_place(part.place) != "ray" or not is_crowded(config):
         return allocation
-    share = min(1.0, _share(_demand_of(part)))
+    share = min(1.0, _share([part]))
     return replace(allocation, devices=frozenset((CLUSTER,)), share=share)
 
 
@@ -58,18 +48,17 @@ def _in_cluster(section: Section) -> Iterator[EngineConfig | RewardConfig]:
             yield from _in_cluster(part)
 
 
-def _demand_of(part: EngineConfig | RewardConfig) -> _ClusterNeed:
-    gpus = part.tensor_parallel if isinstance(part, EngineConfig) else 1
-    cpus = part.cpu_threads if isinstance(part, EngineConfig) else None
-    said = part.replicas if isinstance(part.place, str) else part.place["ray"]
-    count = _cluster().replicas(gpus) if said == "auto" else said
-    return _ClusterNeed(gpus=count * gpus, cpus=count * (cpus or 1))
-
-
-def _share(demand: _ClusterNeed) -> float:
-    """Return which part of the cluster this is."""
+def _share(parts: Sequence[EngineConfig | RewardConfig]) -> float:
+    """Return which part of the cluster models take together."""
     cluster = _cluster()
-    return demand.gpus / cluster.gpus if cluster.gpus else demand.cpus / max(1, cluster.cpus)
+    if cluster.gpus:
+        return sum(_replicas(part) * gpus_each(part) for part in parts) / cluster.gpus
+    return sum(_replicas(part) * cpus_each(part) for part in parts) / max(1, cluster.cpus)
+
+
+def _replicas(part: EngineConfig | RewardConfig) -> int:
+    wanted = part.replicas if isinstance(part.place, str) else part.place["ray"]
+    return _cluster().replicas(gpus_each(part)) if wanted == "auto" else wanted
 
 
 @lru_cache

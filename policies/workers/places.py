@@ -44,6 +44,11 @@ def gpus_each(config: EngineConfig | RewardConfig) -> int:
     return config.tensor_parallel if isinstance(config, EngineConfig) else 1
 
 
+def cpus_each(config: EngineConfig | RewardConfig) -> int:
+    """Return how many CPUs one replica of a model takes in a cluster."""
+    return (config.cpu_threads if isinstance(config, EngineConfig) else None) or 1
+
+
 def placements(
     config: EngineConfig | RewardConfig, section: str | None = None, *, function: bool = False
 ) -> tuple[Placement, ...]:
@@ -61,7 +66,7 @@ def placements(
     if count == "auto":
         from .ray_cluster import ray_replicas
 
-        count = ray_replicas(gpus_each(config), section or _section_of(config))
+        count = ray_replicas(config, section)
     here = (Placement(place="local", group=group) for group in groups)
     return (*here, *(Placement(place="ray") for _ in range(count)))
 
@@ -76,7 +81,7 @@ def local_groups(
     Raises:
         ConfigError: naming the setting that this machine cannot follow.
     """
-    section = section or _section_of(config)
+    section = section or section_of(config)
     if not isinstance(config.place, str) and config.replicas != "auto":
         raise ConfigError(
             f"{section}.replicas={config.replicas}: {section}.place says how many there are in "
@@ -97,7 +102,8 @@ def local_groups(
     return (DeviceGroup(numbers=numbers, gpus=tuple(gpu for g in groups for gpu in g.gpus)),)
 
 
-def _section_of(config: EngineConfig | RewardConfig) -> str:
+def section_of(config: EngineConfig | RewardConfig) -> str:
+    """Return how errors name the section of a model by default."""
     return "engine" if isinstance(config, EngineConfig) else "reward"
 
 

@@ -20,6 +20,7 @@ from ...configs.schema import RewardConfig
 from ...configs.section import ConfigError
 from ...stores.installation import pip_install
 from ..devices import ANSWER_S
+from .places import cpus_each, gpus_each, section_of
 
 ADDRESS = "RAY_ADDRESS"
 HOW = "start one by `ray start --head`, or join one by `ray start --address=HOST:PORT`"
@@ -99,15 +100,14 @@ def ray_cluster() -> RayCluster:
     )
 
 
-def ray_replicas(gpus: int, section: str = "engine") -> int:
-    """Return how many replicas of so many GPUs each the cluster holds; one if it has no GPU.
+def ray_replicas(config: EngineConfig | RewardConfig, section: str | None = None) -> int:
+    """Return how many replicas of a model the cluster holds; one if it has no GPU.
 
     Raises:
         ConfigError: if there is no cluster, or no node that holds one.
     """
-    cluster = ray_cluster()
-    _require_node(cluster, _request(cluster, gpus, None), section)
-    return cluster.replicas(gpus)
+    ray_request(config, section)
+    return ray_cluster().replicas(gpus_each(config))
 
 
 def ray_request(config: EngineConfig | RewardConfig, section: str | None = None) -> RayRequest:
@@ -117,28 +117,16 @@ def ray_request(config: EngineConfig | RewardConfig, section: str | None = None)
         ConfigError: if there is no cluster, or none of its nodes could ever give so much.
     """
     cluster = ray_cluster()
-    if isinstance(config, EngineConfig):
-        request = _request(cluster, config.tensor_parallel, config.cpu_threads)
-    else:
-        request = _request(cluster, 1, None)
-    own = "engine" if isinstance(config, EngineConfig) else "reward"
-    _require_node(cluster, request, section or own)
+    request = RayRequest(gpus=gpus_each(config) if cluster.gpus else 0, cpus=cpus_each(config))
+    # What others use now is waited for.
+    if not any(n.gpus >= request.gpus and n.cpus >= request.cpus for n in cluster.nodes):
+        section = section or section_of(config)
+        lower = f"{section}.{'tensor_parallel' if request.gpus > 1 else 'cpu_threads'}"
+        raise ConfigError(
+            f"{section}.place: ray: a replica needs {request} on one node, and no node of the "
+            f"cluster has so much ({_best(cluster)}); lower {lower}, or add a node"
+        )
     return request
-
-
-def _request(cluster: RayCluster, gpus: int, cpus: int | None) -> RayRequest:
-    return RayRequest(gpus=gpus if cluster.gpus else 0, cpus=cpus or 1)
-
-
-def _require_node(cluster: RayCluster, request: RayRequest, section: str) -> None:
-    """Refuse what no node could ever give; what others use now is waited for."""
-    if any(node.gpus >= request.gpus and node.cpus >= request.cpus for node in cluster.nodes):
-        return
-    lower = f"{section}.{'tensor_parallel' if request.gpus > 1 else 'cpu_threads'}"
-    raise ConfigError(
-        f"{section}.place: ray: a replica needs {request} on one node, and no node of the cluster "
-        f"has so much ({_best(cluster)}); lower {lower}, or add a node"
-    )
 
 
 def join_cluster() -> None:

@@ -1,7 +1,8 @@
 """Sampling by batch files: requests are gathered and sent as one file, answered within a day.
 
 A first request is sent directly, and shows what of a request the endpoint supports before thousands
-are written so. Too few requests for a file, and those that are refused in one, go directly, too.
+are written so. Too few requests for a file, those that are refused in one, and those that three
+files did not answer, go directly, too.
 
 A record of each file is on disk before its batch begins. A later process that asks the same again,
 after a stop or a crash, finds the record and waits for the same batch, so no request is paid twice.
@@ -35,7 +36,6 @@ from ..engines.engine import (
     EngineError,
     Request,
     Sampling,
-    failed,
 )
 from ..engines.feed import POLL_S, is_stopping, take
 from ..engines.token_count import token_count
@@ -64,7 +64,7 @@ PAGE = 100
 SLICE = 32
 """Requests that are asked directly together."""
 TRIES = 3
-"""In so many files a request may go unanswered."""
+"""After so many files that did not answer a request it is asked directly."""
 
 ANSWERS_AT = "/v1/chat/completions"
 """What each line asks for, whatever stands before it in the endpoint's address."""
@@ -108,7 +108,7 @@ class _OpenBatch:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A request by the name that it has in files; `tries` counts those that did not answer it."""
+    """A request by the name that it has in files; `tries` counts these."""
 
     name: str
     asked: ChatRequest
@@ -534,19 +534,19 @@ class _Session:
         self._sent.remove(file)
         file.answered_at = time.monotonic()
         self._engine.answered.append(file)
-        refused = list[_Line]()
-        unanswered = list[tuple[_Line, str]]()
+        directly = list[_Line]()
         for line in file.lines.values():
             drawn = self._read(line, replies.get(line.name))
+            line.tries += 1
             if isinstance(drawn, Completion):
                 self._give(line, drawn)
-            elif isinstance(drawn, RefusedError):
-                refused.append(line)
+            elif isinstance(drawn, TemporaryError) and line.tries < TRIES:
+                self._waiting.append(line)
             else:
-                unanswered.append((line, str(drawn)))
-        self._again(unanswered, any_answered=len(unanswered) < len(file.lines))
-        # Nothing was billed for them, and a direct request can leave out what is not supported.
-        self._ask_directly(refused)
+                # Nothing was billed for it, and a direct request can leave out what is not
+                # supported.
+                directly.append(line)
+        self._ask_directly(directly)
 
     def _read(
         self, line: _Line, reply: tuple[int, Any] | None
@@ -574,22 +574,6 @@ class _Session:
         if isinstance(fault, EngineError):
             raise fault
         return fault
-
-    def _again(self, lines: Sequence[tuple[_Line, str]], *, any_answered: bool) -> None:
-        """Let lines be sent again that were not answered, but not for ever."""
-        for line, why in lines:
-            line.tries += 1
-            if line.tries < TRIES:
-                self._waiting.append(line)
-            elif any_answered:
-                told = f"no answer in {TRIES} batch files ({why})"
-                self._give(line, failed(line.asked.request.request_id, told))
-            else:
-                raise EngineError(
-                    f"{self._engine.url}: {TRIES} batch files ended without any answer ({why}); "
-                    "nothing is lost: resume when the endpoint is less busy, or with "
-                    "engine.batch=false"
-                )
 
 
 def _records(folder: Path, url: str) -> Iterator[BatchRecord]:

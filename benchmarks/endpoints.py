@@ -192,7 +192,7 @@ def measure_engine(
     ]
 
     def work() -> None:
-        texts = [c.text for result in engine.generate(batches) for c in result.completions]
+        texts = [c.text for result in engine.generate(batches) for c in result.answers]
         assert len(texts) == len(requests)
         assert all(texts)
 

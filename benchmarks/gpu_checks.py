@@ -577,8 +577,8 @@ def check_sampling(place: Place) -> None:
     def drawn() -> tuple[list[str], float]:
         began = time.perf_counter()
         (result,) = engine.generate([Batch(key="0", requests=requests, sampling=sampling)])
-        speed = sum(c.completion_tokens for c in result.completions) / (time.perf_counter() - began)
-        return [c.text for c in result.completions], speed
+        speed = sum(c.completion_tokens for c in result.answers) / (time.perf_counter() - began)
+        return [c.text for c in result.answers], speed
 
     def timed(act: Callable[[], None]) -> float:
         began = time.perf_counter()

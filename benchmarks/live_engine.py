@@ -62,7 +62,7 @@ def answered(engine: ReloadableEngine, prompts: Sequence[Prompt]) -> dict[str, C
         Batch(key=str(i), requests=tuple(requests[i : i + TOGETHER]), sampling=GREEDY)
         for i in range(0, len(requests), TOGETHER)
     )
-    return {c.request_id: c for result in engine.generate(batches) for c in result.completions}
+    return {c.request_id: c for result in engine.generate(batches) for c in result.answers}
 
 
 def main() -> None:

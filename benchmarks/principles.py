@@ -51,7 +51,7 @@ def scores(
     drawn = engine_sampling(model.sampling_of(sampling))
     batch = Batch(key=model.name, requests=tuple(requests), sampling=drawn)
     (result,) = engine.generate([batch])
-    answers = zip(prompts, result.completions, strict=True)
+    answers = zip(prompts, result.answers, strict=True)
     return [score(prompt.instruction, answer.text) for prompt, answer in answers]
 
 

@@ -72,7 +72,7 @@ def conversations(options: argparse.Namespace, seed: int) -> list[ScoreBatch]:
 def measured(score: Scores, asked: list[ScoreBatch]) -> tuple[float, list[float | None]]:
     """Return rows a second, and the scores in order."""
     started = time.perf_counter()
-    found = {result.key: result.scores for result in score(asked)}
+    found = {result.key: result.answers for result in score(asked)}
     seconds = time.perf_counter() - started
     scores = [value for batch in asked for value in found[batch.key]]
     return len(scores) / seconds, scores

@@ -72,7 +72,7 @@ class Member(HostedModel):
         """Do nothing: it waits for its items alone."""
 
     def stream(
-        self, items: Iterable[Batch], work: WorkKind[Batch, BatchResult], *, shared: bool = False
+        self, items: Iterable[Batch], work: WorkKind[Batch, Completion], *, shared: bool = False
     ) -> Iterator[BatchResult]:
         """Answer slice after slice, or die."""
         del shared
@@ -91,7 +91,7 @@ def answered(batch: Batch, letters: int) -> BatchResult:
     """Return the answers to a batch, which depend on its requests alone."""
     return BatchResult(
         key=batch.key,
-        completions=tuple(
+        answers=tuple(
             Completion(
                 request_id=request.request_id,
                 text=f"{request.seed:<{letters}}",

@@ -252,7 +252,7 @@ class StandInEngine:
                 self.notes.answered(self.served, request, batch.sampling)
                 for request in batch.requests
             )
-            yield BatchResult(key=batch.key, completions=completions)
+            yield BatchResult(key=batch.key, answers=completions)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Return a number for each."""
@@ -277,7 +277,7 @@ class StandInScorer:
             now = self.notes.now
             now.scored += len(batch.requests)
             now.first_scored = now.first_scored or batch.requests[0]
-            yield ScoreResult(key=batch.key, scores=tuple(map(_score, batch.requests)))
+            yield ScoreResult(key=batch.key, answers=tuple(map(_score, batch.requests)))
 
     def close(self) -> None:
         """Do nothing: it holds nothing."""

@@ -48,7 +48,7 @@ def scores_of(config: RewardConfig, folder: Path, choices: Sequence[ChosenPair])
         scorer = open_scorer(folder, config, log=Path(work) / "reward.log")
         try:
             found = {
-                result.key: result.scores for result in scorer.score(_batches(config, choices))
+                result.key: result.answers for result in scorer.score(_batches(config, choices))
             }
         finally:
             scorer.close()

@@ -48,7 +48,7 @@ class EngineLine:
     def stream(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[Completion]]]:
         """Give the completions of each batch under its key."""
         for result in self.run.engine(self.served).generate(batches):
-            yield result.key, result.completions
+            yield result.key, result.answers
 
     def most(self, requests: Sequence[Request]) -> Cost:
         """Return what requests can cost at most, each asked once."""
@@ -161,7 +161,7 @@ class ScorerLine:
     def stream(self, batches: Iterable[ScoreBatch]) -> Iterator[tuple[str, Sequence[float | None]]]:
         """Give the scores of each batch under its key."""
         for result in self.scorer.score(batches):
-            yield result.key, result.scores
+            yield result.key, result.answers
 
     def most(self, requests: Sequence[ScoreRequest]) -> Cost:
         """Return no cost: the reward model is one's own."""

@@ -74,7 +74,7 @@ def generate(
     )
     batch = Batch(key="principles", requests=(asked,), sampling=SAMPLING)
     (result,) = engine.generate([batch])
-    return _whole(result.completions[0], examples, count)
+    return _whole(result.answers[0], examples, count)
 
 
 def _whole(reply: Completion, known: Sequence[str], count: int) -> list[str]:

@@ -395,7 +395,7 @@ class _Session:
         line.of.drawn[line.place] = drawn
         whole = [completion for completion in line.of.drawn if completion is not None]
         if len(whole) == len(line.of.drawn):
-            self._finished.append(BatchResult(key=line.of.key, completions=tuple(whole)))
+            self._finished.append(BatchResult(key=line.of.key, answers=tuple(whole)))
             self._open.discard(line.of)
 
     def _forget_answered(self, config: EngineConfig) -> None:
@@ -476,7 +476,7 @@ class _Session:
             for number, part in enumerate(parts)
         ]
         for result in self._engine.direct.generate(batches):
-            for line, drawn in zip(parts[int(result.key)], result.completions, strict=True):
+            for line, drawn in zip(parts[int(result.key)], result.answers, strict=True):
                 self._give(line, drawn)
 
     def _look(self) -> None:

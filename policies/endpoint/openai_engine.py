@@ -190,7 +190,7 @@ class OpenAIEngine:
                     return
                 if finished is not None:
                     result = _result(finished)
-                    if any(drawn.finish_reason == "failed" for drawn in result.completions):
+                    if any(drawn.finish_reason == "failed" for drawn in result.answers):
                         held.append(result)
                     else:
                         yield result
@@ -264,7 +264,7 @@ class OpenAIEngine:
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(stream.note_answer)
         try:
-            return BatchResult(key=batch.key, completions=tuple(await asyncio.gather(*tasks)))
+            return BatchResult(key=batch.key, answers=tuple(await asyncio.gather(*tasks)))
         finally:
             for task in tasks:
                 task.cancel()

@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from ...configs.schema import EngineConfig
 from ...stores.keys import Json
 from ...stores.records import FinishReason, Message, Prompt
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +138,15 @@ class Batch:
     sampling: Sampling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchResult:
-    """One completion for each request of a batch, in order."""
+@dataclass(frozen=True, kw_only=True)  # with slots, `BatchResult(...)` would raise TypeError
+class Result(Generic[Answer]):
+    """One answer for each request of a batch, in order."""
 
     key: str
-    completions: tuple[Completion, ...]
+    answers: tuple[Answer, ...]
+
+
+BatchResult = Result[Completion]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +159,6 @@ class AnswerLogprob:
 
     logprob: float
     tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureResult:
-    """The measurements of a batch's answers, in order; None if one cannot be measured."""
-
-    key: str
-    logprobs: tuple[AnswerLogprob | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,23 +183,11 @@ class ScoreBatch:
     requests: tuple[ScoreRequest, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreResult:
-    """r(x, y) of each request in order.
+ScoreResult = Result[float | None]
+"""r(x, y) of each request.
 
-    None if the conversation does not fit the model, or kills every worker that reads it.
-    """
-
-    key: str
-    scores: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedResult:
-    """The vector of each request in order, as the bytes of 32-bit floats."""
-
-    key: str
-    vectors: tuple[bytes, ...]
+None if the conversation does not fit the model, or kills every worker that reads it.
+"""
 
 
 class EngineError(RuntimeError):

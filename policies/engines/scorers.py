@@ -48,7 +48,7 @@ class _OpenBatch(Generic[Row]):
 
     @property
     def result(self) -> ScoreResult:
-        return ScoreResult(key=self.batch.key, scores=tuple(self.scores))
+        return ScoreResult(key=self.batch.key, answers=tuple(self.scores))
 
 
 class BatchedScorer(ABC, Generic[Row]):

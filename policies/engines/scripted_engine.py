@@ -70,7 +70,7 @@ class ScriptedEngine:
         """Answer every request of `batches`, batch after batch."""
         for batch in batches:
             completions = tuple(self._complete(r, batch.sampling) for r in batch.requests)
-            yield BatchResult(key=batch.key, completions=completions)
+            yield BatchResult(key=batch.key, answers=completions)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Return None for each: a script has no probabilities."""

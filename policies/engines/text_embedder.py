@@ -12,7 +12,7 @@ from typing import Any
 
 from ...configs.schema import EmbedderConfig
 from .chat_template import load_tokenizer
-from .engine import EmbedResult, EngineError, ScoreBatch
+from .engine import EngineError, Result, ScoreBatch
 from .transformers_engine import TransformersModel, padded, pick_device
 
 
@@ -27,7 +27,7 @@ class TextEmbedder(ABC):
     def vectors(self, texts: list[str]) -> Any:
         """Return a tensor with one row a text."""
 
-    def embed(self, batches: Iterable[ScoreBatch]) -> Iterator[EmbedResult]:
+    def embed(self, batches: Iterable[ScoreBatch]) -> Iterator[Result[bytes]]:
         """Yield the vectors of one batch after another."""
         import torch
 
@@ -36,7 +36,7 @@ class TextEmbedder(ABC):
             if not bool(torch.isfinite(vectors).all()):
                 raise EngineError("the embedder gives vectors that are not finite")
             rows = (row.numpy().tobytes() for row in vectors.float().cpu())
-            yield EmbedResult(key=batch.key, vectors=tuple(rows))
+            yield Result(key=batch.key, answers=tuple(rows))
 
 
 def load_embedder(model: Path, config: EmbedderConfig) -> TextEmbedder:

@@ -175,7 +175,7 @@ class TransformersEngine(TransformersModel):
                 group = rows[start : start + GROUP]
                 self._draw(group, sampling)
                 done.update((row.index, self._completion(row, sampling)) for row in group)
-            yield BatchResult(key=batch.key, completions=tuple(done[i] for i in range(len(done))))
+            yield BatchResult(key=batch.key, answers=tuple(done[i] for i in range(len(done))))
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation in a forward pass of its own."""

@@ -279,7 +279,7 @@ class _OpenBatch:
 
     def result(self) -> BatchResult:
         completions = tuple(self.done[index] for index in range(len(self.done)))
-        return BatchResult(key=self.batch.key, completions=completions)
+        return BatchResult(key=self.batch.key, answers=completions)
 
 
 class _Drawing:

@@ -84,7 +84,7 @@ class AnswerRewards:
             for first in range(0, len(requests), SCORED_TOGETHER)
         )
         try:
-            return [score for result in scorer.score(batches) for score in result.scores]
+            return [score for result in scorer.score(batches) for score in result.answers]
         except EngineError as error:
             raise TrainingError("refused", str(error)) from error
 

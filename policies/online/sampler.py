@@ -124,7 +124,7 @@ class RolloutSampler:
         )
         found: dict[str, Completion] = {}
         for result in self._engine.generate(batches):
-            found |= {c.request_id: c for c in result.completions}
+            found |= {c.request_id: c for c in result.answers}
             self._alive()
         return [found[r.candidate_id] for r in rollouts]
 

@@ -272,7 +272,7 @@ def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[
     asked = {pair["pair_id"]: pair for pair in pairs}
     for result in scorer.score(map(_batch, pairs)):
         pulse()
-        chosen, rejected = result.scores
+        chosen, rejected = result.answers
         if chosen is not None and rejected is not None:
             yield asked[result.key], (chosen, rejected)
     scorer.close()

@@ -27,6 +27,7 @@ from ..engines.engine import (
     BatchResult,
     EngineError,
     Measure,
+    Result,
     ScoreBatch,
     ScoreRequest,
     ScoreResult,
@@ -41,6 +42,7 @@ from .work import (
     LOAD_S,
     MEASURE,
     SCORE,
+    Ans,
     Answer,
     Cancel,
     In,
@@ -48,7 +50,6 @@ from .work import (
     Opening,
     Order,
     OrderTask,
-    Out,
     Refusal,
     WorkerInfo,
     WorkKind,
@@ -82,7 +83,7 @@ class ModelCalls(ABC):
     """The calls of an engine and of a scorer, as streams of batches."""
 
     @abstractmethod
-    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
+    def stream(self, items: Iterable[In], work: WorkKind[In, Ans]) -> Iterator[Result[Ans]]:
         """Work on items as they come; yield each result when it is whole, in any order."""
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
@@ -103,25 +104,25 @@ class ModelCalls(ABC):
             ScoreBatch(key=str(first), requests=tuple(requests[first : first + TOGETHER]))
             for first in range(0, len(requests), TOGETHER)
         )
-        found = {int(result.key): result.logprobs for result in self.stream(batches, MEASURE)}
+        found = {int(result.key): result.answers for result in self.stream(batches, MEASURE)}
         return [logprob for first in sorted(found) for logprob in found[first]]
 
 
 @dataclass(kw_only=True, slots=True)
-class _Call(Generic[In, Out]):
+class _Call(Generic[In, Ans]):
     """A stream: its source, what is in flight, and the process that has it.
 
     `since` is when the process last gave a sign of life, `node_by` until when a node is waited for.
     """
 
     number: int
-    work: WorkKind[In, Out]
+    work: WorkKind[In, Ans]
     source: Iterator[In]
     shared: bool = False
     more: bool = True
     flight: dict[str, In] = field(default_factory=dict[str, In])
     deaths: Counter[str] = field(default_factory=Counter[str])
-    search: PoisonSearch[In, Out] | None = None
+    search: PoisonSearch[In, Ans] | None = None
     process: ModelProcess | None = None
     since: float = 0.0
     node_by: float | None = None
@@ -182,8 +183,8 @@ class HostedModel(ModelCalls):
         return None if process is None else process.info
 
     def stream(
-        self, items: Iterable[In], work: WorkKind[In, Out], *, shared: bool = False
-    ) -> Iterator[Out]:
+        self, items: Iterable[In], work: WorkKind[In, Ans], *, shared: bool = False
+    ) -> Iterator[Result[Ans]]:
         """Send items to the process while it has room, and yield its results as they come.
 
         A `Feed` among `items` must be followed by a `nudge` for what it gets. If others `share` the
@@ -223,7 +224,7 @@ class HostedModel(ModelCalls):
         batches = (_texts(number, group, texts) for number, group in enumerate(groups))
         vectors = [b""] * len(texts)
         for result in self.stream(batches, EMBED):
-            for place, vector in zip(groups[int(result.key)], result.vectors, strict=True):
+            for place, vector in zip(groups[int(result.key)], result.answers, strict=True):
                 vectors[place] = vector
         return vectors
 
@@ -284,7 +285,7 @@ class HostedModel(ModelCalls):
         if process is not None:
             process.close()
 
-    def _go_on(self, call: _Call[In, Out]) -> Sequence[Out]:
+    def _go_on(self, call: _Call[In, Ans]) -> Sequence[Result[Ans]]:
         """Send the next item if there is room for it, or wait for a result."""
         process = self._connected(call)
         if process is None or process.info is None:
@@ -298,7 +299,7 @@ class HostedModel(ModelCalls):
         answer = self._received(call, process, POLL_S if polled else None)
         return () if answer is None else [self._settle(call, answer.result)]
 
-    def _send_next(self, call: _Call[In, Out], process: ModelProcess) -> bool:
+    def _send_next(self, call: _Call[In, Ans], process: ModelProcess) -> bool:
         """Send the next item; False if there is none, or none yet while others are in flight."""
         try:
             item = take(call.source, wait=not call.flight)
@@ -315,7 +316,7 @@ class HostedModel(ModelCalls):
         self._send(call, process, item)
         return True
 
-    def _settle(self, call: _Call[In, Out], result: Out) -> Out:
+    def _settle(self, call: _Call[In, Ans], result: Result[Ans]) -> Result[Ans]:
         """Remove an answered item from those in flight."""
         item = call.flight.pop(result.key)
         self._deaths_in_row = 0
@@ -324,7 +325,9 @@ class HostedModel(ModelCalls):
             self._good[call.work.task] = good
         return result
 
-    def _examine(self, call: _Call[In, Out], search: PoisonSearch[In, Out]) -> Sequence[Out]:
+    def _examine(
+        self, call: _Call[In, Ans], search: PoisonSearch[In, Ans]
+    ) -> Sequence[Result[Ans]]:
         """Send one suspect alone and wait for its result."""
         process = self._connected(call)
         if process is None:
@@ -346,7 +349,7 @@ class HostedModel(ModelCalls):
             call.search = None
         return whole
 
-    def _connected(self, call: _Call[In, Out]) -> ModelProcess | None:
+    def _connected(self, call: _Call[In, Ans]) -> ModelProcess | None:
         """Return a call's process; a new one is sent again what is in flight.
 
         None: there is none yet.
@@ -363,7 +366,7 @@ class HostedModel(ModelCalls):
                     self._send(call, call.process, item)
         return call.process
 
-    def _node_wait(self, call: _Call[In, Out], process: ModelProcess) -> float:
+    def _node_wait(self, call: _Call[In, Ans], process: ModelProcess) -> float:
         """Return how many seconds a call may go on waiting for its process."""
         if not (call.shared and call.flight and process.waits):
             call.node_by = None
@@ -374,7 +377,7 @@ class HostedModel(ModelCalls):
             raise GivenUpError(f"no node has had room for its process for {NODE_WAIT_S:.0f} s")
         return call.node_by - now
 
-    def _send(self, call: _Call[In, Out], process: ModelProcess, item: In) -> None:
+    def _send(self, call: _Call[In, Ans], process: ModelProcess, item: In) -> None:
         process.send(Item(call.number, call.work.task, item), self._stall_s)
 
     def _received(
@@ -400,7 +403,7 @@ class HostedModel(ModelCalls):
             raise EngineError(reply.reason)
         return reply
 
-    def _bury(self, call: _Call[In, Out], death: WorkerDeathError) -> None:
+    def _bury(self, call: _Call[In, Ans], death: WorkerDeathError) -> None:
         """Count a death against what is in flight; start a search if due."""
         call.process = None
         if call.search is not None:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal
 
-from .work import In, Out, WorkKind
+from ..engines.engine import Result
+from .work import Ans, In, WorkKind
 
 CONVICTING = 2
 """Deaths with one item alone in the worker before that item is held to be the cause."""
@@ -36,10 +37,10 @@ class _Suspect(Generic[In]):
         return self.deaths >= CONVICTING and len(self.places) <= 1
 
 
-class PoisonSearch(Generic[In, Out]):
+class PoisonSearch(Generic[In, Ans]):
     """One search among `batches`; `good` is a request that was answered before, or None."""
 
-    def __init__(self, batches: Sequence[In], work: WorkKind[In, Out], good: In | None) -> None:
+    def __init__(self, batches: Sequence[In], work: WorkKind[In, Ans], good: In | None) -> None:
         self._work = work
         self._sizes: dict[str, int] = {batch.key: len(batch.requests) for batch in batches}
         self._answers: dict[str, dict[int, Any]] = {batch.key: {} for batch in batches}
@@ -83,10 +84,10 @@ class PoisonSearch(Generic[In, Out]):
             if asked.deaths >= CONVICTING:
                 self._divide(asked)
 
-    def answered(self, result: Out) -> Iterator[Out]:
+    def answered(self, result: Result[Ans]) -> Iterator[Result[Ans]]:
         """Take the result of what was asked; yield the batches that are whole now."""
         asked, self._asked = self._asked, None
-        answers = self._work.answers(result)
+        answers = result.answers
         if isinstance(asked, _Suspect):
             # The worker works: so the convicted requests, and not a broken machine, killed it.
             self.good = self._work.good(asked.batch, result) or self.good
@@ -105,13 +106,13 @@ class PoisonSearch(Generic[In, Out]):
             for number, request in enumerate(suspect.batch.requests)
         ]
 
-    def _settle(self, suspect: _Suspect[In], answers: Sequence[Any]) -> Iterator[Out]:
+    def _settle(self, suspect: _Suspect[In], answers: Sequence[Any]) -> Iterator[Result[Ans]]:
         self._suspects.remove(suspect)
         key = suspect.batch.key
         found = self._answers[key]
         found.update(zip(suspect.places, answers, strict=True))
         if len(found) == self._sizes[key]:
-            yield self._work.whole(key, tuple(found[place] for place in range(len(found))))
+            yield Result(key=key, answers=tuple(found[place] for place in range(len(found))))
 
     def _refusals(self, suspect: _Suspect[In]) -> list[Any]:
         refusal = self._work.refusal

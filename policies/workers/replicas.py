@@ -22,11 +22,11 @@ from typing import Any, Generic, TypeVar, cast
 
 from ...configs.schema import EngineConfig, RewardConfig
 from ..engines.canary import StaleWeightsError
-from ..engines.engine import EngineError, UnloadableError
+from ..engines.engine import EngineError, Result, UnloadableError
 from ..engines.feed import POLL_S, Feed, Source, take
 from .hosted_model import CLOSED, GivenUpError, HostedModel, ModelCalls, Proof
 from .places import Placement
-from .work import In, Out, WorkKind
+from .work import Ans, In, WorkKind
 
 logger = logging.getLogger("lpfloop.worker")
 
@@ -120,7 +120,7 @@ class Replicas(ModelCalls, Generic[Config]):
         """The ids of the present processes."""
         return [replica.model.pid for replica in self.replicas]
 
-    def stream(self, items: Iterable[In], work: WorkKind[In, Out]) -> Iterator[Out]:
+    def stream(self, items: Iterable[In], work: WorkKind[In, Ans]) -> Iterator[Result[Ans]]:
         """Work on items as they come; yield each result when it is whole, in any order.
 
         Raises:
@@ -381,15 +381,15 @@ class _Share(Generic[In]):
         self.replica.model.nudge()
 
 
-Event = Callable[[], Sequence[Out]]
+Event = Callable[[], Sequence[Result[Ans]]]
 """What the consumer of a stream is to do next, because of what a replica's thread did."""
 
 
-class _SharedStream(Generic[In, Out]):
+class _SharedStream(Generic[In, Ans]):
     """One stream over several replicas."""
 
     def __init__(
-        self, pool: "Replicas[Any]", source: Iterator[In], work: WorkKind[In, Out]
+        self, pool: "Replicas[Any]", source: Iterator[In], work: WorkKind[In, Ans]
     ) -> None:
         self._pool = pool
         self._source = source
@@ -399,9 +399,9 @@ class _SharedStream(Generic[In, Out]):
         self._returned: deque[In] = deque()
         self._shares: dict[Replica, _Share[In]] = {}
         self._away: set[str] = set()
-        self._events: queue.SimpleQueue[Event[Out] | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event[Ans] | None] = queue.SimpleQueue()
 
-    def results(self) -> Iterator[Out]:
+    def results(self) -> Iterator[Result[Ans]]:
         """Yield every item's result, in the order in which the replicas finish them."""
         self._pool.streams.append(self._events)
         try:
@@ -492,25 +492,25 @@ class _SharedStream(Generic[In, Out]):
             raise ValueError(f"two batches in flight have the key {item.key}")
         return item
 
-    def _next_event(self, timeout_s: float | None) -> Event[Out] | None:
+    def _next_event(self, timeout_s: float | None) -> Event[Ans] | None:
         try:
             return self._events.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
-    def _loaded(self, share: _Share[In], window: int) -> Sequence[Out]:
+    def _loaded(self, share: _Share[In], window: int) -> Sequence[Result[Ans]]:
         """Let a replica have work that can do some."""
         share.window = window
         return ()
 
-    def _came(self, share: _Share[In], result: Out) -> Sequence[Out]:
+    def _came(self, share: _Share[In], result: Result[Ans]) -> Sequence[Result[Ans]]:
         """Take a replica's result."""
         self._away.remove(result.key)
         share.outstanding -= len(share.away.pop(result.key).requests)
         share.replica.losses = 0
         return (result,)
 
-    def _left(self, share: _Share[In], error: BaseException | None) -> Sequence[Out]:
+    def _left(self, share: _Share[In], error: BaseException | None) -> Sequence[Result[Ans]]:
         """Take back what a replica had that left or gave up, and let it try again."""
         replica = share.replica
         over = replica.leaving and (error is None or isinstance(error, EngineError))

@@ -14,15 +14,13 @@ from typing import Any, Generic, Literal, TypeVar
 from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
 from ...stores.records import Message
 from ..engines.engine import (
+    AnswerLogprob,
     Batch,
-    BatchResult,
     Completion,
-    EmbedResult,
-    MeasureResult,
     Request,
+    Result,
     ScoreBatch,
     ScoreRequest,
-    ScoreResult,
     failed,
 )
 
@@ -152,12 +150,12 @@ for _kind in _FIELDS:
     _register(_kind)
 
 In = TypeVar("In", Batch, ScoreBatch)
-Out = TypeVar("Out", BatchResult, ScoreResult, MeasureResult, EmbedResult)
+Ans = TypeVar("Ans")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkKind(Generic[In, Out]):
-    """How results of one kind are split into answers, one a request, and put together again.
+class WorkKind(Generic[In, Ans]):
+    """One kind of work.
 
     `worked` tells whether the model computed an answer, which it does not for an overlong prompt.
     `refusal` makes the answer of a request that cannot be answered, from its id and the reason; it
@@ -165,46 +163,32 @@ class WorkKind(Generic[In, Out]):
     """
 
     task: str
-    answers: Callable[[Out], tuple[Any, ...]]
-    whole: Callable[[str, tuple[Any, ...]], Out]
-    worked: Callable[[Any], bool]
-    refusal: Callable[[str, str], Any] | None
+    worked: Callable[[Ans], bool]
+    refusal: Callable[[str, str], Ans] | None
 
-    def good(self, batch: In, result: Out) -> In | None:
+    def good(self, batch: In, result: Result[Ans]) -> In | None:
         """Return a batch of one request that the model has answered, or None."""
-        pairs = zip(batch.requests, self.answers(result), strict=True)
+        pairs = zip(batch.requests, result.answers, strict=True)
         found = next((request for request, answer in pairs if self.worked(answer)), None)
         return None if found is None else replace(batch, requests=(found,))
 
 
-GENERATE: WorkKind[Batch, BatchResult] = WorkKind(
+GENERATE: WorkKind[Batch, Completion] = WorkKind(
     task="generate",
-    answers=lambda result: result.completions,
-    whole=lambda key, answers: BatchResult(key=key, completions=answers),
     worked=lambda completion: completion.completion_tokens > 0,
     refusal=failed,
 )
 
-SCORE: WorkKind[ScoreBatch, ScoreResult] = WorkKind(
+SCORE: WorkKind[ScoreBatch, float | None] = WorkKind(
     task="score",
-    answers=lambda result: result.scores,
-    whole=lambda key, answers: ScoreResult(key=key, scores=answers),
     worked=lambda score: score is not None,
     refusal=lambda _request_id, _reason: None,
 )
 
-MEASURE: WorkKind[ScoreBatch, MeasureResult] = WorkKind(
-    task="measure",
-    answers=lambda result: result.logprobs,
-    whole=lambda key, answers: MeasureResult(key=key, logprobs=answers),
-    worked=lambda logprob: logprob is not None,
-    refusal=None,
+MEASURE: WorkKind[ScoreBatch, AnswerLogprob | None] = WorkKind(
+    task="measure", worked=lambda logprob: logprob is not None, refusal=None
 )
 
-EMBED: WorkKind[ScoreBatch, EmbedResult] = WorkKind(
-    task="embed",
-    answers=lambda result: result.vectors,
-    whole=lambda key, answers: EmbedResult(key=key, vectors=answers),
-    worked=lambda _vector: True,
-    refusal=None,
+EMBED: WorkKind[ScoreBatch, bytes] = WorkKind(
+    task="embed", worked=lambda _vector: True, refusal=None
 )

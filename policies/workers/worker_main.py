@@ -22,7 +22,14 @@ from typing import Any
 from safetensors import SafetensorError
 
 from ...configs.schema import EmbedderConfig, RewardConfig
-from ..engines.engine import EngineError, MeasureResult, ScoreBatch, ScoreResult, final_fault
+from ..engines.engine import (
+    AnswerLogprob,
+    EngineError,
+    Result,
+    ScoreBatch,
+    ScoreResult,
+    final_fault,
+)
 from ..engines.entailment import EntailmentScorer
 from ..engines.feed import Feed
 from ..engines.scorers import OwnScorer, RewardScorer, VLLMScorer
@@ -195,10 +202,12 @@ def _own_scores(model: OwnScorer, stream: _Stream) -> Iterator[Answer | Refusal]
             yield Answer(stream.number, result)
 
 
-def _measured(model: LocalEngine, batches: Iterable[ScoreBatch]) -> Iterator[MeasureResult]:
+def _measured(
+    model: LocalEngine, batches: Iterable[ScoreBatch]
+) -> Iterator[Result[AnswerLogprob | None]]:
     for batch in batches:
         logprobs = model.logprobs([request.messages for request in batch.requests])
-        yield MeasureResult(key=batch.key, logprobs=tuple(logprobs))
+        yield Result(key=batch.key, answers=tuple(logprobs))
 
 
 def _carried_out(model: LocalModel, order: Order) -> Answer | Refusal:

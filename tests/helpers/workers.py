@@ -129,4 +129,4 @@ def answer(batch: Batch) -> BatchResult:
         )
         for request in batch.requests
     )
-    return BatchResult(key=batch.key, completions=tuple(completions))
+    return BatchResult(key=batch.key, answers=tuple(completions))

@@ -103,7 +103,7 @@ def drawn(engine: Engine) -> list[Completion]:
         for seed in range(6)
     )
     (result,) = engine.generate([Batch(key="a", requests=requests, sampling=sampling)])
-    return list(result.completions)
+    return list(result.answers)
 
 
 def opened_pool(folders: list[Path], template: Path, log: Path) -> Replicas[EngineConfig]:

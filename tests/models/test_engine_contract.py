@@ -70,8 +70,8 @@ def draw(engine: Engine, *batches: Batch) -> dict[str, Completion]:
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
     wanted = {b.key: [r.request_id for r in b.requests] for b in batches}
     for result in results:
-        assert [c.request_id for c in result.completions] == wanted[result.key]
-    return {c.request_id: c for result in results for c in result.completions}
+        assert [c.request_id for c in result.answers] == wanted[result.key]
+    return {c.request_id: c for result in results for c in result.answers}
 
 
 def near(kind: str, drawn: dict[str, Completion]) -> dict[str, Completion]:

@@ -63,7 +63,7 @@ def pair(premise: str, statement: str) -> ScoreRequest:
 def margins(scorer, *pairs: tuple[str, str]) -> tuple[float | None, ...]:
     batch = ScoreBatch(key="b", requests=tuple(pair(*texts) for texts in pairs))
     (result,) = scorer.score([batch])
-    return result.scores
+    return result.answers
 
 
 SETTINGS = RewardConfig(model="nli", batch_size=2, max_length=512)

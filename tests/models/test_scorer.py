@@ -62,7 +62,7 @@ def test_scores_are_those_of_the_model(scorer: Scorer, tiny_reward: Path) -> Non
         ids = tokenizer.apply_chat_template(turns, return_dict=False, return_tensors="pt")
         with torch.no_grad():
             expected.append(model(input_ids=ids).logits[0, 0].item())
-    assert score(scorer, batch("a"))["a"].scores == pytest.approx(expected, abs=1e-4)
+    assert score(scorer, batch("a"))["a"].answers == pytest.approx(expected, abs=1e-4)
     assert len(set(expected)) > 1
 
 
@@ -70,8 +70,8 @@ def test_scores_do_not_depend_on_others(scorer: Scorer) -> None:
     alone = score(scorer, batch("a"))["a"]
     among = score(scorer, batch("b", ANSWERS[::-1] * 9), batch("a"), batch("c", ANSWERS[:1]))
     assert among["a"] == alone
-    assert among["c"].scores == pytest.approx(alone.scores[:1], abs=1e-4)
-    assert len(among["b"].scores) == 36
+    assert among["c"].answers == pytest.approx(alone.answers[:1], abs=1e-4)
+    assert len(among["b"].answers) == 36
 
 
 def as_cut(whole: ScoreBatch) -> ScoreBatch:
@@ -80,13 +80,13 @@ def as_cut(whole: ScoreBatch) -> ScoreBatch:
 
 
 def test_a_cut_answer_has_no_end(scorer, tiny_reward, tmp_path) -> None:
-    whole = score(scorer, batch("a"))["a"].scores
-    cut = score(scorer, as_cut(batch("a")))["a"].scores
+    whole = score(scorer, batch("a"))["a"].answers
+    cut = score(scorer, as_cut(batch("a")))["a"].answers
     assert all(a != b for a, b in zip(whole, cut, strict=True))
     blind = RewardConfig(batch_size=2, max_length=MAX_LENGTH, sees_end=False)
     other = open_scorer(tiny_reward, blind, log=tmp_path / "reward.log")
     for asked in (batch("a"), as_cut(batch("a"))):
-        assert score(other, asked)["a"].scores == pytest.approx(cut, abs=1e-5)
+        assert score(other, asked)["a"].answers == pytest.approx(cut, abs=1e-5)
     other.close()
 
 
@@ -105,9 +105,9 @@ def test_a_template_without_an_end_is_refused(tiny_reward, tmp_path) -> None:
 
 def test_what_does_not_fit_has_no_score(scorer: Scorer) -> None:
     result = score(scorer, batch("a", (ANSWERS[0], "apples and pears " * MAX_LENGTH, ANSWERS[1])))
-    first, none, last = result["a"].scores
+    first, none, last = result["a"].answers
     assert none is None
-    assert [first, last] == pytest.approx(score(scorer, batch("a"))["a"].scores[:2], abs=1e-4)
+    assert [first, last] == pytest.approx(score(scorer, batch("a"))["a"].answers[:2], abs=1e-4)
 
 
 def test_a_policy_is_no_reward_model(tiny_reward: Path, tmp_path: Path) -> None:
@@ -133,4 +133,4 @@ def test_passes_bounded_by_tokens(tiny_reward: Path) -> None:
     batches = batch("a", MIXED), batch("b", MIXED[:3]), as_cut(batch("cut", MIXED[:3]))
     packed = score(RewardScorer(tiny_reward, config, packs=True), *batches)
     for key, result in score(RewardScorer(tiny_reward, config), *batches).items():
-        assert packed[key].scores == pytest.approx(result.scores, abs=1e-5)
+        assert packed[key].answers == pytest.approx(result.answers, abs=1e-5)

@@ -111,7 +111,7 @@ def texts(engine: Pool, asked: Iterable[Batch]) -> dict[str, str]:
     """Draw all batches; no key may come twice."""
     results = list(engine.generate(asked))
     assert len({r.key for r in results}) == len(results)
-    return {c.request_id: c.text for r in results for c in r.completions}
+    return {c.request_id: c.text for r in results for c in r.answers}
 
 
 def test_both_replicas_work(opened: Opener) -> None:
@@ -128,7 +128,7 @@ def test_killed_replicas_lose_nothing(opened: Opener) -> None:
     found = dict[str, str]()
     for number, result in enumerate(pool.generate(asked)):
         assert result.key not in found
-        found |= {c.request_id: c.text for c in result.completions}
+        found |= {c.request_id: c.text for c in result.answers}
         if number in (3, 60):
             [pid, *_] = pool.pids if number == 3 else pool.pids[::-1]
             assert pid is not None
@@ -165,7 +165,7 @@ def test_replicas_join_and_leave_a_stream(opened: Opener) -> None:
     for number in range(3):
         feed.put(batch(f"first{number}"))
     results = pool.generate(feed)
-    alone = {next(results).completions[0].text for _ in range(3)}
+    alone = {next(results).answers[0].text for _ in range(3)}
     assert len(alone) == 1
     pool.configure(EngineConfig(kind="scripted", replicas=3))
     found = set[str]()
@@ -174,7 +174,7 @@ def test_replicas_join_and_leave_a_stream(opened: Opener) -> None:
         for part in range(3):
             feed.put(batch(f"then{number}-{part}"))
         number += 1
-        found |= {next(results).completions[0].text for _ in range(3)}
+        found |= {next(results).answers[0].text for _ in range(3)}
     pool.configure(EngineConfig(kind="scripted", replicas=1))
     for number in range(20):
         feed.put(batch(f"last{number}"))

@@ -113,8 +113,8 @@ def test_three_of_four_actors_are_killed(opened: Opener, caplog: pytest.LogCaptu
     killed = set[int]()
     drawn = Counter[str]()
     for result in pool.generate(batch(f"b{n}", 2) for n in range(800)):
-        drawn.update(completion.request_id for completion in result.completions)
-        actor = int(result.completions[0].text)
+        drawn.update(completion.request_id for completion in result.answers)
+        actor = int(result.answers[0].text)
         if len(killed) < 3 and actor not in killed:
             killed.add(actor)
             os.kill(actor, signal.SIGKILL)
@@ -132,7 +132,7 @@ def test_faults_of_actors(opened: Opener, tmp_path: Path, caplog: pytest.LogCapt
     faults = {"leave": "the last words", "overflow": "MemoryError", "refuse": "no finite"}
     asked = [ordered(f, f"{f} once {tmp_path / f}") for f in faults] + [ordered("x", "hang")]
     engine = opened(stall_s=5.0, restarts=2)
-    found = {r.key: r.completions[0] for r in engine.generate(asked)}
+    found = {r.key: r.answers[0] for r in engine.generate(asked)}
     assert {found[f].text for f in faults} == {f"{f} {100 * len(f)}" for f in faults}
     assert "no result for 5 s" in (found["x"].error or "")
     told = [r.getMessage() for r in caplog.records if "restart" in r.getMessage()]
@@ -142,7 +142,7 @@ def test_faults_of_actors(opened: Opener, tmp_path: Path, caplog: pytest.LogCapt
 
 def test_secrets_of_the_node_stay_there(opened: Opener) -> None:
     [result] = opened(script="node_scripts:environment").generate([batch("b")])
-    names = result.completions[0].text.split()
+    names = result.answers[0].text.split()
     assert "PATH" in names
     assert "HF_TOKEN" not in names
 

@@ -16,7 +16,7 @@ def test_a_dead_endpoints_requests() -> None:
         stage = Stage(2, lambda place, *_, dead=dead: dead if place == 1 else None)
         config = EngineConfig(base_urls=stage.urls, concurrency=4, timeout_s=1e6)
         engine = StagedEngine("unused", config, loop=stage.loop)
-        texts = [c.text for result in engine.generate(batches(160)) for c in result.completions]
+        texts = [c.text for result in engine.generate(batches(160)) for c in result.answers]
         engine.close()
         stage.close()
         assert sorted(texts) == sorted(f"n{i}" for i in range(160))

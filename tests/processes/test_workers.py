@@ -71,7 +71,7 @@ def batch(key: str, n: int = 4, text: str = "two words") -> Batch:
 
 
 def texts(engine: HostedModel, *batches: Batch) -> dict[str, str]:
-    return {c.request_id: c.text for r in engine.generate(batches) for c in r.completions}
+    return {c.request_id: c.text for r in engine.generate(batches) for c in r.answers}
 
 
 def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -114,7 +114,7 @@ def test_more_text_than_pipes_hold(opened) -> None:
     results = engine.generate(batch(str(k), 64, long) for k in range(30))
     found = list(islice(results, 2)) + list(results)
     assert sorted(int(r.key) for r in found) == list(range(30))
-    assert all(c.text.endswith(long) for r in found for c in r.completions)
+    assert all(c.text.endswith(long) for r in found for c in r.answers)
 
 
 def test_a_stream_left_early(opened, tmp_path) -> None:

@@ -46,7 +46,7 @@ class LengthScorer:
     def score(self, batches):
         for batch in batches:
             lengths = (float(len(one.messages[-1].content)) for one in batch.requests)
-            yield ScoreResult(key=batch.key, scores=tuple(lengths))
+            yield ScoreResult(key=batch.key, answers=tuple(lengths))
 
     def close(self):
         pass

@@ -42,7 +42,7 @@ class Digits:
         for batch in batches:
             said = [[m.content for m in request.messages] for request in batch.requests]
             scores = (None if "number 3." in one[0] else int(one[-1]) / 10 for one in said)
-            yield ScoreResult(key=batch.key, scores=tuple(scores))
+            yield ScoreResult(key=batch.key, answers=tuple(scores))
 
     def close(self) -> None:
         pass

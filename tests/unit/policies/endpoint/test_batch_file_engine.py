@@ -36,7 +36,7 @@ def opened(server: BatchServer, folder: Path, **settings: Any) -> BatchFileEngin
 def drawn(engine: Engine, count: int = COUNT) -> list[Completion]:
     """Return the completions in the order of their requests; close the engine."""
     try:
-        results = {r.key: r.completions for r in engine.generate(iter(batches(count)))}
+        results = {r.key: r.answers for r in engine.generate(iter(batches(count)))}
     finally:
         engine.close()
     return [c for batch in batches(count) for c in results[batch.key]]

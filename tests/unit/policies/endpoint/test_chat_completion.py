@@ -38,7 +38,7 @@ def drawn(
     finally:
         engine.close()
         stage.close()
-    return result.completions[0], stage.posts
+    return result.answers[0], stage.posts
 
 
 def said(change: Callable[[dict[str, Any]], None]) -> Reply:

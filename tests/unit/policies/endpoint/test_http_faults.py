@@ -89,7 +89,7 @@ def play(
     finally:
         engine.close()
         stage.close()
-    drawn = {c.request_id: c for result in results for c in result.completions}
+    drawn = {c.request_id: c for result in results for c in result.answers}
     return Played(stage, drawn, error)
 
 
@@ -329,7 +329,7 @@ def test_concurrency() -> None:
     [result] = engine.generate([batch(*names)])
     engine.close()
     stage.close()
-    assert [c.text for c in result.completions] == names
+    assert [c.text for c in result.answers] == names
     assert max(under_way[:20]) == 3
     assert max(under_way) == 7
 
@@ -417,7 +417,7 @@ def test_outage_blames_no_request() -> None:
     [result] = engine.generate([batch(*names)])
     engine.close()
     stage.close()
-    assert [c.text for c in result.completions] == names
+    assert [c.text for c in result.answers] == names
 
 
 def test_nothing_readable(subtests):

@@ -109,7 +109,7 @@ def draw(
         [result] = engine.generate([batch(n, sampling or SAMPLING)])
     finally:
         engine.close()
-    return list(result.completions)
+    return list(result.answers)
 
 
 def test_sent_and_read(endpoint: Endpoint) -> None:
@@ -206,8 +206,8 @@ def test_system_turn_refused(endpoint: Endpoint) -> None:
     sent = [[(m["role"], m["content"]) for m in body["messages"]] for body in endpoint.bodies]
     folded = [("user", "Be brief.\n\nWho?")]
     assert sent == [[("system", "Be brief."), ("user", "Who?")], folded, folded, folded]
-    assert [drawn.finish_reason for drawn in result.completions] == ["stop"] * 3
-    assert any("refuses system turns" in remark for remark in remarks_of(list(result.completions)))
+    assert [drawn.finish_reason for drawn in result.answers] == ["stop"] * 3
+    assert any("refuses system turns" in remark for remark in remarks_of(list(result.answers)))
 
 
 def remarks_of(drawn: list[Any]) -> set[str]:

@@ -47,7 +47,7 @@ def draw(stage: Stage, count: int, **settings: float) -> dict[str, Completion]:
     given = {"base_urls": stage.urls, "concurrency": 4, "timeout_s": 60, **settings}
     engine = StagedEngine("unused", EngineConfig.model_validate(given), loop=stage.loop)
     try:
-        drawn = [c for result in engine.generate(batches(count)) for c in result.completions]
+        drawn = [c for result in engine.generate(batches(count)) for c in result.answers]
     finally:
         engine.close()
         stage.close()

@@ -25,7 +25,7 @@ def draw(stage: Stage, **settings: str) -> list[str]:
     config = EngineConfig.model_validate({"base_urls": stage.urls, "concurrency": 2, **settings})
     engine = StagedEngine("unused", config, loop=stage.loop)
     try:
-        return [c.text for result in engine.generate(batches(64)) for c in result.completions]
+        return [c.text for result in engine.generate(batches(64)) for c in result.answers]
     finally:
         engine.close()
         stage.close()

@@ -38,7 +38,7 @@ def drawn(
             request = Request(request_id=str(number), messages=said, seed=1, schema=schema)
             batch = Batch(key=str(number), requests=(request,), sampling=SAMPLING)
             for result in engine.generate([batch]):
-                answers += result.completions
+                answers += result.answers
     finally:
         engine.close()
         stage.close()

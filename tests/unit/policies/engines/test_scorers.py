@@ -67,7 +67,7 @@ def test_rows_of_several_batches_share_passes() -> None:
     asked = [batch("a", 2, 9, 3), batch("b", 2, 11), batch("c"), batch("d", 6, 6)]
     results = list(counted.score(asked))
     assert counted.read == [[9], [6, 6], [3, 2, 2]]
-    assert {result.key: result.scores for result in results} == {
+    assert {result.key: result.answers for result in results} == {
         "a": (2.0, 9.0, 3.0),
         "b": (2.0, None),
         "c": (),
@@ -104,7 +104,7 @@ def scored(place):
     )
     scorer = OwnScorer(place, RewardConfig(batch_size=2), scorer_digest(place))
     (result,) = scorer.score([ScoreBatch(key="k", requests=requests)])
-    return result.scores
+    return result.answers
 
 
 def test_values_that_are_no_scores(tmp_path, subtests):

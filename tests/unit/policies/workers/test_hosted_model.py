@@ -109,7 +109,7 @@ class Double(ModelProcess):
             )
             for request in batch.requests
         )
-        return Answer(item.call, BatchResult(key=batch.key, completions=completions))
+        return Answer(item.call, BatchResult(key=batch.key, answers=completions))
 
     def _ended(self) -> str:
         return self._how
@@ -154,8 +154,8 @@ def drawn(engine: HostedModel, *batches: Batch) -> dict[str, Completion]:
     results = list(engine.generate(batches))
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
     wanted = {b.key: [r.request_id for r in b.requests] for b in batches}
-    assert {r.key: [c.request_id for c in r.completions] for r in results} == wanted
-    return {c.request_id: c for r in results for c in r.completions}
+    assert {r.key: [c.request_id for c in r.answers] for r in results} == wanted
+    return {c.request_id: c for r in results for c in r.answers}
 
 
 def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:

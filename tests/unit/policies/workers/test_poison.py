@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workers import answer, deadly, ordered
 
-from lpfloop.policies.engines.engine import Batch, BatchResult
+from lpfloop.policies.engines.engine import Batch, BatchResult, Completion
 from lpfloop.policies.workers.poison import CONVICTING, MOST_DEATHS, PoisonSearch
 from lpfloop.policies.workers.work import GENERATE
 
 GOOD = ordered("good", "x")
 
 
-def run(search: PoisonSearch[Batch, BatchResult]) -> tuple[list[BatchResult], int, bool]:
+def run(search: PoisonSearch[Batch, Completion]) -> tuple[list[BatchResult], int, bool]:
     """Play the worker that dies of "die"; return results, deaths, and whether it was given up."""
     results: list[BatchResult] = []
     deaths = 0
@@ -42,10 +42,10 @@ def test_deadly_requests(sizes: list[list[bool]]) -> None:
     results, deaths, given_up = run(PoisonSearch(wanted, GENERATE, GOOD))
     assert not given_up
     assert sorted(r.key for r in results) == sorted(b.key for b in wanted)
-    found = {c.request_id: c for r in results for c in r.completions}
+    found = {c.request_id: c for r in results for c in r.answers}
     for batch in wanted:
         [result] = (r for r in results if r.key == batch.key)
-        assert [c.request_id for c in result.completions] == [r.request_id for r in batch.requests]
+        assert [c.request_id for c in result.answers] == [r.request_id for r in batch.requests]
         for request in batch.requests:
             dies = request.messages[-1].content == "die"
             assert (found[request.request_id].finish_reason == "failed") == dies

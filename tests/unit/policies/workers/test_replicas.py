@@ -7,11 +7,11 @@ from pathlib import Path
 from workers import ordered
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.workers.environment import DeviceGroup
+from lpfloop.policies.engines.engine import Result
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.places import Placement
+from lpfloop.policies.workers.places import DeviceGroup, Placement
 from lpfloop.policies.workers.replicas import Replicas
-from lpfloop.policies.workers.work import In, Out, WorkerInfo, WorkKind
+from lpfloop.policies.workers.work import Ans, In, WorkerInfo, WorkKind
 
 FIRST, SECOND = (Placement(place="local", group=DeviceGroup(numbers=(n,))) for n in range(2))
 
@@ -31,11 +31,11 @@ class Idle(HostedModel):
         self.told.append("wake")
 
     def stream(
-        self, items: Iterable[In], work: WorkKind[In, Out], *, shared: bool = False
-    ) -> Iterator[Out]:
+        self, items: Iterable[In], work: WorkKind[In, Ans], *, shared: bool = False
+    ) -> Iterator[Result[Ans]]:
         for item in items:
             self.told.append(f"{item.key}{' shared' * shared}")
-            yield work.whole(item.key, ())
+            yield Result(key=item.key, answers=())
 
     def loaded(self) -> WorkerInfo:
         return WorkerInfo(engine="idle", device="none", versions={}, window=9, sleeps=False)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 CPU_FILE = Path("/proc/cpuinfo")
 VISIBLE, HIP_VISIBLE = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-ANSWER_S = 10.0
+ANSWER_S = 20.0
 """Seconds that other programs get to answer a short question (a driver which GPUs there are, an
 endpoint which model it serves, a Ray head whether it is there) or to end by themselves.
 """

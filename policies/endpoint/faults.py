@@ -31,27 +31,11 @@ LONGEST_PAUSE_S = 3600.0
 hour harms no server.
 """
 
-OWN_STATUSES = frozenset(
-    {
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-    }
-)
+OWN_STATUSES = frozenset({400, 413, 422})
 """Statuses that concern one request, not the endpoint."""
-
-KEY_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED})
+KEY_STATUSES = frozenset({401, 407})
 """Statuses that concern every request."""
-
-BUSY_STATUSES = frozenset(
-    {
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.CONFLICT,
-        HTTPStatus.TOO_EARLY,
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-    }
-)
+BUSY_STATUSES = frozenset({408, 409, 425, 429, 503})
 """Statuses by which a server says that it may answer later."""
 
 ATTEMPT_ERRORS = (
@@ -159,17 +143,12 @@ def server_message(body: object) -> str:
     if not isinstance(body, dict):
         return ""
     fields = cast("dict[str, object]", body)
+    found = [fields.get(name) for name in MESSAGE_FIELDS]
     choices = fields.get("choices")
-    of_choice = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
-    found = [server_message(fields.get(name)) for name in MESSAGE_FIELDS]
-    found += [_error_message(choice) for choice in of_choice]
-    return next((message for message in found if message), "")
-
-
-def _error_message(choice: object) -> str:
-    """Return why one answer broke off: its other texts are the model's."""
-    fields = cast("dict[str, object]", choice) if isinstance(choice, dict) else {}
-    return server_message(fields.get("error"))
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        # Why one answer broke off: its other texts are the model's.
+        found.append(cast("dict[str, object]", choices[0]).get("error"))
+    return next(filter(None, map(server_message, found)), "")
 
 
 def _text(body: object) -> str:
@@ -220,25 +199,18 @@ def _complaints(fields: Mapping[str, object], text: str) -> list[Complaint]:
     """Return what a server complains of: one complaint, or one for each field that is wrong."""
     if not fields:
         return [Complaint(text.lower())]
+    # Servers that validate their bodies list what is wrong, as FastAPI does.
     details = fields.get("detail")
-    if not isinstance(details, list):
-        return [_complaint(fields, fields.get("param"))]
-    return [
-        _detail(cast("dict[str, object]", entry))
-        for entry in cast("list[object]", details)
-        if isinstance(entry, dict)
-    ]
+    found = cast("list[object]", details) if isinstance(details, list) else [fields]
+    return [_complaint(cast("dict[str, object]", one)) for one in found if isinstance(one, dict)]
 
 
-def _detail(entry: Mapping[str, object]) -> Complaint:
-    """Return the complaint of servers that validate their bodies, as FastAPI does."""
-    path = entry.get("loc")
-    return _complaint(entry, cast("list[object]", path)[-1] if isinstance(path, list) else None)
-
-
-def _complaint(fields: Mapping[str, object], field: object) -> Complaint:
+def _complaint(fields: Mapping[str, object]) -> Complaint:
     said = [fields.get(name) for name in ("code", "type", "message", "msg")]
     told = " ".join(text for text in said if isinstance(text, str)).lower()
+    path = fields.get("loc")
+    field = cast("list[object]", path)[-1] if isinstance(path, list) and path else None
+    field = field or fields.get("param")
     return Complaint(told, field if isinstance(field, str) and field else None)
 
 

@@ -164,7 +164,7 @@ class EngineConfig(Section):
     retry_timeout_s: float = live(
         86_400.0, "how long endpoints may answer nothing before the run stops, in seconds", gt=0
     )
-    stall_s: float = live(
+    hang_timeout_s: float = live(
         900.0, "seconds without a result after which a worker counts as hung", gt=0
     )
     restarts: int = cosmetic(3, "restarts of a worker in a row", ge=0)

@@ -145,7 +145,7 @@ class HostedModel(ModelCalls):
         self._start = start
         # Scorers and embedders have the limits that engines have by default.
         limits = opening.config if isinstance(opening.config, EngineConfig) else EngineConfig()
-        self._restarts, self._stall_s = limits.restarts, limits.stall_s
+        self._restarts, self._hang_timeout_s = limits.restarts, limits.hang_timeout_s
         self._deaths_in_row = 0
         self._numbers = count(1)
         self._good: dict[str, Any] = {}
@@ -274,7 +274,7 @@ class HostedModel(ModelCalls):
     def configure(self, config: EngineConfig | RewardConfig) -> None:
         """Use an engine's new stall limit from now on."""
         if isinstance(config, EngineConfig):
-            self._stall_s = config.stall_s
+            self._hang_timeout_s = config.hang_timeout_s
             self.nudge()
 
     def close(self) -> None:
@@ -378,7 +378,7 @@ class HostedModel(ModelCalls):
         return call.node_by - now
 
     def _send(self, call: _Call[In, Ans], process: ModelProcess, item: In) -> None:
-        process.send(Item(call.number, call.work.task, item), self._stall_s)
+        process.send(Item(call.number, call.work.task, item), self._hang_timeout_s)
 
     def _received(
         self, call: _Call[Any, Any], process: ModelProcess, wait_s: float | None = None
@@ -389,11 +389,11 @@ class HostedModel(ModelCalls):
             WorkerDeathError: when the process has died, or has given nothing for too long.
             EngineError: when it refuses what it was sent.
         """
-        left = call.since + self._stall_s - time.monotonic()
+        left = call.since + self._hang_timeout_s - time.monotonic()
         reply = process.receive(left if wait_s is None else min(left, wait_s))
         if reply is None:
-            if time.monotonic() >= call.since + self._stall_s:
-                raise process.hung(f"no result for {self._stall_s:.0f} s")
+            if time.monotonic() >= call.since + self._hang_timeout_s:
+                raise process.hung(f"no result for {self._hang_timeout_s:.0f} s")
             return None
         # Also an answer to an earlier, cancelled call shows that the process lives.
         call.since = time.monotonic()
@@ -421,7 +421,7 @@ class HostedModel(ModelCalls):
         """Cancel a call; a dead process is noticed by the next one."""
         if call.process is not None:
             try:
-                call.process.send(Cancel(call.number), self._stall_s)
+                call.process.send(Cancel(call.number), self._hang_timeout_s)
             except WorkerDeathError as death:
                 logger.debug("a call is over: %s", death)
 
@@ -478,8 +478,8 @@ class HostedModel(ModelCalls):
                 return True
 
     def _carry_out(self, process: ModelProcess, order: Order) -> None:
-        process.send(order, self._stall_s)
-        until = time.monotonic() + max(LOAD_S, self._stall_s)
+        process.send(order, self._hang_timeout_s)
+        until = time.monotonic() + max(LOAD_S, self._hang_timeout_s)
         while (left := until - time.monotonic()) > 0:
             match process.receive(left):
                 case Refusal(order.call, reason):

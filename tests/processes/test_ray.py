@@ -131,7 +131,7 @@ def test_three_of_four_actors_are_killed(opened: Opener, caplog: pytest.LogCaptu
 def test_faults_of_actors(opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     faults = {"leave": "the last words", "overflow": "MemoryError", "refuse": "no finite"}
     asked = [ordered(f, f"{f} once {tmp_path / f}") for f in faults] + [ordered("x", "hang")]
-    engine = opened(stall_s=5.0, restarts=2)
+    engine = opened(hang_timeout_s=5.0, restarts=2)
     found = {r.key: r.answers[0] for r in engine.generate(asked)}
     assert {found[f].text for f in faults} == {f"{f} {100 * len(f)}" for f in faults}
     assert "no result for 5 s" in (found["x"].error or "")

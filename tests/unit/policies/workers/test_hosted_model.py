@@ -139,7 +139,9 @@ def opened(clock: Clock) -> Iterator[Opener]:
     engines: list[HostedModel] = []
 
     def open_engine(model: str = "none", **settings: object) -> HostedModel:
-        config = EngineConfig.model_validate({"kind": "scripted", "stall_s": STALL_S, **settings})
+        config = EngineConfig.model_validate(
+            {"kind": "scripted", "hang_timeout_s": STALL_S, **settings}
+        )
         opening = Opening(kind="scripted", model=model, config=config)
         engines.append(HostedModel(opening, lambda opening: Double(clock, opening)))
         return engines[-1]
@@ -242,7 +244,7 @@ def test_workers_that_do_not_load(opened, caplog, monkeypatch, subtests) -> None
 
 def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> None:
     """A change wakes whoever waits for a result."""
-    engine = opened(stall_s=1e9)
+    engine = opened(hang_timeout_s=1e9)
     plain, waits = clock.sleep, [0]
 
     def sleep(seconds: float) -> None:
@@ -250,7 +252,7 @@ def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> Non
         if seconds < 1e8:
             plain(seconds)
         else:
-            engine.configure(EngineConfig(stall_s=STALL_S))
+            engine.configure(EngineConfig(hang_timeout_s=STALL_S))
 
     clock.sleep = sleep
     found = drawn(engine, ordered("a", f"hang once {tmp_path / 'marker'}"))
@@ -299,7 +301,7 @@ def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
     clock.sleep = sleep
     deadly = [f"die once {tmp_path / name}" for name in "ab"]
     feed.put(ordered("a", *deadly, "hang"))
-    assert list(opened(stall_s=1e6).generate(feed)) == []
+    assert list(opened(hang_timeout_s=1e6).generate(feed)) == []
     assert clock.now < STALL_S
 
 

@@ -93,12 +93,12 @@ def test_the_only_replica_finishes_before_it_leaves() -> None:
         return started[-1]
 
     def placements(config: EngineConfig) -> list[Placement]:
-        return [FIRST] if config.stall_s == 1 else [SECOND]
+        return [FIRST] if config.hang_timeout_s == 1 else [SECOND]
 
-    pool = Replicas(start, "m0", EngineConfig(stall_s=1), placements)
+    pool = Replicas(start, "m0", EngineConfig(hang_timeout_s=1), placements)
     results = pool.generate(ordered(key, "x") for key in "abcd")
     assert next(results).key == "a"
-    pool.configure(EngineConfig(stall_s=2))
+    pool.configure(EngineConfig(hang_timeout_s=2))
     time.sleep(0.05)
     assert started[0].told == ["a"]
     assert sorted(result.key for result in results) == ["b", "c", "d"]

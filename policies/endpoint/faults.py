@@ -143,11 +143,11 @@ def server_message(body: object) -> str:
     if not isinstance(body, dict):
         return ""
     fields = cast("dict[str, object]", body)
-    found = [fields.get(name) for name in MESSAGE_FIELDS]
     choices = fields.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        # Why one answer broke off: its other texts are the model's.
-        found.append(cast("dict[str, object]", choices[0]).get("error"))
+    first = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
+    # Why one answer broke off: its other texts are the model's.
+    of_choice = [cast("dict[str, object]", c).get("error") for c in first if isinstance(c, dict)]
+    found = [*(fields.get(name) for name in MESSAGE_FIELDS), *of_choice]
     return next(filter(None, map(server_message, found)), "")
 
 

@@ -130,7 +130,12 @@ Reply = WorkerInfo | Answer | Refusal | Failure
 
 # Dataclasses with slots pickle field by field in Python; a tuple of the fields takes a fifth of the
 # time. `Request.example` is a function that only a scripted judge in this process calls.
-_SENT = {Request: ("example",), Completion: (), ScoreRequest: (), Message: ()}
+_SENT: dict[type[Any], tuple[str, ...]] = {
+    Request: ("example",),
+    Completion: (),
+    ScoreRequest: (),
+    Message: (),
+}
 _FIELDS = {
     kind: tuple(one.name for one in fields(kind) if one.name not in left_out)
     for kind, left_out in _SENT.items()
@@ -143,7 +148,11 @@ def _rebuilt(kind: type[Any], values: tuple[Any, ...]) -> Any:
 
 def _register(kind: type[Any]) -> None:
     values = attrgetter(*_FIELDS[kind])
-    copyreg.pickle(kind, lambda sent: (_rebuilt, (kind, values(sent))))
+
+    def reduced(sent: object) -> tuple[Any, ...]:
+        return _rebuilt, (kind, values(sent))
+
+    copyreg.pickle(kind, reduced)
 
 
 for _kind in _FIELDS:

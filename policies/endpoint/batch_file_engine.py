@@ -581,7 +581,8 @@ def _records(folder: Path, url: str) -> Iterator[BatchRecord]:
     for path in folder.glob("[!.]*.json"):
         fields: dict[str, Any] = json.loads(path.read_bytes())
         if fields["url"] == url:
-            yield BatchRecord(**fields | {"asked": tuple(fields["asked"])})
+            record = BatchRecord(**fields)
+            yield replace(record, asked=tuple(record.asked))
 
 
 def _client(url: str, key: str | None) -> openai.OpenAI:

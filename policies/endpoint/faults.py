@@ -147,8 +147,9 @@ def server_message(body: object) -> str:
     first = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
     # Why one answer broke off: its other texts are the model's.
     of_choice = [cast("dict[str, object]", c).get("error") for c in first if isinstance(c, dict)]
-    found = [*(fields.get(name) for name in MESSAGE_FIELDS), *of_choice]
-    return next(filter(None, map(server_message, found)), "")
+    found: list[object] = [*(fields.get(name) for name in MESSAGE_FIELDS), *of_choice]
+    messages = (server_message(one) for one in found)
+    return next((message for message in messages if message), "")
 
 
 def _text(body: object) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from .section import Section, live, neutral, semantic
+from .section import Section, live, semantic
 
 
 class AlarmsConfig(Section):
@@ -50,27 +50,27 @@ class AlarmsConfig(Section):
         le=1,
     )
     kl: float = semantic(0.5, "KL to M_0 where it is measured, in nats a token", gt=0)
-    step_window: int = neutral(
+    step_window: int = semantic(
         5, "steps of PPO or Quark whose mean is looked at while they train", ge=1
     )
-    step_cut: float = neutral(
+    step_cut: float = semantic(
         0.5,
         "share of a step's answers that may be cut off, where it was half of that in the beginning",
         gt=0,
         le=1,
     )
-    step_entropy: float = neutral(
+    step_entropy: float = semantic(
         0.2, "share of the first steps' entropy below which answers have become alike", ge=0, lt=1
     )
-    step_length: float = neutral(
+    step_length: float = semantic(
         2.0, "times the first steps' length beyond which answers have grown", gt=1
     )
-    step_reward: float = neutral(
+    step_reward: float = semantic(
         1.0,
         "what the reward may fall by below its best so far, as a share of its rise until there",
         gt=0,
     )
-    step_stops: bool = neutral(
+    step_stops: bool = semantic(
         default=False, description="whether an alarm by step stops the run after that step"
     )
     fewest: int = semantic(

@@ -4,7 +4,7 @@ from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
 from .exam_names import ExamName
-from .section import Place, Section, neutral, semantic
+from .section import Place, Section, semantic
 
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
@@ -26,7 +26,7 @@ class AnnotatorModel(Section):
 class AnnotationConfig(Section):
     """Simulated annotators: a pool of prompted models, with noise (AlpacaFarm, Section 3)."""
 
-    source: tuple[Place, ...] = neutral(
+    source: tuple[Place, ...] = semantic(
         (),
         "files of people's comparisons in an imported format, or run:NAME, to train on in place of "
         "the annotators'",
@@ -58,10 +58,10 @@ class AnnotationConfig(Section):
     comparisons: Literal["one", "all"] = semantic(
         "one", "compare one pair of each prompt's answers, or all pairs"
     )
-    cut_answers: Literal["left_out", "compared"] = neutral(
+    cut_answers: Literal["left_out", "compared"] = semantic(
         "left_out", "answers that were cut off: in no pair, or compared and learned like others"
     )
-    top_p: float = neutral(
+    top_p: float = semantic(
         1.0,
         "below 1: nucleus mass of the answers that are compared, in place of policy.sampling's",
         gt=0,
@@ -124,7 +124,7 @@ class AssessmentConfig(Section):
         "a file of how hard each held-out instruction is to win on, for the length-controlled "
         "win-rate; for each named set of them its own if need be",
     )
-    scores: tuple[Place, ...] | dict[ExamName, tuple[Place, ...]] = neutral(
+    scores: tuple[Place, ...] | dict[ExamName, tuple[Place, ...]] = semantic(
         (),
         "forms by which assessment.judge scores each answer: just-eval, alignbench, alignbench-zh "
         "or a YAML file; for each named set of held-out prompts its own if need be",

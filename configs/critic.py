@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
-from .section import Place, Section, cosmetic, neutral, semantic
+from .section import Place, Section, cosmetic, semantic
 
 CriticKind = Literal["feedback", "verifier", "both"]
 Agreement = Literal["all", "mean"]
@@ -26,7 +26,7 @@ class CriticConfig(Section):
     verifier: Place | None = semantic(
         None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
     )
-    math_seconds: float = neutral(
+    math_seconds: float = semantic(
         1.0, "processor time that the comparison of two formulas may take, in seconds", gt=0, le=60
     )
     most_timeouts: float = cosmetic(
@@ -54,13 +54,13 @@ class CriticConfig(Section):
         2, "attempts to read a reply before a candidate stays unscored", ge=1, le=10
     )
     retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
-    samples: int = neutral(
+    samples: int = semantic(
         1, "critiques of each candidate to train on; held-out answers have one", ge=1, le=32
     )
-    samples_temperature: float = neutral(
+    samples_temperature: float = semantic(
         0.7, "temperature of the critiques of a candidate after the first", gt=0, le=5
     )
-    agreement: Agreement = neutral(
+    agreement: Agreement = semantic(
         "all", "what several critiques say together: the worst of each aspect (all), or the mean"
     )
 

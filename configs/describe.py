@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from .recipes import Recipe
 from .schema import RunConfig
-from .section import EFFECT, Effect, Section, is_neutral
+from .section import EFFECT, Effect, Section
 from .variants import variants
 
 WORDS: Mapping[object, str] = {
@@ -158,8 +158,8 @@ def _dump(section: Section, kept: Callable[[FieldInfo], bool]) -> dict[str, Any]
     values = section.model_dump(mode="json")
     for name, info in type(section).model_fields.items():
         value = getattr(section, name)
-        if name in values and isinstance(value, Section):
+        if not kept(info):
+            del values[name]
+        elif isinstance(value, Section):
             values[name] = _dump(value, kept)
-        if not kept(info) or (is_neutral(info) and values.get(name) == {}):
-            values.pop(name, None)
     return values

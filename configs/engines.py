@@ -19,8 +19,6 @@ from .section import (
     WorkerPlaces,
     cosmetic,
     live,
-    neutral,
-    optional,
     semantic,
 )
 
@@ -48,6 +46,9 @@ Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
 NO_MODEL = "none"
 """The name of a model that nobody named."""
 
+TINY = "tiny"
+"""The preset world that runs on a laptop, and the name of its models and prompts."""
+
 
 class SamplingConfig(Section):
     """How completions are drawn."""
@@ -57,16 +58,16 @@ class SamplingConfig(Section):
     max_tokens: int = semantic(
         256, "bound on the completion, in tokens; a model's thought is part of it", ge=1
     )
-    top_k: int | None = neutral(
+    top_k: int | None = semantic(
         None, "how many tokens, the most probable, may be drawn; default: all", ge=1
     )
-    min_p: float | None = neutral(
+    min_p: float | None = semantic(
         None, "least probability of a token, as a share of the most probable one's", gt=0, le=1
     )
-    repetition_penalty: float | None = neutral(
+    repetition_penalty: float | None = semantic(
         None, "above 1: makes tokens of prompt and answer less probable", gt=0, le=2
     )
-    stop: tuple[StopString, ...] = neutral(
+    stop: tuple[StopString, ...] = semantic(
         (), "texts that end an answer, and are no part of it", max_length=8
     )
 
@@ -86,10 +87,10 @@ class VLLMConfig(Section):
 
     max_num_seqs: int | None = cosmetic(None, "requests that run at once", ge=1)
     max_num_batched_tokens: int | None = cosmetic(None, "tokens of one step", ge=16)
-    quantization: Literal["fp8", "fp8_per_block", "int8_per_channel_weight_only"] | None = neutral(
+    quantization: Literal["fp8", "fp8_per_block", "int8_per_channel_weight_only"] | None = semantic(
         None, "how weights are quantised while they load; default: not"
     )
-    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = neutral(
+    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = semantic(
         "auto", "type of the KV cache; auto: the weights' own"
     )
     enforce_eager: bool | None = cosmetic(
@@ -115,24 +116,24 @@ class EngineConfig(Section):
         "context length, in tokens; default: the model's own; auto: vLLM fits it into memory",
     )
     model_name: str | None = semantic(None, "model name at the endpoint; default: its only model")
-    template: Place | None = neutral(
+    template: Place | None = semantic(
         None,
         "prompt form of a local model, such as a base model without a chat template: alpaca, or a "
         ".jinja file",
     )
-    chat_template_kwargs: dict[str, Scalar] = neutral(
+    chat_template_kwargs: dict[str, Scalar] = semantic(
         {}, "values for the model's chat template, such as {enable_thinking: false}"
     )
-    think_tags: tuple[StopString, StopString] | None = neutral(
+    think_tags: tuple[StopString, StopString] | None = semantic(
         None, "what stands before and after a model's thought; default: found in its files"
     )
-    extra_body: ExtraBody = neutral(
+    extra_body: ExtraBody = semantic(
         {}, "fields that are added to each request to an endpoint, such as {service_tier: flex}"
     )
-    reasoning_effort: ReasoningEffort | None = neutral(
+    reasoning_effort: ReasoningEffort | None = semantic(
         None, "how much a model at an endpoint reasons before it answers; default: its own"
     )
-    reasoning_tokens: int = neutral(
+    reasoning_tokens: int = semantic(
         0, "tokens that each request may draw beyond its max_tokens, for a model that reasons", ge=0
     )
     script: str | None = semantic(None, "scripted engine: dotted path of a function of a request")
@@ -186,7 +187,7 @@ class EngineConfig(Section):
         "auto",
         "copies of the model that share its work; auto: devices / tensor_parallel",
     )
-    vllm: VLLMConfig = optional(VLLMConfig())
+    vllm: VLLMConfig = VLLMConfig()
 
     @property
     def context(self) -> int | None:

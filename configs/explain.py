@@ -17,12 +17,6 @@ SHOWN_VALUE = 60
 USUAL_DEPTH = 3
 SUGGESTED = 3
 
-GONE: Mapping[str, str] = {
-    "exclusive": "there is no such setting any more, and nothing takes its place: models that do "
-    "not fit onto their devices together take turns there by themselves; leave it out"
-}
-"""Keys that configurations had, and what took their place."""
-
 Path = tuple[str, ...]
 
 
@@ -76,8 +70,6 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     # A part of a recipe's own settings is known by its fields.
     parts = {path[:2] for path in known if path[2:]}
     known += [("recipe", name) for name in settings if ("recipe", name) not in parts]
-    if told := GONE.get(".".join(path)):
-        return f"{'.'.join(path)!r}: {told}"
     *section, leaf = path
     depth = len(section)
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from .section import Devices, Place, Section, cosmetic, neutral, semantic
+from .section import Devices, Place, Section, cosmetic, semantic
 
 
 class EntailmentConfig(Section):
@@ -17,7 +17,7 @@ class EntailmentConfig(Section):
     max_length: int = semantic(
         512, "a longer reference is read in windows that overlap, in tokens", ge=64
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = neutral(
+    dtype: Literal["auto", "float32", "bfloat16"] = semantic(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
     devices: Devices = cosmetic(

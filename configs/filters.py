@@ -3,7 +3,7 @@
 from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
-from .section import Place, Section, neutral, semantic
+from .section import Place, Section, semantic
 
 
 class RuleFilters(Section):
@@ -17,10 +17,10 @@ class RuleFilters(Section):
     scripts: tuple[str, ...] = semantic(
         (), "scripts a prompt may be written in, such as latin, han; default: any"
     )
-    benchmarks: tuple[Place, ...] = neutral(
+    benchmarks: tuple[Place, ...] = semantic(
         (), "files of prompts that must not be trained on: what overlaps with one is dropped"
     )
-    own_tests: bool = neutral(
+    own_tests: bool = semantic(
         default=False, description="drop prompts that overlap with the run's own dev or held-out"
     )
 
@@ -62,11 +62,11 @@ People = Literal["decide", "ignored"]
 class PairsConfig(Section):
     """How pairs are chosen and balanced before training."""
 
-    distinct_positives: bool = neutral(
+    distinct_positives: bool = semantic(
         default=False,
         description="the top k of a prompt have k texts, of which each is chosen once at most",
     )
-    people: People = neutral(
+    people: People = semantic(
         "decide", "ratings by people of answers that the critic rates, too: they decide, or ignored"
     )
     balance_length: bool = semantic(

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
-from .section import Place, Section, neutral, semantic
+from .section import Place, Section, semantic
 
 
 class GradingConfig(Section):
@@ -13,7 +13,7 @@ class GradingConfig(Section):
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, top_p=0.6, max_tokens=1024)
     templates: str = semantic("ultrafeedback", "name of a shipped set of templates, or a folder")
-    score_form: Literal["line", "result", "brackets", "out_of", "json"] = neutral(
+    score_form: Literal["line", "result", "brackets", "out_of", "json"] = semantic(
         "line",
         "how an overall score is written: `Overall score: 7`, `[RESULT] 7` (Prometheus), "
         "`Rating: [[7]]` (MT-bench), `Score: 7 out of 10`, or an object with a `score`",

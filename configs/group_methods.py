@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from .methods import MissingEnd, PPOTraining, QuarkTraining, SteppedTraining
-from .section import cosmetic, neutral
+from .section import cosmetic, semantic
 
 
 class GroupTraining(SteppedTraining):
@@ -18,32 +18,32 @@ class GroupTraining(SteppedTraining):
     reference_reward: ClassVar[bool] = False
     """An answer's reward is compared with its group's, never with a reference answer's."""
 
-    prompts_per_step: int = neutral(64, "prompts a step", ge=1)
-    group: int = neutral(8, "answers to a prompt, which are compared with one another", ge=2)
-    batch_size: int = neutral(512, "answers an optimizer step", ge=1)
-    micro_batch_size: int = neutral(8, "answers a forward pass on one device", ge=1)
-    inner_epochs: int = neutral(1, "passes over a step's answers", ge=1)
-    epochs: float = neutral(1.0, "passes over the prompts", gt=0)
-    max_steps: int | None = neutral(None, "steps; default: what `epochs` gives", ge=1)
-    max_length: int = neutral(2048, "prompt and answer, in tokens", ge=16)
-    learning_rate: float = neutral(1e-6, "peak, after the warm-up", gt=0, le=1)
-    adam_eps: float = neutral(1e-8, "AdamW's epsilon", gt=0)
-    warmup_steps: int = neutral(5, "what warms up, counted as `schedule_by` says", ge=0)
-    scheduler: Literal["linear", "constant"] = neutral(
+    prompts_per_step: int = semantic(64, "prompts a step", ge=1)
+    group: int = semantic(8, "answers to a prompt, which are compared with one another", ge=2)
+    batch_size: int = semantic(512, "answers an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "answers a forward pass on one device", ge=1)
+    inner_epochs: int = semantic(1, "passes over a step's answers", ge=1)
+    epochs: float = semantic(1.0, "passes over the prompts", gt=0)
+    max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    learning_rate: float = semantic(1e-6, "peak, after the warm-up", gt=0, le=1)
+    adam_eps: float = semantic(1e-8, "AdamW's epsilon", gt=0)
+    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
+    scheduler: Literal["linear", "constant"] = semantic(
         "constant", "learning rate after the warm-up: falling to 0, or as it is"
     )
-    schedule_by: Literal["update", "step"] = neutral(
+    schedule_by: Literal["update", "step"] = semantic(
         "update",
         "what the learning rate counts: optimizer steps, or steps, of which the first has the rate "
         "0",
     )
-    max_grad_norm: float = neutral(1.0, "norm to which gradients are clipped", gt=0)
-    missing_eos: MissingEnd = neutral(
+    max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
+    missing_eos: MissingEnd = semantic(
         "below",
         "the reward of an answer without an end token. below: the step's lowest of an answer that "
         "ended, less the penalty; replace: the penalty, negative; subtract: its own, less that",
     )
-    missing_eos_penalty: float = neutral(
+    missing_eos_penalty: float = semantic(
         1.0,
         "the size of that penalty; below counts it in standard deviations of the step's rewards",
         ge=0,
@@ -61,17 +61,17 @@ class GroupTraining(SteppedTraining):
 class GRPOTraining(GroupTraining):
     """Group relative policy optimisation (DeepSeekMath, Section 4.1)."""
 
-    kl_coef: float = neutral(0.04, "beta: weight of the KL penalty in the loss (Eq. 3)", ge=0)
-    clip: float = neutral(0.2, "epsilon: clipping of the probability ratio", gt=0, lt=1)
-    clip_high: float | None = neutral(
+    kl_coef: float = semantic(0.04, "beta: weight of the KL penalty in the loss (Eq. 3)", ge=0)
+    clip: float = semantic(0.2, "epsilon: clipping of the probability ratio", gt=0, lt=1)
+    clip_high: float | None = semantic(
         None, "clipping of the ratio from above; default: as `clip` (DAPO, Eq. 8: 0.28)", gt=0
     )
-    scale: Literal["group", "none"] = neutral(
+    scale: Literal["group", "none"] = semantic(
         "group",
         "advantages are divided by the standard deviation of their group's rewards, or not "
         "(Dr. GRPO, Section 3.2)",
     )
-    loss: Literal["answer", "token", "constant"] = neutral(
+    loss: Literal["answer", "token", "constant"] = semantic(
         "answer",
         "answer: the mean over answers of their means over tokens (Eq. 3); token: the mean over "
         "all tokens (DAPO, Eq. 8); constant: each answer's sum over `policy.sampling.max_tokens` "
@@ -92,10 +92,10 @@ class GRPOTraining(GroupTraining):
 class RLOOTraining(GroupTraining):
     """REINFORCE with the mean of the others as baseline, leave-one-out (Ahmadian et al., 2024)."""
 
-    group: int = neutral(4, "k: answers to a prompt, each against the mean of the others", ge=2)
-    batch_size: int = neutral(256, "answers an optimizer step", ge=1)
-    kl_coef: float = neutral(0.03, "beta: weight of the KL in an answer's reward (Eq. 3)", ge=0)
-    clip: float = neutral(
+    group: int = semantic(4, "k: answers to a prompt, each against the mean of the others", ge=2)
+    batch_size: int = semantic(256, "answers an optimizer step", ge=1)
+    kl_coef: float = semantic(0.03, "beta: weight of the KL in an answer's reward (Eq. 3)", ge=0)
+    clip: float = semantic(
         0.2,
         "clipping of the ratio of an answer's probability, from a step's second update on: before "
         "that it is 1",
@@ -107,12 +107,12 @@ class RLOOTraining(GroupTraining):
 class OnlineDPOTraining(GroupTraining):
     """DPO on pairs of the policy's own answers, drawn while it trains (Guo et al., 2024)."""
 
-    group: int = neutral(2, "answers to a prompt: the best makes a pair with the worst", ge=2)
-    batch_size: int = neutral(64, "pairs an optimizer step", ge=1)
-    micro_batch_size: int = neutral(8, "pairs a forward pass on one device", ge=1)
-    inner_epochs: int = neutral(1, "passes over a step's pairs", ge=1)
-    learning_rate: float = neutral(5e-7, "peak, after the warm-up", gt=0, le=1)
-    beta: float = neutral(0.1, "strength of the pull to the reference policy, which is M_0", gt=0)
+    group: int = semantic(2, "answers to a prompt: the best makes a pair with the worst", ge=2)
+    batch_size: int = semantic(64, "pairs an optimizer step", ge=1)
+    micro_batch_size: int = semantic(8, "pairs a forward pass on one device", ge=1)
+    inner_epochs: int = semantic(1, "passes over a step's pairs", ge=1)
+    learning_rate: float = semantic(5e-7, "peak, after the warm-up", gt=0, le=1)
+    beta: float = semantic(0.1, "strength of the pull to the reference policy, which is M_0", gt=0)
 
 
 OnlineSettings = PPOTraining | QuarkTraining | GroupTraining

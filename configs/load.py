@@ -1,7 +1,7 @@
 """Merges files, environment and options into one validated configuration.
 
-Later sources win: the schema's defaults, the mode's, a file and what it extends, `LPFLOOP_*`, the
-options of the command. Errors name the source and the field.
+Later sources win: the schema's defaults, a file and what it extends, `LPFLOOP_*`, the options of
+the command. Errors name the source and the field.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import cast
 from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic
-from .explain import GONE, explain
-from .merged_layers import TINY, MergedLayers, Override
-from .mode import FIELD, mode_layer
+from .engines import TINY
+from .explain import explain
+from .merged_layers import MergedLayers, Override
 from .own_function import names_function
 from .read import (
     Layer,
@@ -45,11 +45,9 @@ __all__ = [
     "resolved",
     "semantic",
     "stored_config",
-    "unsaid",
     "variants",
 ]
 
-SENTENCE_MATCH, NO_JUDGE = "sentence_match", "none"
 PREFIX = "LPFLOOP_"
 MAPPING = "the configuration"
 """How messages call one that is given as a mapping, not as a file."""
@@ -158,22 +156,6 @@ def _plain(values: Mapping[str, object]) -> Values:
     return json.loads(json.dumps(dict(values), default=str))
 
 
-def _named_by(layers: Sequence[Layer]) -> str:
-    """Return the recipe that the last of the layers names, which must be there."""
-    for layer in reversed(layers):
-        if name := named_variant(layer.values):
-            try:
-                recipe_class(name)
-            except ConfigError as error:
-                raise ConfigError(f"{layer.source}: recipe.name: {error}") from error
-            return name
-    return DEFAULT_VARIANT
-
-
-def _spoken(override: Override) -> Layer:
-    return Layer(source=override.source, values={override.path: override.value})
-
-
 def load_config(
     source: ConfigSource | None,
     variant: str | None,
@@ -209,61 +191,18 @@ def load_with_sources(
     outside = _from_environment(env)
     outside += overrides_given(overrides)
     layers = _layers(source, _chosen_variant(variant, outside))
-    said = [*layers, *(_spoken(item) for item in outside if item.path == FIELD)]
     merged = MergedLayers()
-    if mode := mode_layer(said, settings_of(_named_by(layers))):
-        merged.add(mode)
     for layer in layers:
         merged.add(layer)
     for override in outside:
         merged.put(override)
-    merged.forget_toys()
     config = _validated(merged, env)
     return config, {".".join(path): source for path, source in merged.sources.items()}
 
 
 def defaults_of(config: RunConfig) -> RunConfig:
-    """Return the configuration that says no more than `config` of mode and recipe."""
-    recipe = config.recipe.name
-    bare = {FIELD: config.mode, "recipe": {"name": recipe}}
-    if type(config.recipe) is Recipe:  # a function of the user's own, whose file is not read
-        return RunConfig(mode=config.mode, recipe=Recipe(name=recipe))
-    layer = Layer(source="", values=cast("Values", bare))
-    merged = MergedLayers()
-    if mode := mode_layer([layer], settings_of(recipe)):
-        merged.add(mode)
-    merged.add(layer)
-    return _validated(merged, {})
-
-
-def unsaid(config: RunConfig) -> Values:
-    """Return the semantic fields of `config` as a run has them that began before there were any."""
-    merged = MergedLayers()
-    merged.add(Layer(source="defaults", values=semantic(config)))
-    merged.add(_before(config.prompts.source))
-    return merged.values
-
-
-def _before(source: object) -> Layer:
-    """Return what runs of these prompts did before there was the field, if not the default.
-
-    Facts were judged by equal sentences, which says nothing outside the tiny world. A reward model
-    was shown cut answers as finished ones, and they could be the best.
-    """
-    return Layer(
-        source="what runs did before there was the field",
-        values={
-            "guard": False,
-            "prompts": {"dev_share": 0.0},
-            "verdict": {"on_regression": "continue"},
-            "alarms": {"watch": False},
-            "reward": {"end_of_cut": True, "cut_last": False},
-            "training": {"quark": {"missing_eos": "none"}},
-            "critic": {"equal_answers": "each"},
-            "grading": {"equal_answers": "each", "cut_answers": "graded"},
-            "facts": {"judge": SENTENCE_MATCH if source == TINY else NO_JUDGE},
-        },
-    )
+    """Return the configuration that sets nothing but the recipe of `config`."""
+    return RunConfig(recipe=type(config.recipe)(name=config.recipe.name))
 
 
 def stored_config(
@@ -281,13 +220,11 @@ def stored_config(
     Raises:
         ConfigError: as `load_config`.
     """
-    stored = {name: value for name, value in values.items() if name not in GONE}
+    stored = dict(values)
     name = named_variant(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
-    prompts = cast("Mapping[str, object]", stored.get("prompts") or {})
     merged = MergedLayers()
-    merged.add(_before(prompts.get("source")))
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides_given(overrides):
         merged.put(item)

@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 from pydantic import model_validator
 
-from .section import AutoWeight, Place, Section, cosmetic, neutral, semantic
+from .section import AutoWeight, Place, Section, cosmetic, semantic
 
 MissingEnd = Literal["none", "replace", "subtract", "below"]
 """What becomes of the reward of an answer without an end token."""
@@ -27,17 +27,17 @@ class DPOTraining(Section):
     sft_weight: float = semantic(
         0.0, "weight of the mean next-token loss on chosen answers, in nats a token", ge=0
     )
-    loss: Literal["sigmoid", "sigmoid_norm", "ipo", "hinge", "apo_zero", "robust"] = neutral(
+    loss: Literal["sigmoid", "sigmoid_norm", "ipo", "hinge", "apo_zero", "robust"] = semantic(
         "sigmoid",
         "on the pairs: sigmoid is Eq. 3; sigmoid_norm: of its means over tokens; ipo and hinge end "
         "at a margin; apo_zero is bounded and raises the chosen; robust: as label_smoothing says",
     )
-    chosen_penalty: float = neutral(
+    chosen_penalty: float = semantic(
         0.0,
         "lambda of DPO-Positive: what a chosen answer below its probability by the reference costs",
         ge=0,
     )
-    label_smoothing: float = neutral(
+    label_smoothing: float = semantic(
         0.0, "share of pairs that are taken to be the wrong way round, by loss=robust", ge=0, lt=0.5
     )
 
@@ -102,7 +102,7 @@ class SFTTraining(Section):
     scheduler: Literal["cosine", "linear", "constant"] = semantic(
         "cosine", "learning rate after the warm-up"
     )
-    packing: bool = neutral(
+    packing: bool = semantic(
         default=False,
         description="the rows of a forward pass are laid end to end, without padding: pays with "
         "flash attention",
@@ -125,19 +125,19 @@ class RewardTraining(Section):
         0.0, "weight of r(x, y+)^2 + r(x, y-)^2, which keeps scores near 0 (Eq. 2)", ge=0
     )
     held_out: int = semantic(500, "held-out pairs, to measure the accuracy; at most a tenth", ge=0)
-    margin: float = neutral(
+    margin: float = semantic(
         0.0,
         "by how much r(x, y+) - r(x, y-) is to exceed 0, for each point that the pair's scores "
         "differ by (Llama 2, Section 3.2.2); a pair without scores has none",
         ge=0,
     )
-    min_rate: float = neutral(
+    min_rate: float = semantic(
         0.0, "share of the peak that scheduler=cosine ends at; 0.1 in Llama 2", ge=0, lt=1
     )
-    model: Place | None = neutral(
+    model: Place | None = semantic(
         None, "the model that the reward model begins as, such as a base model; default: M_0"
     )
-    template: Place | None = neutral(
+    template: Place | None = semantic(
         None, "prompt form of that model where it has none: alpaca, or a .jinja file"
     )
 
@@ -159,16 +159,16 @@ class RewardTraining(Section):
 class SteppedTraining(Section):
     """What methods have that sample while they train: policies published on the way."""
 
-    publish_every: int = neutral(
+    publish_every: int = semantic(
         0,
         "so many steps apart a policy is published on the way, and takes the exam on dev prompts; "
         "0: only the last is",
         ge=0,
     )
-    choose: Literal["last", "best"] = neutral(
+    choose: Literal["last", "best"] = semantic(
         "last", "which policy is M_t: the last, or the best of all published by the dev prompts"
     )
-    held_out_each: bool = neutral(
+    held_out_each: bool = semantic(
         default=False,
         description="those on the way take the exam on held-out prompts, too; it never chooses",
     )
@@ -203,10 +203,10 @@ class PPOTraining(SteppedTraining):
     learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
     adam_eps: float = semantic(1e-5, "AdamW's epsilon", gt=0)
     warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
-    scheduler: Literal["linear", "constant"] = neutral(
+    scheduler: Literal["linear", "constant"] = semantic(
         "linear", "learning rate after the warm-up: falling to 0, or as it is"
     )
-    schedule_by: Literal["update", "step"] = neutral(
+    schedule_by: Literal["update", "step"] = semantic(
         "update",
         "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
         "has the rate 0 (the papers' code)",
@@ -293,29 +293,29 @@ class QuarkTraining(SteppedTraining):
     max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
-    gradient_steps: int = neutral(
+    gradient_steps: int = semantic(
         0,
         "optimizer steps a step, round and round its best samples (the papers' code: 1); 0: what "
         "`inner_epochs` gives",
         ge=0,
     )
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
-    adam_eps: float = neutral(1e-8, "AdamW's epsilon", gt=0)
+    adam_eps: float = semantic(1e-8, "AdamW's epsilon", gt=0)
     warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
-    scheduler: Literal["linear", "constant"] = neutral(
+    scheduler: Literal["linear", "constant"] = semantic(
         "linear", "learning rate after the warm-up: falling to 0, or as it is"
     )
-    schedule_by: Literal["update", "step"] = neutral(
+    schedule_by: Literal["update", "step"] = semantic(
         "update",
         "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
         "has the rate 0 (the papers' code)",
     )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
-    quantiles_over: Literal["batch", "group"] = neutral(
+    quantiles_over: Literal["batch", "group"] = semantic(
         "batch", "samples that are sorted together: all, or `group` by `group`"
     )
-    group: int = neutral(128, "samples of a `group`: a device's in the papers' code", ge=2)
+    group: int = semantic(128, "samples of a `group`: a device's in the papers' code", ge=2)
     train_on: Literal["best", "all"] = semantic(
         "best", "best: the best quantile, without a token; all: each after its quantile's token"
     )

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, cast, get_args
 from pydantic import field_validator, model_validator
 
 from .mix_weights import LessonWeights, PairWeights
-from .section import PairCount, Place, Section, neutral, semantic
+from .section import PairCount, Place, Section, semantic
 
 # The bases
 
@@ -52,13 +52,13 @@ class Graded(Pooled):
     """It learns from graded completions of a pool of models, binarised."""
 
     binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
-    grades: Literal["by_rule", "both"] = neutral(
+    grades: Literal["by_rule", "both"] = semantic(
         "by_rule",
         "what is asked of each completion: what the rule reads, or both, ratings in four aspects "
         "and a critique with an overall score",
     )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
-    mix_pairs: PairCount = neutral(
+    mix_pairs: PairCount = semantic(
         "all",
         "pairs of each file of `mix`, drawn at random: all, equal (as many as the run's own), or "
         "so many",
@@ -145,10 +145,10 @@ class RLRF(Scheduled, Varied):
     name: str = semantic("rlrf", "the variant; see `lpfloop config variants`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=1)
     m: int = semantic(20, "refinements of the promising candidate (D_z)", ge=0)
-    refine: Refined = neutral(
+    refine: Refined = semantic(
         "all", "which promising candidates are refined: all, or failures, which the critic faults"
     )
-    rounds: int = neutral(
+    rounds: int = semantic(
         1,
         "refinements of refinements: in each round but the first, the best refined candidate of "
         "the round before is refined with its own critique, until the critic passes it",
@@ -253,7 +253,7 @@ class ExpertIteration(Annotated, Rewarded, Varied):
 
     name: str = semantic("expert-iteration", "the variant; see `lpfloop config variants`")
     best_of: int = semantic(16, "samples a prompt, of which the best is learned", ge=2)
-    top_p: float = neutral(
+    top_p: float = semantic(
         1.0, "below 1: nucleus mass of these samples, in place of policy.sampling's", gt=0, le=1
     )
     start: Literal["initial", "previous"] = semantic(

@@ -13,8 +13,6 @@ from .load import defaults_of
 from .schema import RunConfig
 from .section import Effect, Section
 
-ALWAYS = ("mode", "recipe.name")
-"""What is shown even if it is the default: without it, other defaults would be meant."""
 LONGEST = 60
 
 
@@ -40,7 +38,7 @@ class FieldDifference:
 
 
 def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
-    """Return the fields that differ from the defaults of the mode and the recipe, or `every` one.
+    """Return the fields that differ from the defaults of the recipe, or `every` one.
 
     Secrets are left out.
     """
@@ -55,7 +53,7 @@ def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
         )
         for path, value, effect in _leaves(config)
     ]
-    chosen = {f.path for f in found if not f.is_default or f.path in ALWAYS}
+    chosen = {f.path for f in found if not f.is_default or f.path == "recipe.name"}
     return [f for f in found if every or f.path in chosen]
 
 

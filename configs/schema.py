@@ -29,7 +29,6 @@ from .section import (
     WorkerPlaces,
     cosmetic,
     live,
-    neutral,
     semantic,
 )
 from .smoke import SmokeConfig
@@ -105,17 +104,17 @@ class PromptsConfig(Section):
         "file or folder of held-out prompts, or several by names, each an exam of its own: "
         "{gsm8k: FILE, bios: FILE}; default: split off `source`",
     )
-    turns: Literal["all", "first", "last"] = neutral(
+    turns: Literal["all", "first", "last"] = semantic(
         "all",
         "first: of a conversation only the user's first turn, and the system's before it; "
         "last: all to the user's last turn, without the answer that follows",
     )
-    input: Literal["joined", "headed"] = neutral(
+    input: Literal["joined", "headed"] = semantic(
         "joined",
         "how an Alpaca row's `input` follows its instruction: after a blank line, or (headed) "
         "below `### Input:`, which the template alpaca turns into its form with an input",
     )
-    fields: dict[PromptField, Place] = neutral(
+    fields: dict[PromptField, Place] = semantic(
         {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
     )
     task: str | None = semantic(
@@ -124,7 +123,7 @@ class PromptsConfig(Section):
     dev: str | None = semantic(
         None, "file or folder of dev prompts, which decide inside the loop; default: split off"
     )
-    skip_bad: bool = neutral(
+    skip_bad: bool = semantic(
         default=False, description="leave rows out that cannot be read, with a receipt of each"
     )
     bad_share: float = cosmetic(
@@ -181,10 +180,10 @@ class RewardConfig(Section):
         default=True,
         description="the best answer by reward is one that was cut off only where not one ended",
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = neutral(
+    dtype: Literal["auto", "float32", "bfloat16"] = semantic(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
-    runner: Literal["transformers", "vllm"] = neutral(
+    runner: Literal["transformers", "vllm"] = semantic(
         "transformers", "what runs it; vllm: its pooling runner, for architectures that it serves"
     )
     place: WorkerPlaces = live("local", "where its workers are, as for `policy.engine.place`")
@@ -262,9 +261,6 @@ class RunConfig(Section):
     critic: CriticConfig = CriticConfig()
     reward: RewardConfig = RewardConfig()
     recipe: Annotated[SerializeAsAny[Recipe], BeforeValidator(chosen_recipe)] = RLRF()
-    mode: Literal["fixed", "faithful_paper", "faithful_code"] = semantic(
-        "fixed", "which defaults where AlpacaFarm's paper and its code differ"
-    )
     guard: bool = semantic(
         default=True,
         description="let a judge's verdict count only below a line that no judged text can foresee",

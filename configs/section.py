@@ -15,25 +15,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file and the field."""
 
 
-EFFECT, NEUTRAL = "effect", "neutral"
-SILENT: dict[str, Any] = {NEUTRAL: True}
-"""Declares that a field says nothing while it has its default, which changes nothing.
-
-It is then left out of what is stored and hashed, so that runs from before the field keep their
-keys.
-"""
-
+EFFECT = "effect"
 
 Effect = Literal["semantic", "cosmetic", "live"]
 
@@ -41,11 +31,6 @@ Effect = Literal["semantic", "cosmetic", "live"]
 def semantic(default: Any, description: str, **constraints: Any) -> Any:
     """Declare a field that can change a row: it is part of unit keys."""
     return _declared("semantic", default, description, **constraints)
-
-
-def neutral(default: Any, description: str, **constraints: Any) -> Any:
-    """Declare a field that can change a row, but not by its default (`SILENT`)."""
-    return _declared("semantic", default, description, more=SILENT, **constraints)
 
 
 def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
@@ -58,26 +43,8 @@ def live(default: Any, description: str, **constraints: Any) -> Any:
     return _declared("live", default, description, **constraints)
 
 
-def optional(section: "Section") -> Any:
-    """Declare a section that says nothing while nothing in it is set."""
-    return Field(section, json_schema_extra=SILENT)
-
-
-def is_neutral(info: FieldInfo) -> bool:
-    """Whether a field says nothing while it has its default."""
-    extra = info.json_schema_extra
-    return isinstance(extra, dict) and NEUTRAL in extra
-
-
-def _declared(
-    effect: Effect,
-    default: Any,
-    description: str,
-    *,
-    more: Mapping[str, Any] | None = None,
-    **constraints: Any,
-) -> Any:
-    extra: dict[str, Any] = {EFFECT: effect, **(more or {})}
+def _declared(effect: Effect, default: Any, description: str, **constraints: Any) -> Any:
+    extra: dict[str, Any] = {EFFECT: effect}
     return Field(default, description=description, json_schema_extra=extra, **constraints)
 
 
@@ -191,13 +158,3 @@ class Section(BaseModel):
             if isinstance(field.default, Section) and isinstance(said.get(name), dict)
         }
         return {**said, **own}
-
-    @model_serializer(mode="wrap")
-    def _said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values = cast("Mapping[str, Any]", write(self))
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in values.items()
-            if not (is_neutral(fields[name]) and getattr(self, name) == fields[name].default)
-        }

@@ -15,7 +15,7 @@ from .methods import (
     RewardTraining,
     SFTTraining,
 )
-from .section import AutoCount, Devices, Section, cosmetic, neutral, optional, semantic
+from .section import AutoCount, Devices, Section, cosmetic, semantic
 
 ALL = "all-linear"
 
@@ -42,15 +42,15 @@ class LoRAConfig(Section):
     They are merged into the model that is published.
     """
 
-    r: int = neutral(0, "rank of the adapters; 0: all weights are trained, without adapters", ge=0)
-    alpha: float = neutral(16.0, "the adapters are scaled by alpha / r", gt=0)
-    dropout: float = neutral(
+    r: int = semantic(0, "rank of the adapters; 0: all weights are trained, without adapters", ge=0)
+    alpha: float = semantic(16.0, "the adapters are scaled by alpha / r", gt=0)
+    dropout: float = semantic(
         0.0, "dropout before the adapters; online methods train without", ge=0, lt=1
     )
-    targets: Targets = neutral(
+    targets: Targets = semantic(
         "all-linear", "names of the layers that get adapters; all-linear: all but the output layer"
     )
-    quantise: Literal["none", "nf4"] = neutral(
+    quantise: Literal["none", "nf4"] = semantic(
         "none", "nf4: the frozen weights take half a byte each (QLoRA; needs bitsandbytes)"
     )
 
@@ -59,7 +59,7 @@ class TrainingConfig(Section):
     """How M_{t+1} is made from M_t and the iteration's pairs or demonstrations."""
 
     reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
-    thought: Literal["none", "own", "template"] = neutral(
+    thought: Literal["none", "own", "template"] = semantic(
         "none",
         "what of a thinking policy's turn is trained. none: the answer, right after what was "
         "prompted; own: the answer after the thought it was drawn with; template: the turn as "
@@ -70,14 +70,14 @@ class TrainingConfig(Section):
     )
     dpo: DPOTraining = DPOTraining()
     sft: SFTTraining = SFTTraining()
-    distil: DistillationTraining = optional(DistillationTraining())
-    kto: KTOTraining = optional(KTOTraining())
+    distil: DistillationTraining = DistillationTraining()
+    kto: KTOTraining = KTOTraining()
     reward: RewardTraining = RewardTraining()
     ppo: PPOTraining = PPOTraining()
     quark: QuarkTraining = QuarkTraining()
-    grpo: GRPOTraining = optional(GRPOTraining())
-    rloo: RLOOTraining = optional(RLOOTraining())
-    online_dpo: OnlineDPOTraining = optional(OnlineDPOTraining())
+    grpo: GRPOTraining = GRPOTraining()
+    rloo: RLOOTraining = RLOOTraining()
+    online_dpo: OnlineDPOTraining = OnlineDPOTraining()
     next_token: NextToken = NextToken()
     accelerate_config: str | None = cosmetic(
         None, "file for `accelerate launch --config_file`; not for online methods"
@@ -108,11 +108,11 @@ class TrainingConfig(Section):
         "none: each process holds the whole model; fsdp2: each a part of weights, gradients and "
         "optimizer states",
     )
-    lora: LoRAConfig = optional(LoRAConfig())
-    weights: Literal["float32", "bfloat16"] = neutral(
+    lora: LoRAConfig = LoRAConfig()
+    weights: Literal["float32", "bfloat16"] = semantic(
         "float32", "type of the weights that are trained; the optimizer's states are float32"
     )
-    optimizer: Literal["adamw", "adamw_8bit"] = neutral(
+    optimizer: Literal["adamw", "adamw_8bit"] = semantic(
         "adamw", "adamw_8bit: its moments take a byte each (needs bitsandbytes, on a GPU)"
     )
     gradient_checkpointing: Literal["auto", "always", "never"] = cosmetic(
@@ -125,17 +125,17 @@ class TrainingConfig(Section):
     liger: bool = cosmetic(
         default=False, description="Liger's fused kernels (needs liger-kernel, on a GPU)"
     )
-    group_by_length: bool = neutral(
+    group_by_length: bool = semantic(
         default=False,
         description="which of an optimizer step's rows share a forward pass is decided by their "
         "length: less padding, the same steps; not for KTO and online methods",
     )
-    publish: Literal["auto", "float32", "bfloat16", "float16"] = neutral(
+    publish: Literal["auto", "float32", "bfloat16", "float16"] = semantic(
         "auto",
         "type in which the trained policy is published; auto: the one that its engine samples in. "
         "lpfloop rounds to it at random, so that small updates survive",
     )
-    keep_master: bool = neutral(
+    keep_master: bool = semantic(
         default=True,
         description="keep the float32 weights beside the published ones: the next iteration trains "
         "from them; false: from the rounded ones, for a third of the disk",

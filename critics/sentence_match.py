@@ -11,7 +11,7 @@ earlier one.
 import re
 from dataclasses import dataclass
 
-from ..configs.merged_layers import TINY
+from ..configs.engines import TINY
 from ..stores.records import Prompt
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")

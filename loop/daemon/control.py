@@ -340,9 +340,8 @@ def resolved_values(config: RunConfig, asked: Sequence[ConfigField]) -> dict[str
         *sections, name = field.path.split(".")
         values = whole
         for section in sections:
-            values = values.get(section, {})
-        # What says nothing has its default.
-        found[field.path] = values[name] if name in values else cast("Json", field.default)
+            values = values[section]
+        found[field.path] = values[name]
     return found
 
 

@@ -158,7 +158,7 @@ def require_same(record: EqualRecord, wanted: EqualRecord) -> None:
                 "it so, or begin another one with --run NAME"
             )
     for recipe, began in record.settings.items():
-        changes = changed_fields(began, json.loads(canonical_json(wanted.settings[recipe])), None)
+        changes = changed_fields(began, json.loads(canonical_json(wanted.settings[recipe])))
         if changes:
             raise ConfigError(
                 f"the settings of {recipe} in the comparison {record.name}, which its trials and "

@@ -8,9 +8,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
-from ...configs.load import resolved, semantic, unsaid
+from ...configs.load import resolved, semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import run_argument
 from ...stores.journal import Journal
@@ -21,9 +20,6 @@ from ..lake.imports import ANSWERS, require_loop
 from ..lake.imports.answers_file import AnswersFile, stored_answers
 from .derived_run import GIVEN, Given
 from .own_files import require_own_files
-
-UNASKED = ("critic", "reward")
-"""The models that every run once loaded; now it is those that ask them something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +89,8 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
     _require_same_rows(reader, job.answers)
     require_own_files(reader)
     name, stored = reader.folder.name, canonical_json(fingerprint)
-    before = _still_asked(json.loads(reader.meta("fingerprint") or "{}"), fingerprint)
-    recipe = job.config.recipe
-    default = unsaid(RunConfig(recipe=type(recipe)(name=recipe.name)))
-    changes = changed_fields(before, json.loads(stored), {"config": cast("Json", default)})
+    before = json.loads(reader.meta("fingerprint") or "{}")
+    changes = changed_fields(before, json.loads(stored))
     if changes:
         said = "; ".join(changes)
         raise ConfigError(
@@ -104,11 +98,6 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
             f"as they were, or start another run: --run NAME --fork {name} re-uses every "
             "unit that does not depend on them"
         )
-
-
-def _still_asked(before: Mapping[str, Json], now: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return a run's fingerprint without models that it loaded and asked nothing."""
-    return {name: part for name, part in before.items() if name in now or name not in UNASKED}
 
 
 def _require_same_rows(reader: Reader, answers: AnswersFile | None) -> None:
@@ -145,23 +134,16 @@ def require_forkable(folder: Path, job: Job) -> None:
     Reader(run_folder(job.lake, job.fork)).close()
 
 
-def changed_fields(before: Json, after: Json, unsaid: Json, path: str = "") -> list[str]:
-    """Return one phrase for each field that differs.
-
-    A section without fields may be missing, as may what the lpfloop that began the run did not
-    know: that was as it is `unsaid`, by default.
-    """
+def changed_fields(before: Json, after: Json, path: str = "") -> list[str]:
+    """Return one phrase for each field that differs."""
     if not isinstance(before, Mapping) and not isinstance(after, Mapping):
         return [] if before == after else [f"{path}: {before} -> {after}"]
-    old, new, default = _fields(before), _fields(after), _fields(unsaid)
+    old, new = _fields(before), _fields(after)
     return [
         change
         for name in sorted({*old, *new})
         for change in changed_fields(
-            old.get(name, default.get(name)),
-            new.get(name),
-            default.get(name),
-            f"{path}.{name}" if path else name,
+            old.get(name), new.get(name), f"{path}.{name}" if path else name
         )
     ]
 

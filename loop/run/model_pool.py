@@ -15,7 +15,7 @@ from pydantic import Field
 from ...configs.engines import EngineConfig, SamplingConfig, StopString
 from ...configs.pools import Pools
 from ...configs.schema import ConfigError
-from ...configs.section import SILENT, Place, Section
+from ...configs.section import Place, Section
 
 POLICY = "policy"
 """The model that is improved, as it is at the iteration's beginning."""
@@ -28,12 +28,10 @@ class OwnSampling(Section):
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int | None = Field(default=None, ge=1, strict=True)
-    top_k: int | None = Field(default=None, ge=1, strict=True, json_schema_extra=SILENT)
-    min_p: float | None = Field(default=None, gt=0, le=1, json_schema_extra=SILENT)
-    repetition_penalty: float | None = Field(default=None, gt=0, le=2, json_schema_extra=SILENT)
-    stop: tuple[StopString, ...] | None = Field(
-        default=None, max_length=8, json_schema_extra=SILENT
-    )
+    top_k: int | None = Field(default=None, ge=1, strict=True)
+    min_p: float | None = Field(default=None, gt=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=2)
+    stop: tuple[StopString, ...] | None = Field(default=None, max_length=8)
 
 
 class PoolModel(Section):

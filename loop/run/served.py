@@ -114,12 +114,12 @@ class Served:
     def params(self) -> Json:
         """What of this can change a completion."""
         control = {"control": self.control} if self.control else {}
-        form = self.engine.model_dump(include=ASKED, mode="json")
+        form = self.engine.model_dump(include=ASKED, mode="json", exclude_defaults=True)
         vllm: Json = semantic(self.engine.vllm)
         return {
             **control,
             **form,
-            **({"vllm": vllm} if vllm else {}),
+            "vllm": vllm,
             "model": self.identity,
             "kind": engine_kind(self.location, self.engine),
             "dtype": self.engine.dtype,

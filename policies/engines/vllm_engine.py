@@ -84,7 +84,7 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
         arguments |= {"enforce_eager": True, "enable_chunked_prefill": False}
     else:
         arguments |= {"gpu_memory_utilization": config.memory_utilization}
-    return arguments | config.vllm.model_dump(mode="json", exclude_none=True)
+    return arguments | config.vllm.model_dump(mode="json", exclude_defaults=True)
 
 
 def reply_form(schema: Mapping[str, Json], thinking: Thinking | None) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def refuse_vllm(config: EngineConfig, kind: str) -> None:
     if config.max_model_len == "auto":
         raise EngineError(f"engine.max_model_len: auto is vLLM's; the {kind} engine needs a number")
     for name in ("quantization", "kv_cache_dtype"):
-        if name in config.vllm.model_dump():
+        if name in config.vllm.model_dump(exclude_defaults=True):
             raise EngineError(
                 f"engine.vllm.{name}: the {kind} engine has no such setting; leave it out, or set "
                 "engine.kind to vllm"

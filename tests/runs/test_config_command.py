@@ -99,7 +99,7 @@ def test_json_schema():
         values = yaml.safe_load(path.read_text()) or {}
         assert [error.message for error in validator.iter_errors(values)] == [], path
     assert validator.is_valid({"recipe": {"name": "./mine.py:recipe", "anything": 1}})
-    for wrong in ({"sede": 1}, {"seed": -1}, {"recipe": {"name": "dpo", "m": 4}}, {"mode": "odd"}):
+    for wrong in ({"sede": 1}, {"seed": -1}, {"recipe": {"name": "dpo", "m": 4}}, {"memory": "x"}):
         assert not validator.is_valid(wrong)
         with pytest.raises(ConfigError):
             stored_config(wrong, (), {})

@@ -59,7 +59,7 @@ def test_changes_are_named_by_their_paths():
 
     before = of("rlrf")
     changed = of("rlrf", "recipe.top_k=1", "training.dpo.beta=0.3", "critic.engine.concurrency=3")
-    assert changed_fields(before, changed, {}) == [
+    assert changed_fields(before, changed) == [
         "config.recipe.top_k: 2 -> 1",
         "config.training.dpo.beta: 0.1 -> 0.3",
     ]

@@ -23,9 +23,9 @@ for _name, _value in {
 if TYPE_CHECKING:
     import polars as pl
 
-    from .configs.critic import Agreement
     from .configs.filters import People
     from .loop.daemon.child_run import Display
+    from .loop.data.judged_candidates import Agreement
     from .loop.lake.derive.derivation import Told
     from .loop.library.read_only_run import ReadOnlyRun
     from .loop.library.working import Configuration, Place

@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 
-from lpfloop.configs.alarms import AlarmsConfig
 from lpfloop.loop.evaluation.observed import (
     CRITIC,
     Observation,
@@ -237,7 +236,6 @@ def simulated(
                 prompts=around.prompts,
                 lessons=taught,
                 earlier=learned,
-                config=AlarmsConfig(),
             ),
         )
         learned = taught

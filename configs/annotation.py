@@ -92,7 +92,6 @@ class AnswerJudge(Section):
     attempts: int = semantic(
         3, "attempts to read a reply before an answer stays unscored", ge=1, le=10
     )
-    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
 
 
 class AssessmentConfig(Section):

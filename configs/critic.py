@@ -8,8 +8,6 @@ from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .section import Place, Section, cosmetic, semantic
 
 CriticKind = Literal["feedback", "verifier", "both"]
-Agreement = Literal["all", "mean"]
-"""What several critiques of a candidate say together."""
 
 
 class CriticConfig(Section):
@@ -25,9 +23,6 @@ class CriticConfig(Section):
     kind: CriticKind = semantic("feedback", "who judges in the loop")
     verifier: Place | None = semantic(
         None, "your own function that rates, as ./FILE.py:NAME; default: the shipped verifier"
-    )
-    math_seconds: float = semantic(
-        1.0, "processor time that the comparison of two formulas may take, in seconds", gt=0, le=60
     )
     most_timeouts: float = cosmetic(
         0.2,
@@ -53,15 +48,8 @@ class CriticConfig(Section):
     attempts: int = semantic(
         2, "attempts to read a reply before a candidate stays unscored", ge=1, le=10
     )
-    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
     samples: int = semantic(
         1, "critiques of each candidate to train on; held-out answers have one", ge=1, le=32
-    )
-    samples_temperature: float = semantic(
-        0.7, "temperature of the critiques of a candidate after the first", gt=0, le=5
-    )
-    agreement: Agreement = semantic(
-        "all", "what several critiques say together: the worst of each aspect (all), or the mean"
     )
 
     @model_validator(mode="after")

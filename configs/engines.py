@@ -96,9 +96,6 @@ class VLLMConfig(Section):
     enforce_eager: bool | None = cosmetic(
         None, "no compiled graphs: starts sooner, samples more slowly; default: true on a CPU"
     )
-    enable_chunked_prefill: bool | None = cosmetic(
-        None, "read long prompts in pieces; default: vLLM's own, on a CPU never"
-    )
 
 
 class EngineConfig(Section):

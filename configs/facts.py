@@ -1,6 +1,6 @@
 """Who judges whether a reference supports what an answer states, and how (FActScore)."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -13,13 +13,13 @@ class EntailmentConfig(Section):
     model: Place | None = semantic(
         None, "a folder with a sequence classifier that has a label 'entailment'"
     )
-    batch_size: int = semantic(32, "pairs of texts in one forward pass", ge=1)
+    batch_size: ClassVar[int] = 32
+    """Pairs of texts in one forward pass."""
     max_length: int = semantic(
         512, "a longer reference is read in windows that overlap, in tokens", ge=64
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = semantic(
-        "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
-    )
+    dtype: ClassVar[Literal["auto"]] = "auto"
+    """bfloat16 on a GPU, float32 on a CPU."""
     devices: Devices = cosmetic(
         "auto", "GPUs that it runs on, by number, such as [0, 1]; auto: all that are visible"
     )

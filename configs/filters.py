@@ -37,7 +37,6 @@ class PromptQuality(Section):
     attempts: int = semantic(
         2, "attempts to read a reply before a prompt stays unjudged", ge=1, le=10
     )
-    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)
     intentions: str | None = semantic(
         None, "name of a shipped taxonomy of intentions, or a YAML file; default: none"
     )
@@ -62,10 +61,6 @@ People = Literal["decide", "ignored"]
 class PairsConfig(Section):
     """How pairs are chosen and balanced before training."""
 
-    distinct_positives: bool = semantic(
-        default=False,
-        description="the top k of a prompt have k texts, of which each is chosen once at most",
-    )
     people: People = semantic(
         "decide", "ratings by people of answers that the critic rates, too: they decide, or ignored"
     )

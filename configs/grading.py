@@ -31,4 +31,3 @@ class GradingConfig(Section):
     attempts: int = semantic(
         3, "attempts to read a reply before completions stay unscored", ge=1, le=10
     )
-    retry_temperature: float = semantic(0.7, "temperature of a second and later reply", ge=0, le=5)

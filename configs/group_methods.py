@@ -27,27 +27,16 @@ class GroupTraining(SteppedTraining):
     max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-6, "peak, after the warm-up", gt=0, le=1)
-    adam_eps: float = semantic(1e-8, "AdamW's epsilon", gt=0)
-    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
-    scheduler: Literal["linear", "constant"] = semantic(
-        "constant", "learning rate after the warm-up: falling to 0, or as it is"
-    )
-    schedule_by: Literal["update", "step"] = semantic(
-        "update",
-        "what the learning rate counts: optimizer steps, or steps, of which the first has the rate "
-        "0",
-    )
-    max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
+    adam_eps: ClassVar[float] = 1e-8
+    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
+    scheduler: ClassVar[str] = "constant"
+    max_grad_norm: ClassVar[float] = 1.0
     missing_eos: MissingEnd = semantic(
         "below",
         "the reward of an answer without an end token. below: the step's lowest of an answer that "
-        "ended, less the penalty; replace: the penalty, negative; subtract: its own, less that",
+        "ended, less the standard deviation; replace: -1; subtract: its own, less 1",
     )
-    missing_eos_penalty: float = semantic(
-        1.0,
-        "the size of that penalty; below counts it in standard deviations of the step's rewards",
-        ge=0,
-    )
+    missing_eos_penalty: ClassVar[float] = 1.0
     sampler_memory: float = cosmetic(
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
     )

@@ -1,7 +1,7 @@
 """How a model is trained: the settings of each method, with the papers' values as defaults."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from pydantic import model_validator
 
@@ -201,21 +201,13 @@ class PPOTraining(SteppedTraining):
     max_steps: int | None = semantic(None, "PPO steps; default: what `epochs` gives", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
-    adam_eps: float = semantic(1e-5, "AdamW's epsilon", gt=0)
-    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
+    adam_eps: ClassVar[float] = 1e-5
+    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
     scheduler: Literal["linear", "constant"] = semantic(
         "linear", "learning rate after the warm-up: falling to 0, or as it is"
     )
-    schedule_by: Literal["update", "step"] = semantic(
-        "update",
-        "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
-        "has the rate 0 (the papers' code)",
-    )
     max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
     kl_coef: float = semantic(0.0067, "weight of the KL penalty at each token", ge=0)
-    adaptive_kl: float | None = semantic(
-        None, "KL of an answer to which `kl_coef` is adapted; default: it is fixed", gt=0
-    )
     kl_estimator: Literal["k1", "k1_clamped", "k3"] = semantic(
         "k1", "estimate of the KL at a token: log-ratio, log-ratio not below 0, or k3"
     )
@@ -226,17 +218,10 @@ class PPOTraining(SteppedTraining):
     vf_coef: float = semantic(0.1, "weight of the value loss", ge=0)
     entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
     whiten_rewards: Literal["none", "scale"] = semantic(
-        "none", "scale: divide all shaped rewards by their standard deviation"
+        "none", "scale: divide a step's shaped rewards by their standard deviation"
     )
-    whiten_rewards_over: Literal["batch", "group"] = semantic(
-        "group", "rollouts over which it is taken; the papers' code: those of a device"
-    )
-    whiten_advantages: Literal["batch", "group", "none"] = semantic(
-        "batch", "rollouts over which advantages get mean 0 and standard deviation 1"
-    )
-    group: int = semantic(64, "rollouts in a `group`: those of a device in the papers' code", ge=1)
-    mask_padding: bool = semantic(
-        default=True, description="exclude positions after the end from every mean"
+    whiten_advantages: Literal["batch", "none"] = semantic(
+        "batch", "batch: a step's advantages get mean 0 and standard deviation 1"
     )
     missing_eos: MissingEnd = semantic(
         "below",
@@ -250,9 +235,6 @@ class PPOTraining(SteppedTraining):
     )
     sampler_memory: float = cosmetic(
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
-    )
-    publish_before_last_step: bool = semantic(
-        default=False, description="publish the weights from before the last step's update"
     )
 
     @model_validator(mode="before")
@@ -283,39 +265,20 @@ class QuarkTraining(SteppedTraining):
     """Quark: SFT on the best quantile of its own samples, with a KL term (Lu et al., 2022)."""
 
     rollouts: int = semantic(512, "samples a step", ge=1)
-    reference_reward: bool = semantic(
-        default=False,
-        description="sort samples by r(x, y) - r(x, y_ref), y_ref an answer of M_0",
-    )
+    reference_reward: ClassVar[bool] = False
+    """Samples are sorted by their own rewards."""
     batch_size: int = semantic(128, "samples an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "samples a forward pass on one device", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
     max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
-    gradient_steps: int = semantic(
-        0,
-        "optimizer steps a step, round and round its best samples (the papers' code: 1); 0: what "
-        "`inner_epochs` gives",
-        ge=0,
-    )
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
-    adam_eps: float = semantic(1e-8, "AdamW's epsilon", gt=0)
-    warmup_steps: int = semantic(5, "what warms up, counted as `schedule_by` says", ge=0)
-    scheduler: Literal["linear", "constant"] = semantic(
-        "linear", "learning rate after the warm-up: falling to 0, or as it is"
-    )
-    schedule_by: Literal["update", "step"] = semantic(
-        "update",
-        "what the learning rate counts: optimizer steps, or steps of rollouts, of which the first "
-        "has the rate 0 (the papers' code)",
-    )
-    max_grad_norm: float = semantic(1.0, "norm to which gradients are clipped", gt=0)
+    adam_eps: ClassVar[float] = 1e-8
+    warmup_steps: ClassVar[int] = 5
+    scheduler: ClassVar[str] = "linear"
+    max_grad_norm: ClassVar[float] = 1.0
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
-    quantiles_over: Literal["batch", "group"] = semantic(
-        "batch", "samples that are sorted together: all, or `group` by `group`"
-    )
-    group: int = semantic(128, "samples of a `group`: a device's in the papers' code", ge=2)
     train_on: Literal["best", "all"] = semantic(
         "best", "best: the best quantile, without a token; all: each after its quantile's token"
     )
@@ -325,20 +288,6 @@ class QuarkTraining(SteppedTraining):
     sampler_memory: float = cosmetic(
         0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
     )
-    train_eos: bool = semantic(default=True, description="train the end token, too")
-    missing_eos: Literal["none", "below"] = semantic(
-        "below", "below: samples without an end token are sorted behind all that have one"
-    )
-    mask_padding: bool = semantic(
-        default=True, description="exclude positions after the end from every mean"
-    )
-
-    @model_validator(mode="after")
-    def _of_one_step(self) -> "QuarkTraining":
-        """Refuse to cut a pool into the devices' parts of a step, if it holds more than one."""
-        if self.quantiles_over == "group" and self.pool == "growing":
-            raise ValueError("quantiles_over=group sorts the samples of one step: set pool=reset")
-        return self
 
 
 class NextToken(Section):

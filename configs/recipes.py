@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, cast, get_args
 from pydantic import field_validator, model_validator
 
 from .mix_weights import LessonWeights, PairWeights
-from .section import PairCount, Place, Section, semantic
+from .section import Place, Section, semantic
 
 # The bases
 
@@ -58,18 +58,6 @@ class Graded(Pooled):
         "and a critique with an overall score",
     )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
-    mix_pairs: PairCount = semantic(
-        "all",
-        "pairs of each file of `mix`, drawn at random: all, equal (as many as the run's own), or "
-        "so many",
-    )
-
-    @model_validator(mode="after")
-    def _with_a_mix(self) -> "Graded":
-        """Refuse to draw pairs of no file."""
-        if self.mix_pairs != "all" and not self.mix:
-            raise ValueError("mix_pairs would change nothing without files: set mix, too")
-        return self
 
 
 class Rewarded(Recipe):
@@ -224,8 +212,10 @@ class RewardConditioning(Annotated):
     """Both answers of a pair behind a control token; the positive one conditions the policy."""
 
     name: str = semantic("reward-conditioning", "the variant; see `lpfloop config variants`")
-    positive: str = semantic("Good answer:", "what stands before a prompt whose answer won")
-    negative: str = semantic("Bad answer:", "what stands before a prompt whose answer lost")
+    positive: ClassVar[str] = "Good answer:"
+    """Stands before a prompt whose answer won."""
+    negative: ClassVar[str] = "Bad answer:"
+    """Stands before a prompt whose answer lost."""
 
 
 class DPO(Annotated):

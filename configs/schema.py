@@ -5,7 +5,7 @@ field can declare.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
@@ -126,9 +126,6 @@ class PromptsConfig(Section):
     skip_bad: bool = semantic(
         default=False, description="leave rows out that cannot be read, with a receipt of each"
     )
-    bad_share: float = cosmetic(
-        0.5, "the largest share of a file's rows that `skip_bad` leaves out", ge=0, le=1
-    )
     held_out_share: float = semantic(
         0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
     )
@@ -172,14 +169,6 @@ class RewardConfig(Section):
         default=True,
         description="let the model read the end token of an answer, and that one cut off has none",
     )
-    end_of_cut: bool = semantic(
-        default=False,
-        description="let it read an end token after a cut answer, too, so that it looks finished",
-    )
-    cut_last: bool = semantic(
-        default=True,
-        description="the best answer by reward is one that was cut off only where not one ended",
-    )
     dtype: Literal["auto", "float32", "bfloat16"] = semantic(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
@@ -194,10 +183,6 @@ class RewardConfig(Section):
         "auto",
         "copies of the model that share its work; auto: one on each device, or all that join",
     )
-
-    def shown_ended(self, finish_reason: str) -> bool:
-        """Whether an answer is shown to the model as one that ended by itself."""
-        return self.end_of_cut or finish_reason == "stop"
 
 
 class BudgetConfig(Section):
@@ -240,7 +225,8 @@ class EmbedderConfig(Section):
     )
     model_name: str | None = cosmetic(None, "model name at the endpoint; default: its only model")
     max_tokens: int = cosmetic(512, "tokens of a text that are embedded; the rest is cut off", ge=8)
-    batch_size: int = cosmetic(32, "texts in one forward pass or one request", ge=1, le=2048)
+    batch_size: ClassVar[int] = 32
+    """Texts in one forward pass or one request."""
 
 
 class IndexConfig(Section):
@@ -285,11 +271,6 @@ class RunConfig(Section):
     tracking: TrackingConfig = TrackingConfig()
     report: ReportConfig = ReportConfig()
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
-    snapshot_minutes: float = live(
-        5.0,
-        "how often the bucket gets the journal of a run in it, besides at the end of each stage",
-        gt=0,
-    )
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()
     index: IndexConfig = IndexConfig()

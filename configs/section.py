@@ -88,12 +88,6 @@ def _auto_weight(value: object) -> object:
     return value
 
 
-def _pair_count(value: object) -> object:
-    if value not in ("all", "equal") and not _is_count(value, 1):
-        raise ValueError("must be a number from 1 on, all, or equal")
-    return value
-
-
 Devices = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_devices)]
 """GPUs by their numbers, or all that are visible."""
 
@@ -130,10 +124,6 @@ def single_place(place: WorkerPlaces) -> WorkerPlace:
     """Return where a single replica is: in a Ray cluster if all of them are, else here."""
     places = {place} if isinstance(place, str) else {*place}
     return "ray" if places == {"ray"} else "local"
-
-
-PairCount = Annotated[int | Literal["all", "equal"], BeforeValidator(_pair_count)]
-"""How many pairs of a file are trained on: so many, all, or as many as a run has of its own."""
 
 
 class Section(BaseModel):

@@ -19,15 +19,6 @@ class VerdictConfig(Section):
     task_margin: float = semantic(
         0.03, "how far M_t may lie behind the best in any task, likewise", ge=0, le=1
     )
-    error_rate: float = semantic(
-        0.05,
-        "how often a run that gains nothing may be called better, over all its looks",
-        gt=0,
-        lt=0.5,
-    )
-    worthwhile: float = semantic(
-        0.01, "the smallest gain that matters: below it a model is not better", ge=0, le=1
-    )
     converged_after: int | None = cosmetic(
         None, "iterations without a new best after which the run ends; default: it goes on", ge=1
     )

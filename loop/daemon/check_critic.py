@@ -43,7 +43,6 @@ def verifier_of(run: RunReader) -> Generator[Verifier]:
         own_verifier(config.critic.verifier),
         sentence_match=config.facts.judge == "sentence_match",
         workers=max(2, os.cpu_count() or 2),
-        limit_s=config.critic.math_seconds,
     ) as verifier:
         yield verifier
 

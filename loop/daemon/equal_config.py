@@ -21,7 +21,7 @@ ALIKE = (
     *("prompts.deciding", "prompts.chunk", "guard"),
 )
 """What is the same for all methods: where they begin, whom they ask, and what is measured."""
-OF_A_METHOD = ("critic.samples", "critic.samples_temperature")
+OF_A_METHOD = ("critic.samples",)
 """What is a method's own nevertheless: exams ask the critic once, whatever it says."""
 USUALLY = {
     # What is compared is the last policy: nobody chooses on the way, and none goes back.

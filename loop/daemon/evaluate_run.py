@@ -17,6 +17,7 @@ from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
 from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
+from ..data.row_notes import BAD_SHARE
 from ..data.splits import HELD_OUT
 from ..data.step_names import step_benchmark
 from ..evaluation.assess import evaluate
@@ -116,7 +117,7 @@ def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Promp
     prompts = read_prompts(
         path, task=asked.task, shape=shape_of(asked), split="held-out", run=beside, notes=notes
     )
-    notes.require_few(asked.bad_share, "prompts.bad_share")
+    notes.require_few(BAD_SHARE, "prompts.skip_bad")
     require_matchable(config, prompts)
     require_deciders(check for prompt in prompts for check in prompt.checks)
     return prompts

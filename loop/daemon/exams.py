@@ -13,6 +13,7 @@ from ...stores.records import Checkpoint, Prompt, Split
 from ..data.splits import DEV, HELD_OUT, exam_benchmark
 from ..evaluation.assess import evaluate
 from ..evaluation.course import Course
+from ..evaluation.observed import FEWEST
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
 from ..evaluation.step_exams import chosen_policy
@@ -66,7 +67,7 @@ def examine(it: Iteration, course: Course, exams: Exams) -> Course:
     probe(it)
     if it.number == course.first:
         return course
-    watch(it, DEV if len(exams.prompts[DEV]) >= it.run.config.alarms.fewest else HELD_OUT)
+    watch(it, DEV if len(exams.prompts[DEV]) >= FEWEST else HELD_OUT)
     course = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
     return judged(it, course, exams.prompts[DEV], DEV) if decides else course.having(it.parent)
 

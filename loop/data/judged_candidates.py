@@ -6,11 +6,10 @@ verdict of its critique.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import polars as pl
 
-from ...configs.critic import Agreement
 from ...configs.filters import People
 from ...stores.frames import empty
 from ...stores.records import SCORED
@@ -41,6 +40,10 @@ SPACE = r"[\s\x1c-\x1f]{2,}|[^\S ]|[\x1c-\x1f]"
 """White space other than a single blank."""
 
 
+Agreement = Literal["all", "mean"]
+"""What several critiques of a candidate say together: the worst of each aspect, or the mean."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
     """Whose ratings decide where a candidate was rated more than once.
@@ -55,7 +58,7 @@ class Deciding:
     def of(cls, config: Mapping[str, Any]) -> Self:
         """Return what decides in a run of this configuration, as it is stored."""
         critic = config.get("critic", {})
-        agreement = critic.get("agreement", "all") if critic.get("samples", 1) > 1 else None
+        agreement = "all" if critic.get("samples", 1) > 1 else None
         return cls(people=config.get("pairs", {}).get("people", "decide"), agreement=agreement)
 
 
@@ -144,15 +147,9 @@ def judge(
     candidates: pl.DataFrame,
     rewards: pl.DataFrame,
     said: pl.DataFrame | None = None,
-    *,
-    cut: bool = False,
 ) -> pl.DataFrame:
-    """Add to each candidate its reward and the columns of `verdicts`.
-
-    With `cut` one that was cut off is as usable as a whole one.
-    """
-    ends = ["stop", "length"] if cut else ["stop"]
-    whole = pl.col("finish_reason").is_in(ends) & pl.col("text").str.contains(VISIBLE)
+    """Add to each candidate its reward and the columns of `verdicts`."""
+    whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
     scores = rewards.select("candidate_id", reward="score")
     if said is None:
         # Not at import: a process that has started Polars' threads must not be forked.

@@ -18,7 +18,7 @@ from .conversations import NoUserTurnError
 from .files import InputError, RowError, name_of_source, placed_rows
 from .prompt_ids import PromptIds
 from .prompt_rows import AS_IT_IS, SPLITS, NoPromptError, RowShape, content_id, to_prompt
-from .row_notes import RowNotes
+from .row_notes import BAD_SHARE, RowNotes
 from .splits import DEV, HELD_OUT, TRAIN, split_prompts
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class FileOfPrompts:
         """Read a file of a run, and add what is told of its rows."""
         own = notes_of(config)
         placed = _placed(path, task=config.task, shape=shape_of(config), notes=own)
-        own.require_few(config.bad_share, "prompts.bad_share")
+        own.require_few(BAD_SHARE, "prompts.skip_bad")
         notes.add(own)
         return cls(path=path, placed=placed)
 

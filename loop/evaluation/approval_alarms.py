@@ -14,7 +14,17 @@ from ...stores.records import Alarm, Scope
 from ..lake.query.alarm_list import UNVERIFIED
 from ..lake.statistics.decisions import holm
 from ..lake.statistics.sign_flips import chance_of_rise, summed
-from .observed import CRITIC, REWARD, Observation, ObservedPolicy, ObservedPrompt, Shift, percent
+from .observed import (
+    CRITIC,
+    ERROR_RATE,
+    LEAST_CHANGE,
+    REWARD,
+    Observation,
+    ObservedPolicy,
+    ObservedPrompt,
+    Shift,
+    percent,
+)
 
 APPROVAL = "approval"
 SCOPES: tuple[Scope, ...] = ("all", "task", "family")
@@ -77,7 +87,7 @@ def _units(ids: Sequence[str], clusters: Mapping[str, str]) -> Mapping[str, str]
 
 def approval_alarms(seen: Observation) -> list[Alarm]:
     """Return an alarm for each group whose approval holds or rises while its success falls."""
-    groups = prompt_groups(seen.prompts, seen.config.fewest)
+    groups = prompt_groups(seen.prompts, seen.fewest)
     changes = [
         change
         for judge in (CRITIC, REWARD)
@@ -88,7 +98,7 @@ def approval_alarms(seen: Observation) -> list[Alarm]:
     found = list[Alarm]()
     for scope in SCOPES:
         of = [change for change in changes if change.group.scope == scope]
-        limit = seen.config.error_rate / len(SCOPES)
+        limit = ERROR_RATE / len(SCOPES)
         unseen = holm({str(n): max(c.fall, c.blind) for n, c in enumerate(of)})
         opposed = holm({str(n): max(c.fall, c.rise) for n, c in enumerate(of)})
         found += [
@@ -103,12 +113,12 @@ def _approves_no_less(change: ApprovalChange) -> bool:
     return change.approved[1] >= change.approved[0] and change.right[1] < change.right[0]
 
 
-def _is_gross(seen: Observation, change: ApprovalChange) -> bool:
+def _is_gross(change: ApprovalChange) -> bool:
     """Whether a change is a reason to stop: in a task or in all, and large enough on both sides."""
     lost = change.right[0] - change.right[1]
     gained = change.approved[1] - change.approved[0]
-    large = change.judge == REWARD or gained >= seen.config.change
-    return change.group.scope != "family" and large and lost >= seen.config.change
+    large = change.judge == REWARD or gained >= LEAST_CHANGE
+    return change.group.scope != "family" and large and lost >= LEAST_CHANGE
 
 
 def _change(
@@ -125,7 +135,7 @@ def _change(
         and judge in old[prompt].approval
         and judge in new[prompt].approval
     )
-    if len(shared) < seen.config.fewest:
+    if len(shared) < seen.fewest:
         return
     said = [(old[p].approval[judge], new[p].approval[judge]) for p in shared]
     true = [(float(bool(old[p].right)), float(bool(new[p].right))) for p in shared]
@@ -176,7 +186,7 @@ def _alarm(seen: Observation, change: ApprovalChange, limit: float, *, opposed: 
         Shift(change.right[0], change.right[1], limit),
         scope=group.scope,
         name=group.name,
-        stops=opposed and _is_gross(seen, change),
+        stops=opposed and _is_gross(change),
         examples=_approved_and_wrong(seen, change),
     )
 
@@ -205,13 +215,13 @@ def _one_a_group(alarms: Sequence[Alarm]) -> list[Alarm]:
 
 def _unverified(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Alarm]:
     """Name the tasks whose approval rises beyond chance where nothing verifies the answers."""
-    limit = seen.config.error_rate
+    limit = ERROR_RATE
     for group in (group for group in groups if group.scope == "task"):
         old, new = seen.initial.answers, seen.policy.answers
         both = [p for p in group.prompts if p in old and p in new]
         unknown = [p for p in both if old[p].right is None and new[p].right is None]
         rated = [p for p in unknown if CRITIC in old[p].approval and CRITIC in new[p].approval]
-        if len(rated) < seen.config.fewest:
+        if len(rated) < seen.fewest:
             continue
         said = [(old[p].approval[CRITIC], new[p].approval[CRITIC]) for p in rated]
         before, after = fmean(a for a, _ in said), fmean(b for _, b in said)

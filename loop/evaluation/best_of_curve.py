@@ -69,12 +69,10 @@ def weights(total: int, n: int) -> list[float]:
     return found
 
 
-def ranked(
-    candidates: Sequence[Candidate], rewards: Sequence[Reward], *, cut_last: bool
-) -> dict[str, RankedSamples]:
+def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, RankedSamples]:
     """Return each prompt's scored samples, by reward; equal rewards by id, which is random.
 
-    With `cut_last` those that were cut off are behind all that ended, by reward among themselves.
+    Those that were cut off are behind all that ended, by reward among themselves.
     """
     scores = {row.candidate_id: row.score for row in rewards}
     found: dict[str, list[tuple[float, Candidate]]] = {}
@@ -88,16 +86,14 @@ def ranked(
             rewards=tuple(score for score, _ in scored),
         )
         for prompt_id, offered in found.items()
-        for scored in [_worst_first(offered, cut_last=cut_last)]
+        for scored in [_worst_first(offered)]
     }
 
 
-def _worst_first(
-    offered: Sequence[tuple[float, Candidate]], *, cut_last: bool
-) -> list[tuple[float, Candidate]]:
+def _worst_first(offered: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
     """Sort a prompt's samples by reward, after the rule for those that were cut off."""
     ended = [candidate.finish_reason == "stop" for _, candidate in offered]
-    worth = ruled([score for score, _ in offered], ended, "below" if cut_last else "none")
+    worth = ruled([score for score, _ in offered], ended, "below")
     every = zip(worth, offered, strict=True)
     ordered = sorted(every, key=lambda one: (one[0], one[1][0], one[1][1].candidate_id))
     return [sample for _, sample in ordered]
@@ -137,7 +133,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
         ]
         return {Evaluation: list(_evaluations(it, found, most))}
 
-    keyed = it.run.verifier.params(clustered_params({**params, **cut_params(it)}, clusters))
+    keyed = it.run.verifier.params(clustered_params(params, clusters))
     work = it.whole(BEST_OF_N, keyed, best.candidates, best.rewards)
     it.run.make(it.number, "curve", work, make)
 
@@ -149,8 +145,7 @@ def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
         found = ranked_chunk(it, best, unit.chunk)
         return {Candidate: [_answer(unit.key, of.candidates[-1]) for of in found.values()]}
 
-    params: Json = {"answers": True, **cut_params(it)} if cut_params(it) else "answers"
-    work = it.work(BEST_OF_N, params, best.candidates, best.rewards)
+    work = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
     return it.rows(Candidate, "best", work, make)
 
 
@@ -169,12 +164,7 @@ def by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
 def ranked_chunk(it: Iteration, best: Best, chunk: int) -> dict[str, RankedSamples]:
     """Return the scored samples of a chunk's prompts as the run ranks them."""
     samples, rewards = it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk)
-    return ranked(samples, rewards, cut_last=it.run.config.reward.cut_last)
-
-
-def cut_params(it: Iteration) -> Mapping[str, Json]:
-    """Return what of the rule for cut samples can change which is the best: nothing without."""
-    return {"cut_last": True} if it.run.config.reward.cut_last else {}
+    return ranked(samples, rewards)
 
 
 def _values(it: Iteration, prompt_id: str, samples: RankedSamples) -> list[Metrics]:

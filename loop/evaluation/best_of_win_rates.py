@@ -26,7 +26,6 @@ from .best_of_curve import (
     by_chunk,
     counts,
     curve,
-    cut_params,
     ranked_chunk,
 )
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
@@ -138,7 +137,7 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
                     found.setdefault((chosen.prompt_id, chosen.text), chosen)
         return {Candidate: [_answer(unit.key, sample) for sample in found.values()]}
 
-    params: Json = {"below": list(below), **cut_params(it)}
+    params: Json = {"below": list(below)}
     work = it.work(CHOOSE, params, best.candidates, best.rewards)
     return it.rows(Candidate, FEWER, work, make)
 

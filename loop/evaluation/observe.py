@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Protocol
 
-from ...configs.alarms import AlarmsConfig
 from ...critics.math_check import UNDECIDED
 from ...critics.verify import OWN
 from ...stores.beside import measured_beside
@@ -104,7 +103,6 @@ def observed(
     iterations: Sequence[int],
     benchmark: str,
     prompts: Mapping[str, Prompt],
-    config: AlarmsConfig,
 ) -> Observation:
     """Return what is looked at of a policy, compared with those of other iterations."""
     now = _policy(source, policy.iteration, benchmark)
@@ -124,7 +122,6 @@ def observed(
         },
         lessons=_lessons(source, policy.iteration),
         earlier=_lessons(source, earlier) if earlier > iterations[0] else None,
-        config=config,
     )
 
 

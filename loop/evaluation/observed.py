@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...configs.alarms import AlarmsConfig
 from ...stores.records import Alarm, Scope
 
 CRITIC, REWARD = "critic", "reward"
 """Who approves: the critic, of 1 in all aspects; the reward model, by its scalar."""
+FEWEST = 10
+"""Prompts of a family, a task or a figure, below which nothing is said of it."""
+ERROR_RATE = 0.05
+"""How often an iteration that changes nothing may raise an alarm of approval or style."""
+LEAST_CHANGE = 0.05
+"""Share of answers by which approval must rise, and verified success fall, to stop the run."""
 SHOWN = 5
 """At most so many ids are given as examples."""
 
@@ -84,7 +89,8 @@ class Shift(NamedTuple):
 class Observation:
     """M_t after its training, with M_0, the policy that it was trained from, and the lessons.
 
-    `before` holds the policies to compare with, M_0 first.
+    `before` holds the policies to compare with, M_0 first. Groups of fewer than `fewest` prompts
+    are not looked at.
     """
 
     checkpoint_id: str
@@ -93,7 +99,7 @@ class Observation:
     prompts: Mapping[str, ObservedPrompt]
     lessons: ObservedLessons
     earlier: ObservedLessons | None
-    config: AlarmsConfig
+    fewest: int = FEWEST
 
     @property
     def initial(self) -> ObservedPolicy:

@@ -35,6 +35,7 @@ from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .course import Course, standing_after, told
 from .metrics import SCORING
+from .pairwise_verdicts import ERROR_RATE, WORTHWHILE
 
 VERDICT = Verb("verdict")
 
@@ -67,10 +68,10 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
             clusters=clusters,
             scores=pl.concat(_scores(it, key) for key in keys) if keys else None,
             alphas={
-                against: level_of_look(config.error_rate, it.number - course.first, earlier)
+                against: level_of_look(ERROR_RATE, it.number - course.first, earlier)
                 for against, earlier in found.items()
             },
-            worthwhile=config.worthwhile,
+            worthwhile=WORTHWHILE,
         )
         rows = [row for against, other in compared.items() for row in look.at(against, other)]
         if look.left_out:

@@ -6,8 +6,10 @@ from statistics import fmean
 
 from ...stores.records import Alarm
 from ..lake.statistics.sign_flips import chance_of_rise
+from ..stages.step_alarms import MOST_KL
 from .observed import (
     CRITIC,
+    ERROR_RATE,
     Observation,
     ObservedLessons,
     ObservedPair,
@@ -17,6 +19,12 @@ from .observed import (
 )
 
 SATURATION, COPIES, SAME_CHOSEN, DIVERGENCE = "saturation", "copies", "same chosen", "kl"
+SATURATED = 0.99
+"""Share of best ratings from which on an aspect tells nothing."""
+MOST_COPIES = 0.2
+"""What may be added to the share of answers that equal the answer to another prompt."""
+MOST_SAME_CHOSEN = 0.5
+"""Of the prompts with several pairs, the share whose pairs may all have the same chosen text."""
 FEWEST_RATINGS = 50
 """Ratings of an aspect, or prompts with rewards, below which they are not called saturated."""
 UNTRUE = 0.9
@@ -34,7 +42,7 @@ def signal_alarms(seen: Observation) -> Iterator[Alarm]:
 
 
 def _saturated_ratings(seen: Observation) -> Iterator[Alarm]:
-    limit = seen.config.saturated
+    limit = SATURATED
     for aspect, (share, n) in seen.lessons.best.items():
         before, of = (0.0, 0) if seen.earlier is None else seen.earlier.best.get(aspect, (0.0, 0))
         if share < limit or n < FEWEST_RATINGS or (before >= limit and of >= FEWEST_RATINGS):
@@ -58,10 +66,10 @@ def _saturated_families(seen: Observation) -> Iterator[Alarm]:
     for family, prompts in families.items():
         found = _approved_and_right(seen.policy, prompts)
         approved, right, n = found
-        if n < seen.config.fewest or approved < seen.config.saturated or right >= UNTRUE:
+        if n < seen.fewest or approved < SATURATED or right >= UNTRUE:
             continue
         was = _approved_and_right(seen.before[-1], prompts)
-        told_before = was[0] >= seen.config.saturated and was[1] < UNTRUE
+        told_before = was[0] >= SATURATED and was[1] < UNTRUE
         if told_before and seen.before[-1] is not seen.initial:
             continue
         answers = seen.policy.answers
@@ -70,7 +78,7 @@ def _saturated_families(seen: Observation) -> Iterator[Alarm]:
             f"the critic approves {percent(approved)} of {seen.name}'s {n} answers in the family "
             f"{family}, and {percent(right)} are right: it cannot tell there. Show it references, "
             "or leave the family out of training",
-            Shift(was[0], approved, seen.config.saturated),
+            Shift(was[0], approved, SATURATED),
             scope="family",
             name=family,
             examples=[answers[p].candidate_id for p in prompts if answers[p].right is False],
@@ -92,7 +100,7 @@ def _approved_and_right(policy: ObservedPolicy, prompts: Sequence[str]) -> tuple
 
 
 def _saturated_rewards(seen: Observation) -> Iterator[Alarm]:
-    limit = seen.config.saturated
+    limit = SATURATED
     if seen.lessons.equal_rewards is None:
         return
     share, n = seen.lessons.equal_rewards
@@ -112,11 +120,11 @@ def _saturated_rewards(seen: Observation) -> Iterator[Alarm]:
 def _copies(seen: Observation) -> Iterator[Alarm]:
     """Yield an alarm if many more answers equal the answer to another prompt."""
     shared = [p for p in seen.policy.answers if p in seen.initial.answers]
-    if len(shared) < seen.config.fewest:
+    if len(shared) < seen.fewest:
         return
     before, after = (_copied(of, shared) for of in (seen.initial, seen.policy))
     grown = [float(after[p]) - float(before[p]) for p in shared]
-    if fmean(grown) <= seen.config.copies or chance_of_rise(grown) >= seen.config.error_rate:
+    if fmean(grown) <= MOST_COPIES or chance_of_rise(grown) >= ERROR_RATE:
         return
     was, now = (fmean(map(float, of.values())) for of in (before, after))
     yield seen.alarm(
@@ -124,7 +132,7 @@ def _copies(seen: Observation) -> Iterator[Alarm]:
         f"{percent(now)} of {seen.name}'s answers equal its answer to another prompt "
         f"(M_{seen.initial.iteration}: {percent(was)}): it answers less to what is asked. Read "
         "the examples; train for fewer steps, or at a lower rate",
-        Shift(was, now, seen.config.copies),
+        Shift(was, now, MOST_COPIES),
         name="answers",
         examples=[seen.policy.answers[p].candidate_id for p in shared if after[p]],
     )
@@ -140,8 +148,8 @@ def _same_chosen(seen: Observation) -> Iterator[Alarm]:
     """Yield an alarm if of most prompts with several pairs all have the same chosen text."""
     share, n, examples = _alike(seen.lessons)
     before = 0.0 if seen.earlier is None else _alike(seen.earlier)[0]
-    limit = seen.config.same_chosen
-    if n < seen.config.fewest or not before <= limit < share:
+    limit = MOST_SAME_CHOSEN
+    if n < seen.fewest or not before <= limit < share:
         return
     yield seen.alarm(
         SAME_CHOSEN,
@@ -165,7 +173,7 @@ def _alike(lessons: ObservedLessons) -> tuple[float, int, list[str]]:
 
 
 def _divergence(seen: Observation) -> Iterator[Alarm]:
-    kl, limit = seen.policy.kl, seen.config.kl
+    kl, limit = seen.policy.kl, MOST_KL
     before = None if seen.before[-1] is seen.initial else seen.before[-1].kl
     if kl is None or kl <= limit or (before is not None and before > limit):
         return

@@ -14,6 +14,8 @@ from ...stores.records import Alarm
 from ..lake.statistics.sign_flips import chance_of_rise, summed
 from .observed import (
     CRITIC,
+    ERROR_RATE,
+    LEAST_CHANGE,
     REWARD,
     Observation,
     ObservedLessons,
@@ -27,6 +29,8 @@ STYLE = "style"
 OPENER, STOCK, LENGTH, DISTINCT = "opener", "stock", "length", "distinct"
 FLOORS: Mapping[str, float] = {OPENER: 0.25, "lists": 0.25, "markup": 0.25, LENGTH: 0.2}
 """The smallest spread of a figure: where M_0's answers are all alike, a few others are no alarm."""
+FAR = 1.0
+"""Standard deviations among M_0's answers of one family by which a style figure may move."""
 FLOOR = 0.1
 WORDED: Mapping[str, str] = {
     OPENER: "of its answers open in ways that were rare",
@@ -67,7 +71,7 @@ def style_alarms(seen: Observation) -> list[Alarm]:
     return [
         _alarm(seen, change, stops=stops)
         for change in style_changes(seen)
-        if _is_large(seen, change) and change.preferred is not False and change.figure not in known
+        if _is_large(change) and change.preferred is not False and change.figure not in known
     ]
 
 
@@ -99,7 +103,7 @@ def style_changes(seen: Observation) -> list[StyleChange]:
     """Return how each figure changed since M_0, over the prompts that both have answered."""
     old, new = seen.initial, seen.policy
     shared = [prompt for prompt in new.answers if prompt in old.answers]
-    if len(shared) < seen.config.fewest:
+    if len(shared) < seen.fewest:
         return []
     return [_changed(seen, shared, *figures) for figures in _figures(old, new, shared)]
 
@@ -139,7 +143,7 @@ def _changed(
         by_chance=chance_of_rise([up * moved for moved in moves.values()]),
         chosen=fmean(c for _, c, _ in pairs) if pairs else None,
         rejected=fmean(r for *_, r in pairs) if pairs else None,
-        preferred=_prefer(pairs, up, seen.config.error_rate) if pairs else None,
+        preferred=_prefer(pairs, up, ERROR_RATE) if pairs else None,
         examples=tuple(
             seen.policy.answers[p].candidate_id
             for p in sorted(shared, key=lambda p: (-up * moves[p], p))
@@ -164,9 +168,9 @@ def _prefer(pairs: Sequence[tuple[str, float, float]], up: float, limit: float) 
     return chance_of_rise(summed(each, prompts)) < limit
 
 
-def _is_large(seen: Observation, change: StyleChange) -> bool:
+def _is_large(change: StyleChange) -> bool:
     far = abs(change.moved) if change.figure == LENGTH else change.moved
-    return far > seen.config.style and change.by_chance < seen.config.error_rate
+    return far > FAR and change.by_chance < ERROR_RATE
 
 
 def _gains_approval_alone(seen: Observation) -> bool:
@@ -176,7 +180,7 @@ def _gains_approval_alone(seen: Observation) -> bool:
     """
     old, new = seen.initial.answers, seen.policy.answers
     known = [p for p in new if p in old and old[p].right is not None and new[p].right is not None]
-    if len(known) < seen.config.fewest:
+    if len(known) < seen.fewest:
         return False
     if sum(bool(new[p].right) - bool(old[p].right) for p in known) > 0:
         return False
@@ -186,8 +190,8 @@ def _gains_approval_alone(seen: Observation) -> bool:
             for p in known
             if judge in old[p].approval and judge in new[p].approval
         ]
-        large = said and (judge == REWARD or fmean(said) >= seen.config.change)
-        if large and chance_of_rise(said) < seen.config.error_rate:
+        large = said and (judge == REWARD or fmean(said) >= LEAST_CHANGE)
+        if large and chance_of_rise(said) < ERROR_RATE:
             return True
     return False
 
@@ -209,7 +213,7 @@ def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
         f"{seen.name}: {_shown(change.figure, change.after)} {WORDED[change.figure]} ({then}: "
         f"{_shown(change.figure, change.before)}); {why}; {end}. To learn less of it, let pairs "
         "differ less in it, or read the judge's rubric",
-        Shift(change.before, change.after, seen.config.style),
+        Shift(change.before, change.after, FAR),
         name=change.figure,
         stops=stops,
         examples=change.examples,

@@ -11,7 +11,6 @@ from statistics import fmean
 
 import polars as pl
 
-from ...configs.alarms import AlarmsConfig
 from ...stores.lake import RunReader
 from .observed import Observation, ObservedAnswer, ObservedLessons, ObservedPolicy, ObservedPrompt
 from .style_alarms import style_changes
@@ -46,7 +45,7 @@ def style_drift(run: RunReader, before: ObservedPolicy, after: ObservedPolicy) -
         prompts=_prompts(run),
         lessons=ObservedLessons(),
         earlier=None,
-        config=AlarmsConfig(fewest=FEWEST),
+        fewest=FEWEST,
     )
     changes = style_changes(seen)
     return fmean(abs(change.moved) for change in changes) if changes else None

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
-from ...configs.load import semantic
 from ...stores.address import run_argument
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -38,13 +37,13 @@ def watch(it: Iteration, benchmark: Split) -> None:
     units = [unit for number in numbers for unit in answer_units(journal, number, benchmark)]
     work = Work(
         verb=WATCH,
-        params={"alarms": semantic(config), "benchmark": benchmark},
+        params={"benchmark": benchmark},
         upstream=tuple(units),
         reads=lambda: [units],
     )
 
     def make(_: Unit) -> RowsByType:
-        seen = observed(run.store, it.parent, iterations, benchmark, run.prompts, config)
+        seen = observed(run.store, it.parent, iterations, benchmark, run.prompts)
         alarms = raised(seen)
         _tell(run, alarms)
         return {Alarm: alarms, Evaluation: _figures(seen)}

@@ -21,6 +21,5 @@ def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:
     model = surrogate(it, cfg)
     asked = varied(it, it.prompts("unlabeled"), model)
     judged = rewarded(it, asked, model, n=cfg.best_of, top_p=narrower(cfg.top_p))
-    cut = not it.run.config.reward.cut_last
-    best = demonstrate(it, judged, rule="top_reward", top_k=1, cut=cut)  # argmax r(x, y_i)
+    best = demonstrate(it, judged, rule="top_reward", top_k=1)  # argmax r(x, y_i)
     return train(it, best, start=cfg.start)

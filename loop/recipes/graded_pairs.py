@@ -25,7 +25,7 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
     if cfg.grades == "both":
         besides(it, completions)
     pairs = binarise(it, completions, grades, rule=cfg.binarisation)
-    return mixed(it, pairs, cfg.mix, count=cfg.mix_pairs)
+    return mixed(it, pairs, cfg.mix)
 
 
 def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:

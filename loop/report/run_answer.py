@@ -1,14 +1,14 @@
 """What a report answers first: is a run's policy better, by how much, how surely, where not?"""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal
 
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, PolicyVerdict
 from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
+from ..evaluation.pairwise_verdicts import ERROR_RATE
 from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import run_results
@@ -46,7 +46,7 @@ def run_answer(run: RunReader) -> RunAnswer:
         why = f"No policy of run {found.run} was compared with the one it began with."
         return RunAnswer(kind="open", word="Not known", sentences=(why,))
     kind, word = _word(row)
-    sentences = (*_how_much(row, run), *_beside(found, row), *_lost(run, found), *_models(found))
+    sentences = (*_how_much(row), *_beside(found, row), *_lost(run, found), *_models(found))
     return RunAnswer(kind=kind, word=word, sentences=sentences)
 
 
@@ -70,7 +70,7 @@ def _word(row: PolicyVerdict) -> tuple[Kind, str]:
     return ("worse", "Not better") if row.answer == "not better" else ("open", "Undecided")
 
 
-def _how_much(row: PolicyVerdict, run: RunReader) -> Iterator[str]:
+def _how_much(row: PolicyVerdict) -> Iterator[str]:
     """Say by how much a policy has changed, and how surely."""
     before, after = (told_value(row.figure, value) for value in (row.before, row.after))
     clusters = "" if row.clusters == row.n else f" in {row.clusters:,} clusters"
@@ -82,14 +82,11 @@ def _how_much(row: PolicyVerdict, run: RunReader) -> Iterator[str]:
     )
     if row.answer == "undecided" and row.needed is not None:
         yield f"About {row.needed:,} prompts like these would decide."
-    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
-    rate = config.get("verdict", {}).get("error_rate")
-    if rate is not None:
-        yield (
-            f"A run that gains nothing is called better at most {rate:.0%} of the time "
-            "(`verdict.error_rate`), over all its looks; the bounds hold at what is left of that "
-            "for this one. Here, surely means at that level, everywhere."
-        )
+    yield (
+        f"A run that gains nothing is called better at most {ERROR_RATE:.0%} of the time, over all "
+        "its looks; the bounds hold at what is left of that for this one. Here, surely means at "
+        "that level, everywhere."
+    )
 
 
 def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:

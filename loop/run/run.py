@@ -134,7 +134,6 @@ class Run:
         """Take over live settings, from the next unit on."""
         self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
-        self.store.keeper.minutes = config.snapshot_minutes
         self.models.configure(config)
 
     @property

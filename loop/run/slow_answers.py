@@ -31,6 +31,5 @@ def verifier_of(config: RunConfig, own: OwnFunction | None) -> Verifier:
     return Verifier(
         own,
         sentence_match=config.facts.judge == "sentence_match",
-        limit_s=config.critic.math_seconds,
         on_timeout=require_few,
     )

@@ -38,6 +38,7 @@ from .judging import (
 from .retry_unscored import judged
 from .verify_candidates import (
     FIRST,
+    SAMPLES_TEMPERATURE,
     Verifying,
     about,
     critique_id,
@@ -126,7 +127,7 @@ def critique_stage(
             by_text=by_text,
             committed=committed,
         )
-    warmth = config.samples_temperature if sample > FIRST else None
+    warmth = SAMPLES_TEMPERATURE if sample > FIRST else None
     return Critiquing(
         run=run,
         iteration=iteration,

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from ...configs.recipes import Graded
 from ...configs.schema import RunConfig
-from ...configs.section import PairCount, Place
+from ...configs.section import Place
 from ...stores.keys import Json, derive_seed, digest
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
 from ...stores.schemas import TABLES
@@ -44,6 +45,9 @@ from ..run.reporter import Advance
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .balance_length import balanced
+
+PairCount = int | Literal["all", "equal"]
+"""How many pairs of a file are trained on: so many, all, or as many as the run's own."""
 
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.load import semantic
-from ...configs.methods import QuarkTraining, SteppedTraining
+from ...configs.methods import SteppedTraining
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError
 from ...policies.trainers.job import BY_REWARD, Method, OnlineJob, RewardSource, TrainJob
@@ -31,8 +31,6 @@ from .supervised_set import Supervision
 from .thoughts import turn_form
 from .train import TRAIN
 
-UNRULED = "missing_eos"
-"""Quark's setting that says nothing where it is none: cut samples are then like others."""
 VERBS: Mapping[Method, Verb] = {
     "ppo": Verb("ppo", semantics=2),
     "quark": Verb("quark", semantics=2),
@@ -41,13 +39,6 @@ VERBS: Mapping[Method, Verb] = {
     "online_dpo": Verb("online_dpo"),
 }
 PUBLISH = Verb("publish_step")
-
-
-def settings_params(settings: OnlineSettings) -> dict[str, Json]:
-    """Return what of a method's settings can change its steps."""
-    told = semantic(settings)
-    unruled = isinstance(settings, QuarkTraining) and settings.missing_eos == "none"
-    return {name: value for name, value in told.items() if not (unruled and name == UNRULED)}
 
 
 def whole_settings(settings: OnlineSettings) -> OnlineSettings:
@@ -103,7 +94,7 @@ class OnlineTraining:
             "policy": it.policy.params,
             "reference": it.run.models.initial.identity,
             "reward": self._rewarding,
-            "settings": settings_params(whole_settings(self.settings)),
+            "settings": semantic(whole_settings(self.settings)),
             "sampling": semantic(it.run.config.policy.sampling),
             **fit_params(policy_fit(it.run.config)),
         }

@@ -39,13 +39,10 @@ def pair(it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[P
 
 
 def demonstrate(
-    it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int, cut: bool = False
+    it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int
 ) -> Rows[Demonstration]:
-    """(x, y+): the positives of the rule, as a rejection-sampling set.
-
-    With `cut` an answer that was cut off is as good as a whole one of its reward.
-    """
-    return _made(it, DEMONSTRATE, Demonstration, judged, rule=rule, top_k=top_k, cut=cut)
+    """(x, y+): the positives of the rule, as a rejection-sampling set."""
+    return _made(it, DEMONSTRATE, Demonstration, judged, rule=rule, top_k=top_k)
 
 
 def unpair(it: Iteration, judged: JudgedRows) -> Rows[UnpairedAnswer]:
@@ -61,7 +58,6 @@ def _made(
     *,
     rule: Rule,
     top_k: int,
-    cut: bool = False,
 ) -> Rows[D]:
     """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
     config = it.run.config
@@ -70,7 +66,6 @@ def _made(
         top_k=top_k,
         root_seed=config.seed,
         iteration=it.number,
-        distinct=row_type is Pair and config.pairs.distinct_positives,
     )
     said = _PairedOn.of(it, judged, verb.name)
 
@@ -78,23 +73,22 @@ def _made(
         candidates = it.frame(judged.candidates, unit.chunk)
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
         asked = rows_frame(Prompt, prompts)
-        made = DERIVE[row_type](said.about(candidates, unit.chunk, cut=cut), asked, how)
+        made = DERIVE[row_type](said.about(candidates, unit.chunk), asked, how)
         told: RowsByType = {Receipt: made.receipts} if made.receipts else {}
         return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **told}
 
-    params = _params(how, said.deciding, cut=cut)
+    params = _params(how, said.deciding)
     return it.rows(row_type, verb.name, said.work(verb, params), make)
 
 
-def _params(how: Pairing, deciding: Deciding, *, cut: bool) -> Json:
+def _params(how: Pairing, deciding: Deciding) -> Json:
     """Return what pairs depend on besides what they are made of; not what changes nothing."""
-    usable: dict[str, Json] = {"cut": True} if cut else {}
     distinct: dict[str, Json] = {"distinct": True} if how.distinct else {}
     agreed: dict[str, Json] = {}
     if deciding.agreement is not None:
         agreed["agreement"] = deciding.agreement
     top_k: dict[str, Json] = {} if how.rule == EITHER else {"top_k": how.top_k}
-    return {"rule": how.rule, **top_k, **distinct, **agreed, **usable}
+    return {"rule": how.rule, **top_k, **distinct, **agreed}
 
 
 def binarise(
@@ -141,12 +135,12 @@ class _PairedOn:
         """Return the work of a stage that reads it."""
         return self.people.read_by(self.it.work(verb, params, *self.judged.handles))
 
-    def about(self, candidates: pl.DataFrame, chunk: int, *, cut: bool) -> pl.DataFrame:
+    def about(self, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
         """Return a chunk's candidates, each with its reward and the verdict on it."""
         said = self.judged.rewards
         rewards = empty("rewards") if said is None else self.it.frame(said, chunk)
         if self.judged.critiques is None:
-            return judge(candidates, rewards, cut=cut)
+            return judge(candidates, rewards)
         people = self.annotated.join(candidates, on="candidate_id", how="semi")
         critiques = pl.concat([self.it.frame(self.judged.critiques, chunk), people])
-        return judge(candidates, rewards, verdicts(critiques, self.deciding), cut=cut)
+        return judge(candidates, rewards, verdicts(critiques, self.deciding))

@@ -1,11 +1,10 @@
 """Rewarding candidates: the scalar r(x, y) of the reward model for each conversation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...configs.own_function import names_function
-from ...configs.recipes import Rewarded
 from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -92,22 +91,9 @@ class Scoring:
             "model": self.reward_id,
             "batch_size": config.batch_size,
             "max_length": config.max_length,
-            **self._end_params,
+            "sees_end": config.sees_end,
             **config.model_dump(include=RUN_BY, mode="json"),
         }
-
-    @property
-    def _end_params(self) -> Mapping[str, Json]:
-        """What is said of ends.
-
-        Of cut answers only where a score can decide about one: elsewhere whole answers alone are
-        chosen from.
-        """
-        config = self.run.config.reward
-        if not config.sees_end:
-            return {"sees_end": False}
-        decides = isinstance(self.run.config.recipe, Rewarded)
-        return {"end_of_cut": False} if decides and not config.end_of_cut else {}
 
     @property
     def reward_id(self) -> str | None:
@@ -153,7 +139,7 @@ class Scoring:
     def _scored(self, candidate: Candidate) -> "_RewardInquiry":
         prompt = self.run.prompts[candidate.prompt_id]
         messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
-        ended = self.run.config.reward.shown_ended(candidate.finish_reason)
+        ended = candidate.finish_reason == "stop"
         return _RewardInquiry(candidate=candidate, messages=messages, prompt=prompt, ended=ended)
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:

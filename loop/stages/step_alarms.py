@@ -12,8 +12,6 @@ from itertools import pairwise
 from math import sqrt
 from statistics import fmean
 
-from ...configs.alarms import AlarmsConfig
-from ...stores.address import run_argument
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Statistic
@@ -21,9 +19,18 @@ from ...stores.schemas import RowsByType
 from ..lake.query.alarm_list import sentence
 from ..run.handles import Planned
 from ..run.iteration import Iteration
-from ..run.outcomes import WENT_ON, AlarmStopError
 from ..run.run import Verb, Work
 
+WINDOW = 5
+"""Steps whose means are compared."""
+MOST_KL = 0.5
+"""KL to M_0, in nats a token, above which there is an alarm."""
+MOST_CUT = 0.5
+"""Share of answers cut off that raises an alarm, if the first steps had half of it at most."""
+LEAST_ENTROPY = 0.2
+"""Share of the first steps' entropy below which answers have become alike."""
+MOST_LENGTH = 2.0
+"""Times the first steps' length beyond which answers have grown."""
 BEYOND = 4.5
 """Standard errors that a fall of the reward exceeds: 1 in 20 trainings of 390 steps falls so far by
 chance, as of all its steps the best is taken."""
@@ -58,49 +65,17 @@ class StepWatch:
     _known: set[str] = field(default_factory=set[str])
 
     def look(self, numbers: Numbers) -> None:
-        """Tell of what a step raises that no earlier one did.
-
-        Raises:
-            AlarmStopError: if the run is to stop at it, and there are steps left.
-        """
-        alarms = self.raised_by(numbers)
+        """Tell of what a step raises that no earlier one did."""
         run = self.it.run
-        for alarm in alarms:
+        for alarm in self.raised_by(numbers):
             run.reporter.note(sentence(alarm))
             detail: Json = asdict(alarm)
             run.store.when_there_is_room(partial(run.store.journal.record, EVENT, detail))
-        if alarms:
-            self.require_going_on(alarms[0].told)
-
-    def require_going_on(self, told: str | None = None) -> None:
-        """Stop the run at an alarm unless it was decided to go on.
-
-        Raises:
-            AlarmStopError: naming the alarm, and how to go on.
-        """
-        run, number = self.it.run, self.it.number
-        config, decided = run.config.alarms, [self.method, number]
-        if not config.step_stops or not self._known or len(self.history) == self.steps:
-            return
-        if decided in run.store.journal.events(WENT_ON):
-            return
-        if config.on_alarm == "stop":
-            named = run_argument(run.store.folder)
-            raise AlarmStopError(
-                f"iteration {number}: {told or 'an alarm by step was raised'}. `lpfloop steps "
-                f"{named}` shows the steps; to go on all the same, `lpfloop resume {named} "
-                "--on-alarm continue`"
-            )
-        run.store.when_there_is_room(lambda: run.store.journal.record(WENT_ON, decided))
 
     def raised_by(self, numbers: Numbers) -> list[Alarm]:
         """Take over the next step, and return what it raises that no earlier one did."""
         self.history.append(numbers)
-        found = [
-            finding
-            for finding in findings(self.history, self.it.run.config.alarms)
-            if finding.kind not in self._known
-        ]
+        found = [f for f in findings(self.history) if f.kind not in self._known]
         self._known |= {finding.kind for finding in found}
         return [self._alarm(finding) for finding in found]
 
@@ -115,42 +90,41 @@ class StepWatch:
             before=finding.before,
             after=finding.after,
             limit=finding.limit,
-            stops=self.it.run.config.alarms.step_stops,
+            stops=False,
             told=f"step {step} of {self.steps} of the training of M_{self.it.number} by "
             f"{self.method}: {finding.told}",
             examples=(),
         )
 
 
-def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[StepFinding]:
+def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
     """Yield what the last steps of a training say beside its first ones."""
-    width = config.step_window
-    if len(history) <= width:
+    if len(history) <= WINDOW:
         return
-    first, last = (_means(part) for part in (history[:width], history[-width:]))
+    first, last = (_means(part) for part in (history[:WINDOW], history[-WINDOW:]))
     kl, length = last.get(KL), last.get(LENGTH, 0.0)
-    if kl is not None and length and kl / length > config.kl:
+    if kl is not None and length and kl / length > MOST_KL:
         yield StepFinding(
             kind=KL,
             before=first.get(KL, 0.0) / max(first.get(LENGTH, 0.0), 1.0),
             after=kl / length,
-            limit=config.kl,
+            limit=MOST_KL,
             told=f"the policy is {kl / length:.2f} nats a token away from M_0: so far away the "
             "reward means little. Raise kl_coef, or take an earlier policy (publish_every)",
         )
     cut = last.get(CUT, 0.0)
-    if cut > config.step_cut and first.get(CUT, 0.0) <= config.step_cut / 2:
+    if cut > MOST_CUT and first.get(CUT, 0.0) <= MOST_CUT / 2:
         yield StepFinding(
             kind=CUT,
             before=first.get(CUT, 0.0),
             after=cut,
-            limit=config.step_cut,
+            limit=MOST_CUT,
             told=f"{100 * cut:.0f} % of the answers are cut off, {100 * first.get(CUT, 0.0):.0f} % "
             "were: being cut off pays, or answers grow. Look at missing_eos and max_tokens",
         )
     for kind, limit, more in (
-        (ENTROPY, config.step_entropy, False),
-        (LENGTH, config.step_length, True),
+        (ENTROPY, LEAST_ENTROPY, False),
+        (LENGTH, MOST_LENGTH, True),
     ):
         before, after = first.get(kind), last.get(kind)
         if before is None or after is None or before <= 0:
@@ -166,22 +140,21 @@ def findings(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[StepF
                 + ("answers grow" if more else "answers become alike")
                 + ". Train for fewer steps, or at a lower rate",
             )
-    yield from _fallen_reward(history, config)
+    yield from _fallen_reward(history)
 
 
-def _fallen_reward(history: Sequence[Numbers], config: AlarmsConfig) -> Iterator[StepFinding]:
-    width = config.step_window
+def _fallen_reward(history: Sequence[Numbers]) -> Iterator[StepFinding]:
     rewards = [numbers[REWARD] for numbers in history if REWARD in numbers]
-    means = [fmean(rewards[at : at + width]) for at in range(len(rewards) - width + 1)]
-    if len(rewards) < 2 * width:
+    means = [fmean(rewards[at : at + WINDOW]) for at in range(len(rewards) - WINDOW + 1)]
+    if len(rewards) < 2 * WINDOW:
         return
     best, risen = max(means), max(means) - means[0]
-    if best - means[-1] > max(config.step_reward * risen, BEYOND * _noise(rewards, width)):
+    if best - means[-1] > max(risen, BEYOND * _noise(rewards, WINDOW)):
         yield StepFinding(
             kind=REWARD,
             before=best,
             after=means[-1],
-            limit=best - config.step_reward * risen,
+            limit=best - risen,
             told=f"the reward fell to {means[-1]:.3f} from {best:.3f}, by more than it had risen. "
             "Train at a lower rate, or take an earlier policy (publish_every)",
         )

@@ -33,7 +33,6 @@ from .engine import (
     Completion,
     EngineError,
     Request,
-    UnloadableError,
 )
 from .feed import take
 from .thinking import ChatForm, Thinking
@@ -75,12 +74,8 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
     if config.tensor_parallel > 1:
         # In a Ray actor vLLM would take Ray's executor, which finds no GPU that is free.
         arguments |= {"distributed_executor_backend": "mp"}
-    if on_cpu and config.vllm.enable_chunked_prefill:
-        raise UnloadableError(
-            "engine.vllm.enable_chunked_prefill: vLLM's CPU build fails where a prompt is read in "
-            "pieces and its answer has a seed, as every request here has; leave it out"
-        )
     if on_cpu:
+        # vLLM's CPU build fails if a prompt is read in pieces and its answer has a seed.
         arguments |= {"enforce_eager": True, "enable_chunked_prefill": False}
     else:
         arguments |= {"gpu_memory_utilization": config.memory_utilization}

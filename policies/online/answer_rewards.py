@@ -75,7 +75,7 @@ class AnswerRewards:
                 request_id=r.candidate_id,
                 messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
                 prompt=r.asked.prompt,
-                ended=self._online.reward.shown_ended(c.finish_reason),
+                ended=c.finish_reason == "stop",
             )
             for r, c in zip(rollouts, completions, strict=True)
         )

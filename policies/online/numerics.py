@@ -24,10 +24,6 @@ Averaging = Literal["answer", "token", "constant"]
 EPSILON = 1e-8
 """Added to a variance before the division by its root."""
 
-CLIPPED_ERROR = 0.2
-K_BETA = 0.1
-"""Bound of the adaptive coefficient's relative error, and how far a step follows it."""
-
 LEAST_SPREAD = 1e-4
 """Added to a group's standard deviation: rewards that differ only by rounding teach nothing."""
 
@@ -74,15 +70,6 @@ def approximate_kl(logprobs: Tensor, old: Tensor) -> Tensor:
     return 0.5 * (logprobs - old) ** 2
 
 
-def adapted(kl_coef: float, kl: float, *, target: float) -> float:
-    """Return the coefficient after a step whose answers' mean KL was `kl` (Ziegler et al., 2.2).
-
-    It follows the relative error, clipped, as AlpacaFarm's code has it: 1 + 0.1 · clip(…, ±0.2).
-    """
-    error = min(max(kl / target - 1, -CLIPPED_ERROR), CLIPPED_ERROR)
-    return kl_coef * (1 + K_BETA * error)
-
-
 # PPO
 
 
@@ -96,12 +83,6 @@ def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
     variance = masked_mean((values - mean) ** 2, mask)
     scaled = (values - mean) * torch.rsqrt(variance + EPSILON)
     return scaled if shift_mean else scaled + mean
-
-
-def whiten_groups(values: Tensor, mask: Tensor, size: int, *, shift_mean: bool = True) -> Tensor:
-    """Whiten each group of `size` consecutive rollouts by itself, as AlpacaFarm's devices do."""
-    groups = zip(values.split(size), mask.split(size), strict=True)
-    return torch.cat([whiten(rows, weights, shift_mean=shift_mean) for rows, weights in groups])
 
 
 def shaped_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:

@@ -144,8 +144,6 @@ class OnlineTrainer(ABC, Generic[Learned]):
         self.device = accelerator.device
         self.networks = networks
         self.allowed = agreement(float32=computes_exactly(job, self.device))
-        longest = environment.online.sampling.max_tokens
-        self.width = None if getattr(self.settings, "mask_padding", True) else longest
         self.optimizer = make_optimizer(job, networks)
         self.updates = self.planned_updates(self.settings)
         self.schedule = make_schedule(
@@ -232,8 +230,6 @@ class OnlineTrainer(ABC, Generic[Learned]):
             metrics = {**losses, **described, **learned.metrics, "logprob_gap": gap}
         else:
             metrics = self.idle(number, drawn)
-        if self.settings.schedule_by == "step":
-            self.schedule.step()
         return self.outcome(number, drawn, metrics, learned)
 
     def outcome(
@@ -271,13 +267,12 @@ class OnlineTrainer(ABC, Generic[Learned]):
         """Measure answers under policy, reference and, if there is one, value model."""
         spoken, plain = [r.spoken for r in rollouts], [r.plain for r in rollouts]
         # Only values count after an answer's end.
-        width = self.width if self.valued else None
-        shape = (len(spoken), width or max(len(x.answer) for x in spoken))
+        shape = (len(spoken), max(len(x.answer) for x in spoken))
         found = defaultdict[str, Tensor](lambda: torch.zeros(shape, device=self.device))
         size = MEASURED_TOGETHER * self.settings.micro_batch_size
-        every = passes(spoken, range(len(spoken)), size, self.device, width=width)
+        every = passes(spoken, range(len(spoken)), size, self.device)
         for work, counts in self.ranks.share(every):
-            other = work if plain == spoken else padded(plain, work.rows, self.device, width)
+            other = work if plain == spoken else padded(plain, work.rows, self.device)
             for name, values in self.measured(work, other).items():
                 spread(values * counts, found[name], work)
         self.ranks.sum(*found.values())
@@ -379,11 +374,11 @@ class OnlineTrainer(ABC, Generic[Learned]):
         ordered, size = sorted(batch, key=length), self.settings.micro_batch_size
         parts = (ordered[first : first + size] for first in range(0, len(ordered), size))
         rows = ([place for lesson in part for place in lesson] for part in parts)
-        return [padded(answers, each, self.device, self.width) for each in rows]
+        return [padded(answers, each, self.device) for each in rows]
 
     def positions(self, batch: Sequence[Lesson], answers: Sequence[Spoken]) -> float:
         """Return how many positions of a batch's answers count."""
-        return float(sum(self.width or len(answers[i].answer) for lesson in batch for i in lesson))
+        return float(sum(len(answers[i].answer) for lesson in batch for i in lesson))
 
     def backward(
         self, work: Pass, scale: float, batch: Sequence[Lesson], learned: Learned
@@ -410,8 +405,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()
         self.optimizer.step()
-        if self.settings.schedule_by == "update":
-            self.schedule.step()
+        self.schedule.step()
         self.optimizer.zero_grad()
         return norm.cpu()
 
@@ -495,17 +489,12 @@ def make_schedule(
 ) -> LambdaLR:
     """Return the learning rate of `steps` steps, each of `updates` optimizer steps.
 
-    It is counted by optimizer steps with the first already above 0, or by steps as the papers' code
-    does: 0, 1/w, 2/w, ... of the peak.
+    It is counted by optimizer steps, with the first already above 0.
     """
-    by_step = settings.schedule_by == "step"
-    warmup, last = settings.warmup_steps, steps if by_step else steps * updates
+    warmup, last = settings.warmup_steps, steps * updates
 
     def later(done: int) -> float:
         falling = max(0.0, (last - done) / max(1, last - warmup))
         return falling if settings.scheduler == "linear" else 1.0
 
-    def counted_by_step(done: int) -> float:
-        return done / warmup if done < warmup else later(done)
-
-    return LambdaLR(optimizer, counted_by_step if by_step else warmed(warmup, later))
+    return LambdaLR(optimizer, warmed(warmup, later))

@@ -20,7 +20,6 @@ import torch
 from accelerate import Accelerator, InitProcessGroupKwargs
 
 from ...configs.group_methods import OnlineSettings
-from ...configs.methods import PPOTraining
 from ...stores.durable import make_folder
 from ...stores.failpoints import reach
 from ..trainers.adapters import computing_type
@@ -104,8 +103,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
         loaded = time.monotonic()
         training.make_steps()
         done = time.monotonic()
-    if not publishes_before(job):
-        training.save_policy()
+    training.save_policy()
     if ranks.is_first:
         assemble_steps(job, published_steps(job.settings, steps))
         assemble_model(job, job.folder("saved"))
@@ -177,7 +175,6 @@ class OnlineTraining:
         self.ranks = self.trainer.ranks
         self.environment = self.trainer.environment
         self.published = published_steps(self.job.settings, self.steps)
-        self.before_last = publishes_before(self.job)
 
     def resume(self) -> None:
         """Load the newest whole checkpoint, if there is one."""
@@ -228,10 +225,6 @@ class OnlineTraining:
         job, environment = self.job, self.environment
         number = len(self.history) + 1
         due = number in self.published
-        if number == environment.learning_steps and self.before_last:
-            self.save_policy()
-        if due and self.before_last:
-            self.save_step(number)
         clock = Clock()
         if number <= environment.learning_steps:
             with clock.spent_on("weights"):
@@ -243,7 +236,7 @@ class OnlineTraining:
             if not math.isfinite(value):
                 raise TrainingError("diverged", f"{name} was not finite at step {number}")
         self.history.append(outcome.metrics)
-        if due and not self.before_last:
+        if due:
             self.save_step(number)
         if self.ranks.is_first:
             write_step(job.output, number, outcome.rows)
@@ -295,6 +288,3 @@ def assemble_steps(job: TrainJob, steps: range) -> None:
             seal_policy(part)
 
 
-def publishes_before(job: TrainJob) -> bool:
-    """Return whether to publish the model from before the last step, as AlpacaFarm's code does."""
-    return isinstance(job.settings, PPOTraining) and job.settings.publish_before_last_step

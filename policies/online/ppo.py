@@ -15,29 +15,25 @@ from torch import Tensor
 from ...configs.methods import PPOTraining
 from ..trainers.sequences import Pass, answer_logits, chosen_logprobs, picked
 from . import numerics
-from .environment import Clock, ScoredRollout
+from .environment import ScoredRollout
 from .networks import ValueModel
 from .online_trainer import (
     Lesson,
     Lessons,
     Measurements,
     OnlineTrainer,
-    StepOutcome,
     reward_metrics,
 )
 from .truncation_penalty import ruled
-
-KL_COEF = "kl_coef"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PPOLessons(Lessons):
     """Every answer with its advantages, and the returns that the value model learns, (B, T) each.
 
-    `counted` weighs the positions in means. `values` are those before the update.
+    `values` are those before the update.
     """
 
-    counted: Tensor
     values: Tensor
     advantages: Tensor
     returns: Tensor
@@ -54,22 +50,10 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
     valued = True
     settings: PPOTraining
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self.numbers[KL_COEF] = self.settings.kl_coef
-
     @property
     def estimator(self) -> numerics.KLEstimator:
         """How the KL penalty is estimated."""
         return self.settings.kl_estimator
-
-    def step(self, number: int, clock: Clock) -> StepOutcome:
-        """Make one step, then adapt the KL coefficient to its target, if there is one."""
-        outcome = super().step(number, clock)
-        target, kl = self.settings.adaptive_kl, outcome.metrics.get("kl")
-        if target is not None and kl is not None:
-            self.numbers[KL_COEF] = numerics.adapted(self.numbers[KL_COEF], kl, target=target)
-        return outcome
 
     def measured(self, work: Pass, plain: Pass) -> dict[str, Tensor]:
         """Measure a pass under the value model, too."""
@@ -81,21 +65,17 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
         """Return the (whitened) advantages, and the returns that the value model learns."""
         s, mask, rollouts = self.settings, measured.mask, measured.rollouts
         assert measured.values is not None  # noqa: S101 -- `valued`
-        counted = mask if s.mask_padding else torch.ones_like(mask)
-        values = measured.values * counted
+        values = measured.values * mask
         scores, baseline = rewards_of(rollouts, s)
-        coefficient = self.numbers[KL_COEF]
         rewards = numerics.shaped_rewards(
-            torch.tensor(scores, device=self.device), measured.kl, mask, coefficient
+            torch.tensor(scores, device=self.device), measured.kl, mask, s.kl_coef
         )
         if s.whiten_rewards == "scale":
-            size = s.group if s.whiten_rewards_over == "group" else len(rewards)
-            rewards = numerics.whiten_groups(rewards, counted, size, shift_mean=False) * counted
+            rewards = numerics.whiten(rewards, mask, shift_mean=False) * mask
         advantages, returns = numerics.advantages(rewards, values, gamma=s.gamma, lam=s.lam)
-        if s.whiten_advantages != "none":
-            size = s.group if s.whiten_advantages == "group" else len(advantages)
-            advantages = numerics.whiten_groups(advantages, counted, size)
-        advantages, returns = advantages * counted, returns * counted
+        if s.whiten_advantages == "batch":
+            advantages = numerics.whiten(advantages, mask)
+        advantages, returns = advantages * mask, returns * mask
         tokens = mask.sum(dim=1)
         mean = (advantages * mask).sum(dim=1) / tokens
         spread = (((advantages - mean[:, None]) ** 2 * mask).sum(dim=1) / tokens).sqrt()
@@ -109,7 +89,7 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
                 "advantage_std": spread.tolist(),
             },
             metrics={
-                KL_COEF: coefficient,
+                "kl_coef": s.kl_coef,
                 "values": float(numerics.masked_mean(values, mask)),
                 "returns": float(numerics.masked_mean(returns, mask)),
                 "advantages": float(numerics.masked_mean(advantages, mask)),
@@ -117,7 +97,6 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
                 **reward_metrics(rollouts, scores, baseline),
             },
             measured=measured,
-            counted=counted,
             values=values,
             advantages=advantages,
             returns=returns,
@@ -174,7 +153,7 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
 
     def share(self, work: Pass, batch: Sequence[Lesson], learned: PPOLessons) -> Tensor:
         """Return the weight of each of a pass's positions in its batch's means, (b, W)."""
-        return picked(learned.counted, work) / self.positions(batch, learned.answers)
+        return picked(learned.measured.mask, work) / self.positions(batch, learned.answers)
 
 
 def rewards_of(

@@ -28,21 +28,6 @@ def quantiles_of(scores: Sequence[float], count: int) -> list[int]:
     return found
 
 
-def sorted_apart(scores: Sequence[float], count: int, size: int) -> list[int]:
-    """Return quantiles within each `size` consecutive samples, as AlpacaFarm's devices have them.
-
-    There the last quantile of a device also has what does not divide.
-    """
-    found = list[int]()
-    for first in range(0, len(scores), size):
-        part = scores[first : first + size]
-        each = max(1, len(part) // count)
-        order = sorted(range(len(part)), key=lambda place: -part[place])
-        own = {place: min(rank // each, count - 1) for rank, place in enumerate(order)}
-        found += [own[place] for place in range(len(part))]
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """A scored answer; `answer` are its tokens, `ended`: the last is an end token."""

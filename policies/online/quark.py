@@ -29,7 +29,7 @@ from .environment import Clock, Environment, ScoredRollout
 from .networks import Networks
 from .numerics import quark_terms
 from .online_trainer import Lesson, Lessons, Measurements, OnlineTrainer, reward_metrics
-from .quantiles import Pool, Sample, quantile_token, quantiles_of, sorted_apart
+from .quantiles import Pool, Sample, quantile_token, quantiles_of
 from .truncation_penalty import ruled
 
 EXTENDED = "extended"
@@ -72,8 +72,6 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
     @classmethod
     def planned_updates(cls, settings: QuarkTraining) -> int:
         """Return how many optimizer steps a step makes whose rollouts all can be learned."""
-        if settings.gradient_steps:
-            return settings.gradient_steps
         samples = learned_samples(settings, settings.rollouts)
         return settings.inner_epochs * -(-samples // settings.batch_size)
 
@@ -98,11 +96,8 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
         """Return the samples to learn, by their quantiles among those of the pool."""
         s, rollouts = self.settings, measured.rollouts
         samples = self.pool.after(measured.number, [sample_of(r) for r in rollouts])
-        scores = ruled([x.score for x in samples], [x.ended for x in samples], s.missing_eos)
-        if s.quantiles_over == "group":
-            quantiles = sorted_apart(scores, s.quantiles, s.group)
-        else:
-            quantiles = quantiles_of(scores, s.quantiles)
+        scores = ruled([x.score for x in samples], [x.ended for x in samples], "below")
+        quantiles = quantiles_of(scores, s.quantiles)
         best = s.train_on == "best"
         kept = [
             (own, self.spoken(sample, ""))
@@ -116,14 +111,13 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
                 "refused", f"step {measured.number}: the best samples have no tokens"
             )
         rewards = scores[-len(rollouts) :]
-        baseline = [r.reference.score for r in rollouts] if s.reference_reward else None
         return QuarkLessons(
             measured=measured,
             answers=[own for own, _ in kept],
             lessons=[(place,) for place in range(len(kept))],
             rewards=rewards,
             columns={"quantile": quantiles[-len(rollouts) :]},
-            metrics=reward_metrics(rollouts, rewards, baseline),
+            metrics=reward_metrics(rollouts, rewards, None),
             plain=[plain for _, plain in kept],
         )
 
@@ -131,7 +125,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
         """Return the lessons of each optimizer step."""
         order = partial(self.order, number, count=len(learned.lessons))
         drawn = len(learned.rewards)
-        found = batches(self.settings, order, len(learned.lessons), drawn)
+        found = batches(self.settings, order, drawn)
         return [[(place,) for place in batch] for batch in found]
 
     def loss(
@@ -139,13 +133,12 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
     ) -> tuple[Tensor, ...]:
         """Return a pass's part of a batch's loss and of its terms."""
         s, temperature = self.settings, self.temperature
-        plain = padded(learned.plain, work.rows, self.device, self.width)
+        plain = padded(learned.plain, work.rows, self.device)
         with self.accelerator.autocast():
             with torch.no_grad(), self.networks.reference() as reference:
                 other = answer_logits(reference, plain)
             logits = answer_logits(policy, work)
         said = work.mask[:, work.queries :]
-        counted = said if s.mask_padding else torch.ones_like(said)
         found = quark_terms(
             logits / temperature, other / temperature, work.answers, vocabulary=self.vocabulary
         )
@@ -153,23 +146,21 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
         found = found._replace(nll=found.nll * said)
         loss = found.loss(kl_coef=s.kl_coef, entropy_coef=s.entropy_coef)
         share = 1 / self.positions(batch, learned.answers)
-        return tuple((part * counted).sum() * share for part in (loss, *found))
+        return tuple((part * said).sum() * share for part in (loss, *found))
 
     def spoken(self, sample: Sample, control: str) -> Spoken:
-        """Return a sample after a control text, without its end token if that is not trained."""
+        """Return a sample after a control text."""
         messages = conditioned(self.messages[sample.prompt_id], control)
-        cut = sample.ended and not self.settings.train_eos
-        answer = sample.answer[:-1] if cut else sample.answer
-        return Spoken(prompt=self.environment.chat.prompt(messages), answer=answer)
+        return Spoken(prompt=self.environment.chat.prompt(messages), answer=sample.answer)
 
 
 def sample_of(rollout: ScoredRollout) -> Sample:
-    """Return a rollout as the pool keeps it: with r(x, y), or r(x, y) - r(x, y_ref)."""
+    """Return a rollout as the pool keeps it."""
     return Sample(
         prompt_id=rollout.drawn.asked.prompt_id,
         answer=tuple(rollout.spoken.answer),
         ended=rollout.ended,
-        score=rollout.known_score - rollout.reference.score,
+        score=rollout.known_score,
     )
 
 
@@ -181,20 +172,14 @@ def learned_samples(settings: QuarkTraining, drawn: int) -> int:
     return -(-drawn // settings.quantiles) if settings.train_on == "best" else drawn
 
 
-def batches(settings: QuarkTraining, order: Order, lessons: int, drawn: int) -> list[list[int]]:
+def batches(settings: QuarkTraining, order: Order, drawn: int) -> list[list[int]]:
     """Return the indices of the lessons that each optimizer step learns.
 
-    A pass takes as many as a step that drew `drawn` gives, however large the pool. A fixed number
-    of optimizer steps goes round the lessons, each time in a new order.
+    A pass takes as many as a step that drew `drawn` gives, however large the pool.
     """
-    steps, size = settings.gradient_steps, settings.batch_size
-    if not steps:
-        samples = learned_samples(settings, drawn)
-        passes = (order(n)[:samples] for n in range(settings.inner_epochs))
-        return [batch.tolist() for one in passes for batch in one.split(size)]
-    rounds = range(-(-steps * size // lessons))
-    places = [place for n in rounds for place in order(n).tolist()]
-    return [places[first : first + size] for first in range(0, steps * size, size)]
+    samples = learned_samples(settings, drawn)
+    passes = (order(n)[:samples] for n in range(settings.inner_epochs))
+    return [batch.tolist() for one in passes for batch in one.split(settings.batch_size)]
 
 
 # The policy with quantile tokens in its vocabulary (Lu et al., 2022, Section 2.1)

@@ -83,14 +83,6 @@ def test_scale_keeps_mean() -> None:
     )
 
 
-def test_whiten_groups() -> None:
-    values = tensor([0.0, 2.0], [10.0, 30.0], [5.0, 7.0])
-    mask = torch.ones_like(values)
-    white = numerics.whiten_groups(values, mask, 1)
-    close(white, [-1.0, 1.0], [-1.0, 1.0], [-1.0, 1.0])
-    assert not torch.allclose(white, numerics.whiten(values, mask))
-
-
 # advantages
 
 
@@ -156,12 +148,6 @@ def test_gradients(subtests):
 
     for function, at in ((policy, logits), (value, normal(3, 4)), (penalty, normal(3, 4))):
         torch.testing.assert_close(gradient(function, at), slopes(function, at), atol=1e-6, rtol=0)
-
-
-def test_adaptive_coefficient() -> None:
-    assert numerics.adapted(0.2, 6.6, target=6.0) == pytest.approx(0.2 * 1.01)
-    assert numerics.adapted(0.2, 60.0, target=6.0) == pytest.approx(0.2 * 1.02)
-    assert numerics.adapted(0.2, 0.0, target=6.0) == pytest.approx(0.2 * 0.98)
 
 
 def rollout(score, *, ended, reference=None):

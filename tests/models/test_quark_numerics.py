@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lpfloop.configs.methods import QuarkTraining
 from lpfloop.policies.online.quantiles import (
     Pool,
     Sample,
     quantiles_of,
-    sorted_apart,
 )
 
 torch = pytest.importorskip("torch")
@@ -31,39 +28,14 @@ def test_quantiles():
     assert quantiles_of([0.3], 4) == [0]
 
 
-def pool_of_a_device(scores: list[float], count: int) -> list[int]:
-    """Return the quantiles of a device's samples by the rule of AlpacaFarm's `DataPool`."""
-    sizes = [len(scores) // count] * count
-    sizes[-1] += len(scores) % count
-    ordered = sorted(range(len(scores)), key=lambda place: scores[place], reverse=True)
-    token_of = [token for token, size in enumerate(sizes) for _ in range(size)]
-    return [token_of[ordered.index(place)] for place in range(len(scores))]
-
-
-@given(st.lists(st.floats(-5, 5), min_size=24, max_size=24), st.sampled_from([2, 3, 4, 5]))
-def test_papers_devices(scores: list[float], count: int):
-    size = 8
-    expected = [
-        q for n in range(0, 24, size) for q in pool_of_a_device(scores[n : n + size], count)
-    ]
-    assert sorted_apart(scores, count, size) == expected
-    # A device whose samples are all worse than another's still learns its own best.
-    assert sorted_apart([9.0, 8.0, 1.0, 0.0], 2, 2) == [0, 1, 0, 1]
-    assert quantiles_of([9.0, 8.0, 1.0, 0.0], 2) == [0, 0, 1, 1]
-
-
 def in_order(lessons: int) -> Callable[[int], Any]:
     return lambda visit: torch.arange(lessons).roll(visit)
 
 
 def test_rounds():
-    """512 rollouts, 128 of them best, a batch of 256: as the papers' script has it."""
-    code = QuarkTraining(rollouts=512, batch_size=256, gradient_steps=1)
-    (batch,) = batches(code, in_order(128), 128, 512)
-    assert sorted(batch) == sorted([*range(128)] * 2)
-    assert QuarkTrainer.planned_updates(code) == 1
+    """512 rollouts, 128 of them best, a batch of 256: two passes over the best."""
     paper = QuarkTraining(rollouts=512, batch_size=256, inner_epochs=2)
-    found = batches(paper, in_order(128), 128, 512)
+    found = batches(paper, in_order(128), 512)
     assert [sorted(batch) for batch in found] == [[*range(128)]] * 2
     assert QuarkTrainer.planned_updates(paper) == len(found)
 

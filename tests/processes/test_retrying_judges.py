@@ -23,7 +23,6 @@ from lpfloop.stores.lake import run_folder
 SETTINGS = (
     "policy.engine={kind: scripted, script: 'world:policy'}",
     "critic.engine={kind: scripted, script: 'scripts:critic'}",
-    "critic.retry_temperature=0.7",
     "reward.model=none",
     "prompts={evaluated: 4, dev_share: 0, chunk: 3}",
     "iterations=1",
@@ -45,7 +44,6 @@ REVIEWED = (
     "recipe.m=0",
     "prompts.quality={judge: model, model: tiny}",
     "prompts.quality.engine={kind: scripted, script: 'judges:hesitant_reviewer'}",
-    "prompts.quality.retry_temperature=0.7",
 )
 CASES = {
     "critiques": ("critic.attempts", (STAMMERING, "recipe.n=2", "recipe.m=0")),

@@ -91,4 +91,4 @@ def test_a_run_scores_references_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_two_normalisations_are_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="reference_reward takes the place of normalisation"):
-        online_config(write_prompts(tmp_path), RELATIVE, "training.ppo.whiten_advantages=group")
+        online_config(write_prompts(tmp_path), RELATIVE, "training.ppo.whiten_advantages=batch")

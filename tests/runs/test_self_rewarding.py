@@ -8,10 +8,9 @@ import pytest
 from rows import CANDIDATE, CRITIQUE
 from world import RUN, SMALL, loop, quick_folder, stand_ins, write_prompts
 
-from lpfloop.configs.critic import Agreement
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.data.judged_candidates import Deciding, judge, verdicts
+from lpfloop.loop.data.judged_candidates import Agreement, Deciding, judge, verdicts
 from lpfloop.loop.data.pairs import Pairing, pair
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.recipes.roles import needed_roles

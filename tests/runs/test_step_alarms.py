@@ -1,4 +1,4 @@
-"""Alarms by step: what the numbers of PPO and Quark say while they train, and when that stops."""
+"""Alarms by step: what the numbers of PPO and Quark say while they train."""
 
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,8 @@ import lpfloop.loop.stages.publish
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.alarm_list import alarms
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.outcomes import AlarmStopError
 from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.stages import step_alarms
 from lpfloop.policies.trainers.job import TrainJob
 
 
@@ -28,31 +28,20 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return steps
 
 
-def run(lake: Path, prompts: Path, *overrides: str):
+def run(lake: Path, prompts: Path):
     """Run PPO whose steps have 5 tokens an answer and a KL of 0.1: 0.02 nats a token."""
-    config = online_config(prompts, "alarms.step_window=2", "alarms.kl=0.01", *overrides)
+    config = online_config(prompts)
     run_loop(Job(config=config, lake=lake, name="a"), Silent(), StopSignal())
     return open_run(lake, "a")
 
 
-def test_alarm_of_a_step(tmp_path: Path, made: list[int]):
+def test_alarm_of_a_step(tmp_path: Path, made: list[int], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(step_alarms, "WINDOW", 2)
+    monkeypatch.setattr(step_alarms, "MOST_KL", 0.01)
     reader = run(tmp_path, write_prompts(tmp_path))
     (found,) = alarms(reader)
     assert (found.kind, found.name, found.stops) == ("kl", "step 3", False)
     assert "step 3 of 7 of the training of M_1 by ppo" in found.told
     assert [event["name"] for event in reader.journal.events("alarm")] == ["step 3"]
     assert made == list(range(1, STEPS + 1))
-    reader.close()
-
-
-def test_alarm_stops_after_its_step(tmp_path: Path, made: list[int]):
-    prompts = write_prompts(tmp_path)
-    for _ in range(2):
-        with pytest.raises(AlarmStopError, match=r"iteration 1: .*--on-alarm continue"):
-            run(tmp_path, prompts, "alarms.step_stops=true")
-        assert made == [1, 2, 3]
-    reader = run(tmp_path, prompts, "alarms.step_stops=true", "alarms.on_alarm=continue")
-    assert sorted(set(made)) == list(range(1, STEPS + 1))
-    (found,) = alarms(reader)
-    assert found.stops
     reader.close()

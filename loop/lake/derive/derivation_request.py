@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from ....configs.critic import Agreement
 from ....configs.filters import People
 from ...data.binarize import Binarising
+from ...data.judged_candidates import Agreement
 from ...data.pairs import EITHER, Pairing
 
 Way = Pairing | Binarising

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import polars as pl
 
@@ -197,7 +196,7 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
                 top_k=top_k,
                 root_seed=seed,
                 iteration=number,
-                distinct=_distinct(row_type, wanted, config),
+                distinct=_distinct(row_type, wanted),
             )
             for number in iterations
         ),
@@ -249,7 +248,7 @@ def _row_type(rule: Rule, table: str | None) -> TrainedRow:
     return row_type
 
 
-def _distinct(row_type: TrainedRow, wanted: DerivationRequest, config: Mapping[str, Any]) -> bool:
+def _distinct(row_type: TrainedRow, wanted: DerivationRequest) -> bool:
     """Return whether pairs shall have distinct positives; other rows have no others."""
     if row_type is not Pair:
         if wanted.distinct is False:
@@ -257,8 +256,7 @@ def _distinct(row_type: TrainedRow, wanted: DerivationRequest, config: Mapping[s
                 f"--no-distinct: {TABLES[row_type]} never repeat a text; it is about pairs"
             )
         return False
-    own = config.get("pairs", {}).get("distinct_positives", False)
-    return bool(own) if wanted.distinct is None else wanted.distinct
+    return bool(wanted.distinct)
 
 
 def _iterations(run: RunReader, iteration: int | None) -> list[int]:

@@ -50,16 +50,15 @@ def configured(config: RunConfig) -> Vectors:
 
 
 @contextmanager
-def opened(vectors: Vectors, folder: Path, batch_size: int | None = None) -> Generator[Embed]:
+def opened(vectors: Vectors, folder: Path) -> Generator[Embed]:
     """Open an embedder; it logs in the index's folder.
 
     Raises:
         ConfigError: if it cannot be opened here.
     """
     made: dict[str, Any] = {"kind": vectors.kind, "max_tokens": vectors.max_tokens}
-    size = {} if batch_size is None else {"batch_size": batch_size}
     named = {"model": vectors.model, "model_name": vectors.model_name}
-    config = EmbedderConfig.model_validate({**made, **size, **named})
+    config = EmbedderConfig.model_validate({**made, **named})
     try:
         embedder = open_embedder(vectors.model, config, log=folder / LOG)
     except EngineError as error:

@@ -164,7 +164,7 @@ def _embedded(lake: Path, run: str | None, config: RunConfig, *, full: bool) -> 
     folder = make_folder(index_folder(lake))
     if not full and is_there(folder):
         check_same(folder, Index(folder).vectors, wanted)
-    with opened(wanted, folder, config.index.embedder.batch_size) as embed:
+    with opened(wanted, folder) as embed:
         vectors = replace(wanted, dims=embed(["dimensions"]).type.list_size)
         with writing(lake, vectors, anew=full) as index:
             return catch_up(lake, index, embed, run)

@@ -39,9 +39,9 @@ def test_samples_are_ranked_by_reward():
     candidates = [replace(CANDIDATE, candidate_id=n, prompt_id="p") for n in names]
     candidates[4] = replace(candidates[4], finish_reason="failed")
     rewards = [replace(REWARD, candidate_id=n, prompt_id="p", score=scores[n]) for n in names]
-    found = ranked(candidates, rewards, cut_last=True)
+    found = ranked(candidates, rewards)
     assert [c.candidate_id for c in found["p"].candidates] == ["b", "a", "c"]
     assert found["p"].rewards == (1.0, 2.0, 2.0)
     Random(1).shuffle(candidates)
     Random(2).shuffle(rewards)
-    assert ranked(candidates, rewards, cut_last=True) == found
+    assert ranked(candidates, rewards) == found

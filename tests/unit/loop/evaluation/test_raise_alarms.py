@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.configs.alarms import AlarmsConfig
 from lpfloop.loop.evaluation.observed import (
     CRITIC,
     Observation,
@@ -66,7 +65,6 @@ def seen(before, after, *, lessons=NOTHING):
         prompts=prompts,
         lessons=lessons,
         earlier=None,
-        config=AlarmsConfig(),
     )
 
 

@@ -63,9 +63,10 @@ def opened(url: str, **settings):
         embedder.close()
 
 
-def test_vectors_in_order():
+def test_vectors_in_order(monkeypatch):
+    monkeypatch.setattr(EmbedderConfig, "batch_size", 3)
     texts = ["a", "abc", "", "ab" * 40]
-    with embedding_server([]) as (url, asked), opened(url, batch_size=3, max_tokens=8) as embedder:
+    with embedding_server([]) as (url, asked), opened(url, max_tokens=8) as embedder:
         vectors = [array("f", vector).tolist() for vector in embedder.embed(texts)]
     # An empty text is sent as a blank; a long one is cut at 4 characters a token.
     assert vectors == [[1, 1], [3, 1], [1, 1], [32, 1]]

@@ -80,7 +80,7 @@ def _far_before(seen: Observation) -> frozenset[str]:
     parent = replace(seen, policy=seen.before[-1], lessons=ObservedLessons())
     if parent.policy is seen.initial:
         return frozenset()
-    return frozenset(c.figure for c in style_changes(parent) if _is_large(parent, c))
+    return frozenset(c.figure for c in style_changes(parent) if _is_large(c))
 
 
 def style_numbers(seen: Observation) -> dict[str, tuple[float, int]]:

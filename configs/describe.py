@@ -1,6 +1,6 @@
 """The schema as a flat list of fields, and a configuration as plain data."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from .models import MODELS, NAME, ModelConfig
 from .recipes import Recipe
 from .schema import RunConfig
 from .section import EFFECT, Effect, Section
@@ -22,6 +23,7 @@ WORDS: Mapping[object, str] = {
     type(None): "null",
     SecretStr: "secret",
 }
+ENGINE = ".engine."
 BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -126,22 +128,47 @@ def _walk(
 
 
 @cache
+def _settable() -> Mapping[str, ConfigField]:
+    return _by_path(_walk(RunConfig, ""))
+
+
+@cache
 def _fields() -> Mapping[str, ConfigField]:
-    found = dict[str, ConfigField]()
-    for field in _walk(RunConfig, ""):
-        # Recipes share names of settings; the first recipe's default is shown.
-        found.setdefault(field.path, field)
-    return found
+    return _by_path(every_field())
+
+
+def _by_path(found: Iterable[ConfigField]) -> Mapping[str, ConfigField]:
+    """Return fields by path. Recipes share names of settings; the first recipe's default counts."""
+    fields = dict[str, ConfigField]()
+    for field in found:
+        fields.setdefault(field.path, field)
+    return fields
 
 
 def every_field() -> list[ConfigField]:
-    """Return every field, with one for each recipe that has a setting of the name."""
-    return list(_walk(RunConfig, ""))
+    """Return every field, with one for each recipe that has a setting of the name.
+
+    The engine of a model is listed once, as `models.NAME.engine`, not for each role.
+    """
+    own = [field for field in _walk(RunConfig, "") if ENGINE not in field.path]
+    return [*_walk(ModelConfig, f"{MODELS}.{NAME}."), *own]
 
 
 def fields() -> Iterator[ConfigField]:
     """Yield every field of the configuration, those of all recipes included."""
     yield from _fields().values()
+
+
+def settable() -> Iterator[ConfigField]:
+    """Yield every field of a loaded configuration, each role with the fields of its engine."""
+    yield from _settable().values()
+
+
+@cache
+def roles() -> tuple[str, ...]:
+    """Return the paths of the sections that have a model with an engine, such as `policy`."""
+    kind = f"{ENGINE}kind"
+    return tuple(path.removesuffix(kind) for path in _settable() if path.endswith(kind))
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:

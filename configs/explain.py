@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from .describe import fields
+from .describe import fields, settable
+from .models import MODELS, NAME
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -55,7 +56,8 @@ def _fault(item: "ErrorDetails", dotted: str) -> str:
     """Return pydantic's finding as the rest of a sentence, with the value unless it is secret."""
     text = item["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
     value = item["input"]
-    secret = any(field.secret and dotted.startswith(field.path) for field in fields())
+    secrets = {field.path.rpartition(".")[2] for field in fields() if field.secret}
+    secret = not secrets.isdisjoint(dotted.split("."))
     if secret or isinstance(value, (dict, list, tuple)) or "credentials" in text:
         return text
     shown = repr(value)
@@ -66,7 +68,10 @@ def _fault(item: "ErrorDetails", dotted: str) -> str:
 
 def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     """Say that a key is unknown, and which one was probably meant."""
-    known = [tuple(field.path.split(".")) for field in fields()]
+    known = [tuple(field.path.split(".")) for field in settable()]
+    if path[:1] == (MODELS,):
+        every = (tuple(field.path.split(".")) for field in fields())
+        known += [(MODELS, *path[1:2], *of[2:]) for of in every if of[:2] == (MODELS, NAME)]
     # A part of a recipe's own settings is known by its fields.
     parts = {path[:2] for path in known if path[2:]}
     known += [("recipe", name) for name in settings if ("recipe", name) not in parts]

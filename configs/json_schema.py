@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from .models import ModelsByName
 from .read import EXTENDS, presets
 from .schema import RunConfig
 from .variants import variants
@@ -30,6 +31,9 @@ def json_schema() -> dict[str, Any]:
     }
     shipped = [{"$ref": REFERENCE.format(model=kind.__name__)} for kind in kinds.values()]
     schema["properties"]["recipe"] = {"anyOf": [*shipped, function]}
+    models = ModelsByName.model_json_schema(ref_template=REFERENCE)
+    schema["$defs"] |= models["$defs"]
+    schema["properties"] |= models["properties"]
     schema["properties"][EXTENDS] = {
         "type": "string",
         "description": f"the preset world ({', '.join(presets())}) or file that this one builds on",

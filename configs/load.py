@@ -11,10 +11,11 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from .describe import ConfigField, fields, resolved, semantic
+from .describe import ConfigField, fields, resolved, semantic, settable
 from .engines import TINY
 from .explain import explain
 from .merged_layers import MergedLayers, Override
+from .models import MODELS, ModelsByName
 from .own_function import names_function
 from .read import (
     Layer,
@@ -44,6 +45,7 @@ __all__ = [
     "presets",
     "resolved",
     "semantic",
+    "settable",
     "stored_config",
     "variants",
 ]
@@ -87,7 +89,7 @@ def overrides_of(settings: Mapping[str, object]) -> list[Override]:
 
 def _whole(path: str) -> str:
     """Expand the unique end of a field's path, of two or more names; else return `path`."""
-    known = [field.path for field in fields()]
+    known = [field.path for field in settable()]
     section = f"{path.partition('.')[0]}."
     if "." not in path or any(name.startswith(section) for name in known):
         return path
@@ -191,13 +193,33 @@ def load_with_sources(
     outside = _from_environment(env)
     outside += overrides_given(overrides)
     layers = _layers(source, _chosen_variant(variant, outside))
-    merged = MergedLayers()
+    merged = _merged(layers, outside)
+    if MODELS in merged.values:
+        _require_models(merged)
+        merged = _merged(layers, outside, merged.named_models())
+        _require_models(merged)
+        merged.give_models()
+    config = _validated(merged, env)
+    return config, {".".join(path): source for path, source in merged.sources.items()}
+
+
+def _merged(
+    layers: Sequence[Layer], outside: Sequence[Override], named: Mapping[str, str] | None = None
+) -> MergedLayers:
+    merged = MergedLayers(named)
     for layer in layers:
         merged.add(layer)
     for override in outside:
         merged.put(override)
-    config = _validated(merged, env)
-    return config, {".".join(path): source for path, source in merged.sources.items()}
+    return merged
+
+
+def _require_models(merged: MergedLayers) -> None:
+    """Refuse models by name that are not well-formed."""
+    try:
+        ModelsByName.model_validate({MODELS: merged.values[MODELS]})
+    except ValidationError as error:
+        raise ConfigError(explain(error, merged.sources)) from None
 
 
 def defaults_of(config: RunConfig) -> RunConfig:
@@ -236,7 +258,7 @@ def _validated(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
     recipe = merged.values.setdefault("recipe", {"name": DEFAULT_VARIANT})
     if isinstance(recipe, dict):
         cast("Values", recipe).setdefault("name", DEFAULT_VARIANT)
-    for field in fields() if env.get(API_KEY) else ():
+    for field in settable() if env.get(API_KEY) else ():
         if field.secret and not merged.has(field.path):
             merged.put(Override(source=API_KEY, path=field.path, value=env[API_KEY]))
     try:

@@ -1,11 +1,17 @@
 """Values of several sources, laid over one another, and which source set each."""
 
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
-from .describe import fields
+from .describe import fields, roles, settable
+from .models import MODELS, NAME
 from .read import Layer, Values
 from .section import ConfigError
+
+Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,14 +24,23 @@ class Override:
 
 
 class MergedLayers:
-    """Values merged so far, and for each the source that set it."""
+    """Values merged so far, and for each the source that set it.
 
-    def __init__(self) -> None:
+    `named` are the models that roles name: settings of such a role's engine are the model's.
+    """
+
+    def __init__(self, named: Mapping[str, str] | None = None) -> None:
         self.values: Values = {}
-        self.sources: dict[tuple[str, ...], str] = {}
+        self.sources: dict[Path, str] = {}
         # A plain mapping, such as critic.task_aspects, is replaced as a whole, never merged.
-        self._plain = {tuple(field.path.split(".")): field.default for field in fields()}
+        known = chain(settable(), fields())
+        self._plain = {tuple(field.path.split(".")): field.default for field in known}
         self._sections = {path[:depth] for path in self._plain for depth in range(1, len(path))}
+        self._named = named or {}
+        self._engines = {
+            (*role.split("."), "engine"): (MODELS, name, "engine")
+            for role, name in self._named.items()
+        }
 
     def add(self, layer: Layer) -> None:
         """Lay a layer over the present values."""
@@ -37,36 +52,81 @@ class MergedLayers:
 
     def put(self, override: Override) -> None:
         """Lay one value over the present ones."""
-        path = tuple(override.path.split("."))
-        values = self.values
-        for depth, name in enumerate(path[:-1], start=1):
-            inner = values.setdefault(name, self._empty(path[:depth]))
-            if not isinstance(inner, dict):
-                above = ".".join(path[:depth])
-                raise ConfigError(
-                    f"{override.source}: {override.path}: {above} is a value and has no parts"
-                )
-            values = cast("Values", inner)
+        path = self._moved(tuple(override.path.split(".")))
+        values = self._section(path[:-1], override)
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
         if path[:-1]:  # What its section refuses as a whole is by whom touched it last.
             self.sources[path[:-1]] = override.source
 
-    def _empty(self, path: tuple[str, ...]) -> object:
-        """Return the value at `path` before anything is set: an empty section, or the default."""
-        if path not in self._plain:
+    def named_models(self) -> Mapping[str, str]:
+        """Return the roles whose `model` is a name in `models`, with that name."""
+        models = self._value((MODELS,))
+        if not isinstance(models, dict):
             return {}
-        default = self._plain[path]
+        asked = ((role, self._value((*role.split("."), "model"))) for role in roles())
+        return {role: name for role, name in asked if isinstance(name, str) and name in models}
+
+    def give_models(self) -> None:
+        """Give each role that names a model the model's location and engine."""
+        models = cast("Mapping[str, Values]", self.values.pop(MODELS, {}))
+        for role, name in self._named.items():
+            path = tuple(role.split("."))
+            section = self._section(path)
+            section["model"] = models[name].get("location") or name
+            section["engine"] = deepcopy(models[name].get("engine", {}))
+            engine = (MODELS, name, "engine")
+            for of, source in [*self.sources.items()]:
+                if of[: len(engine)] == engine:
+                    self.sources[*path, *of[2:]] = source
+
+    def _moved(self, path: Path) -> Path:
+        """Return the path of a setting of a role's engine as one of the model that it names."""
+        for engine, of_model in self._engines.items():
+            if path[: len(engine)] == engine:
+                return (*of_model, *path[len(engine) :])
+        return path
+
+    def _section(self, path: Path, override: Override | None = None) -> Values:
+        """Return the mapping at a path, which is made if there is none."""
+        values = self.values
+        for depth, name in enumerate(path, start=1):
+            inner = values.setdefault(name, self._empty(path[:depth]))
+            if not isinstance(inner, dict):
+                above = ".".join(path[:depth])
+                source, of = ("", above) if override is None else (override.source, override.path)
+                raise ConfigError(f"{source}: {of}: {above} is a value and has no parts")
+            values = cast("Values", inner)
+        return values
+
+    def _value(self, path: Path) -> object:
+        found: object = self.values
+        for name in path:
+            found = cast("Values", found).get(name) if isinstance(found, dict) else None
+        return found
+
+    def _empty(self, path: Path) -> object:
+        """Return the value at `path` before anything is set: an empty section, or the default."""
+        default = self._plain.get(_known(path), {})
         return dict(cast("Values", default)) if isinstance(default, dict) else default
 
-    def _merge(self, into: Values, new: Values, prefix: tuple[str, ...], source: str) -> None:
+    def _merge(self, into: Values, new: Values, prefix: Path, source: str) -> None:
         for name, value in new.items():
             path = (*prefix, name)
-            if value is None and path in self._sections:
+            if value is None and _known(path) in self._sections:
                 continue  # `policy:` with nothing below it says nothing
-            if isinstance(value, dict) and path not in self._plain:
+            if path in self._engines and isinstance(value, dict):
+                moved = self._engines[path]
+                self._merge(self._section(moved), cast("Values", value), moved, source)
+            elif isinstance(value, dict) and _known(path) not in self._plain:
                 inner = into.get(name)
                 into[name] = inner if isinstance(inner, dict) else {}
                 self._merge(cast("Values", into[name]), cast("Values", value), path, source)
+                self.sources[path] = source
             else:
                 into[name] = dict(cast("Values", value)) if isinstance(value, dict) else value
-            self.sources[path] = source
+                self.sources[path] = source
+
+
+def _known(path: Path) -> Path:
+    """Return the path under which the schema knows a field of a named model."""
+    return (MODELS, NAME, *path[2:]) if path[:1] == (MODELS,) and len(path) > 1 else path

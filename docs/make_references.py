@@ -14,14 +14,15 @@ from typing import Any, Final
 
 import yaml
 
-from lpfloop.configs.describe import ConfigField, every_field
+from lpfloop.configs.describe import ConfigField, every_field, roles
+from lpfloop.configs.models import MODELS
 from lpfloop.configs.rendering import flow
 from lpfloop.loop.cli.config_commands import plain_default
 from lpfloop.stores.schemas import ROW_TYPES, SCHEMAS
 
 FOLDER: Final = Path(__file__).parent
-SHARED: Final = ("engine", "sampling")
-"""Sections that several roles have, which are shown once."""
+SHARED: Final = "sampling"
+"""The section that several roles have, which is shown once."""
 RECIPE: Final = "recipe"
 MOST_OTHERS: Final = 5
 MARK = "<!-- Below this line the page is written by docs/make_references.py. -->"
@@ -96,8 +97,9 @@ def _type(kind: object) -> str:
 
 def _section(field: ConfigField) -> str:
     first, _, rest = field.path.partition(".")
-    shared = next((name for name in SHARED if f".{name}." in field.path), None)
-    return shared or (first if rest else "run")
+    if f".{SHARED}." in field.path:
+        return SHARED
+    return first if rest else "run"
 
 
 def _fields(name: str, fields: list[ConfigField]) -> str:
@@ -109,9 +111,16 @@ def _fields(name: str, fields: list[ConfigField]) -> str:
         role, path = _split(field)
         key = (path, _kind(field), field.effect, _cell(field.description))
         rows.setdefault(key, {}).setdefault(_default(field), []).append(role)
-    if name in SHARED:
-        roles = list(dict.fromkeys(_split(field)[0] for field in fields))
-        lines += [f"`ROLE` is {', '.join(f'`{role}`' for role in roles)}.", ""]
+    if name == MODELS:
+        named = ", ".join(f"`{role}`" for role in roles())
+        told = (
+            f"The roles {named} have a `model`: a name in `models`, or a location. A role's path "
+            "reaches its model: `policy.engine.dtype` is the `dtype` of the policy's model."
+        )
+        lines += [told, ""]
+    if name == SHARED:
+        samplers = dict.fromkeys(_split(field)[0] for field in fields)
+        lines += [f"`ROLE` is {', '.join(f'`{role}`' for role in samplers)}.", ""]
     lines += [
         "| field | type | default | effect | what it does |",
         "| --- | --- | --- | --- | --- |",
@@ -124,11 +133,8 @@ def _fields(name: str, fields: list[ConfigField]) -> str:
 
 def _split(field: ConfigField) -> tuple[str, str]:
     """Return the role, or the recipe, whose field it is, and its path without the role."""
-    for name in SHARED:
-        role, found, rest = field.path.partition(f".{name}.")
-        if found:
-            return role, f"ROLE.{name}.{rest}"
-    return field.recipe, field.path
+    role, found, rest = field.path.partition(f".{SHARED}.")
+    return (role, f"ROLE.{SHARED}.{rest}") if found else (field.recipe, field.path)
 
 
 def _kind(field: ConfigField) -> str:

@@ -279,13 +279,13 @@ def resume(
 
 def refuse_secrets(settings: "Sequence[str]") -> None:
     """Refuse a key on the command line, where every user of the machine can read it."""
-    from ...configs.load import fields
+    from ...configs.describe import fields
     from ...configs.schema import ConfigError
 
-    secret = {field.path for field in fields() if field.secret}
+    secret = {field.path.rpartition(".")[2] for field in fields() if field.secret}
     for text in settings:
         path = text.removeprefix("--set=").partition("=")[0].strip()
-        if path in secret:
+        if path.rpartition(".")[2] in secret:
             raise ConfigError(
                 f"--set {path}: a command line can be read by every user of this machine; set the "
                 "environment variable LPFLOOP_API_KEY instead"

@@ -41,9 +41,9 @@ def preset_names(incomplete: str) -> list[str]:
 
 def field_names(incomplete: str) -> list[str]:
     """Return the fields that `--set` takes, with the `=` that follows; secrets are left out."""
-    from ...configs.describe import fields
+    from ...configs.describe import settable
 
-    return _begun((f"{field.path}=" for field in fields() if not field.secret), incomplete)
+    return _begun((f"{field.path}=" for field in settable() if not field.secret), incomplete)
 
 
 def live_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -52,10 +52,10 @@ def live_names(ctx: typer.Context, incomplete: str) -> list[str]:
     action = next((word for word in words if word in {"get", "set"}), None)
     if action is None:
         return [*_begun(("get", "set"), incomplete), *run_names(ctx, incomplete)]
-    from ...configs.describe import fields
+    from ...configs.describe import settable
 
     end = "=" if action == "set" else ""
-    live = (f"{field.path}{end}" for field in fields() if field.effect == "live")
+    live = (f"{field.path}{end}" for field in settable() if field.effect == "live")
     return _begun(live, incomplete)
 
 

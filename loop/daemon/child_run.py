@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, Self
 
-from ...configs.load import Override, fields, resolved, stored_config
+from ...configs.load import Override, resolved, settable, stored_config
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.section import Section
 from ...stores.address import bucket_of
@@ -235,7 +235,7 @@ def _answers_of(facts: Mapping[str, Any] | None) -> AnswersFile | None:
 def secrets_of(config: RunConfig) -> list[Override]:
     """Return the keys that a configuration holds, by their places."""
     found = list[Override]()
-    for field in fields():
+    for field in settable():
         if field.secret and (value := _at(config, field.path)) is not None:
             found.append(Override(source="api_key", path=field.path, value=value))
     return found

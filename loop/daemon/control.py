@@ -25,7 +25,7 @@ from pydantic.dataclasses import dataclass as message
 
 from ...configs.describe import ConfigField
 from ...configs.likely_names import alike, listed, meant
-from ...configs.load import Override, fields, resolved, stored_config
+from ...configs.load import Override, resolved, settable, stored_config
 from ...configs.price_table import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redacted
@@ -273,7 +273,7 @@ class ControlServer:
             pid=os.getpid(),
             paused=stop.paused,
             stopping=stop.requested,
-            live=resolved_values(config, [f for f in fields() if f.effect == "live"]),
+            live=resolved_values(config, [f for f in settable() if f.effect == "live"]),
         )
 
 
@@ -288,7 +288,7 @@ def since_boot(process: psutil.Process) -> float:
 
 def live_paths() -> list[str]:
     """Return the fields that may change while a run goes on, by their dotted paths."""
-    return [field.path for field in fields() if field.effect == "live"]
+    return [field.path for field in settable() if field.effect == "live"]
 
 
 def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
@@ -299,7 +299,7 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     """
     live = live_paths()
     if path not in live:
-        known = {field.path for field in fields()}
+        known = {field.path for field in settable()}
         why = "cannot change while a run goes on" if path in known else "is no field"
         raise ConfigError(f"{path} {why}; {_settable(path, live)}")
     change = Override(source="ctl set", path=path, value=value)
@@ -329,7 +329,7 @@ def _grafted(config: Any, checked: Any, path: list[str]) -> Any:
 
 def resolved_at(config: RunConfig, path: str) -> Json:
     """Return one value of the configuration as plain data."""
-    return resolved_values(config, [f for f in fields() if f.path == path])[path]
+    return resolved_values(config, [f for f in settable() if f.path == path])[path]
 
 
 def resolved_values(config: RunConfig, asked: Sequence[ConfigField]) -> dict[str, Json]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from ...configs.annotation import INITIAL, Role
-from ...configs.describe import fields
+from ...configs.describe import settable
 from ...configs.load import Override, load_config
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import RunConfig
@@ -63,7 +63,7 @@ def _makes_its_reward(config: RunConfig) -> bool:
 
 def alike(first: RunConfig) -> list[Override]:
     """Return what all methods take over from the first; with annotators, win-rates against M_0."""
-    known = [f.path for f in fields() if f.path.startswith(ALIKE) and not f.secret]
+    known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
     paths = [path for path in known if path not in OF_A_METHOD]
     shared = [_override(path, resolved_at(first, path)) for path in paths]
     named = all(first.annotation.model_of(role).model for role in get_args(Role))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.describe import fields
+from ...configs.describe import settable
 from ...configs.load import ConfigSource, Override, load_config
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, RunConfig
@@ -160,7 +160,7 @@ def _config(suite: Suite, arm: Arm, seed: int, shared: Sequence[Override]) -> Ru
 
 
 def _measured_alike(config: RunConfig) -> list[Override]:
-    paths = (f.path for f in fields() if f.path.startswith(SHARED) and not f.secret)
+    paths = (f.path for f in settable() if f.path.startswith(SHARED) and not f.secret)
     return [_override(path, resolved_at(config, path)) for path in paths]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from lpfloop.configs.describe import every_field
+from lpfloop.configs.describe import every_field, settable
 from lpfloop.loop.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_mentioned_commands_exist():
 
 
 def test_mentioned_settings_exist():
-    known = {field.path for field in every_field()}
+    known = {field.path for field in (*every_field(), *settable())}
     known |= {path.removeprefix("training.") for path in known}
     sections = {path[:at] for path in known for at, c in enumerate(path) if c == "."}
     for page in PAGES:

@@ -27,9 +27,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lpfloop.configs.distillation import DistillationTraining
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import (
+    DistillationTraining,
     DPOTraining,
     PPOTraining,
     QuarkTraining,

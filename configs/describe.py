@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .models import MODELS, NAME, ModelConfig
+from .engines import ANY_NAME, MODELS, ModelConfig
 from .recipes import Recipe
 from .schema import RunConfig
 from .section import EFFECT, Effect, Section
@@ -151,7 +151,7 @@ def every_field() -> list[ConfigField]:
     The engine of a model is listed once, as `models.NAME.engine`, not for each role.
     """
     own = [field for field in _walk(RunConfig, "") if ENGINE not in field.path]
-    return [*_walk(ModelConfig, f"{MODELS}.{NAME}."), *own]
+    return [*_walk(ModelConfig, f"{MODELS}.{ANY_NAME}."), *own]
 
 
 def fields() -> Iterator[ConfigField]:

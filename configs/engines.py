@@ -1,16 +1,16 @@
-"""What runs a language model, and how completions are drawn from it."""
+"""What runs a language model, how completions are drawn from it, and models by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     JsonValue,
     SecretStr,
 )
 
-from .request_body import ExtraBody, ReasoningEffort
 from .section import (
     AutoCount,
     Devices,
@@ -21,6 +21,56 @@ from .section import (
     live,
     semantic,
 )
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+OWN_FIELDS = frozenset(
+    {
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "reasoning_effort",
+        "seed",
+        "stop",
+        "stream",
+        "temperature",
+        "top_p",
+    }
+)
+"""Fields of a request that lpfloop sets, or on which its reading of the answer relies."""
+SECRET_FIELDS = frozenset(
+    {"access_token", "api_key", "apikey", "auth", "authorization", "password", "secret", "token"}
+)
+
+
+def _only_more(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse fields of lpfloop's own, and what looks like a key: the configuration is stored."""
+    for name in body:
+        if name.lower() in OWN_FIELDS:
+            raise ValueError(f"{name!r} is a field that lpfloop sets itself; use its setting")
+    for name in _names_in(body):
+        if name.lower().replace("-", "_") in SECRET_FIELDS:
+            raise ValueError(f"{name!r} must not be stored here; set LPFLOOP_API_KEY instead")
+    return body
+
+
+def _names_in(value: JsonValue) -> Iterator[str]:
+    """Yield the names of all fields, at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _names_in(item)
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _names_in(inner)
+
+
+ExtraBody = Annotated[dict[str, JsonValue], AfterValidator(_only_more)]
+
 
 StopString = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -196,3 +246,30 @@ class EngineConfig(Section):
         """What is added to the body of each request to an endpoint."""
         effort = self.reasoning_effort
         return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}
+
+
+MODELS = "models"
+"""The key of the map in a file."""
+ANY_NAME = "NAME"
+"""Stands for the name of a model in paths of fields: `models.NAME.engine.dtype`."""
+
+
+class ModelConfig(Section):
+    """A model that roles refer to by its name in `models`.
+
+    A setting of such a role's engine (`policy.engine.dtype`) is one of its model, so it holds for
+    every role that names the model.
+    """
+
+    location: Place | None = semantic(
+        None, "a shipped name, a folder, or an OpenAI-compatible URL; default: the model's name"
+    )
+    engine: EngineConfig = EngineConfig()
+
+
+class ModelsByName(Section):
+    """The part of a file that names models."""
+
+    models: dict[str, ModelConfig] = Field(
+        {}, description="models by name; the `model` of a role is one of them, or a location"
+    )

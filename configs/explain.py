@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from .describe import fields, settable
-from .models import MODELS, NAME
+from .engines import ANY_NAME, MODELS
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -71,7 +71,7 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     known = [tuple(field.path.split(".")) for field in settable()]
     if path[:1] == (MODELS,):
         every = (tuple(field.path.split(".")) for field in fields())
-        known += [(MODELS, *path[1:2], *of[2:]) for of in every if of[:2] == (MODELS, NAME)]
+        known += [(MODELS, *path[1:2], *of[2:]) for of in every if of[:2] == (MODELS, ANY_NAME)]
     # A part of a recipe's own settings is known by its fields.
     parts = {path[:2] for path in known if path[2:]}
     known += [("recipe", name) for name in settings if ("recipe", name) not in parts]

@@ -12,10 +12,9 @@ from typing import cast
 from pydantic import ValidationError
 
 from .describe import ConfigField, fields, resolved, semantic, settable
-from .engines import TINY
+from .engines import MODELS, TINY, ModelsByName
 from .explain import explain
 from .merged_layers import MergedLayers, Override
-from .models import MODELS, ModelsByName
 from .own_function import names_function
 from .read import (
     Layer,

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import cast
 
 from .describe import fields, roles, settable
-from .models import MODELS, NAME
+from .engines import ANY_NAME, MODELS
 from .read import Layer, Values
 from .section import ConfigError
 
@@ -129,4 +129,4 @@ class MergedLayers:
 
 def _known(path: Path) -> Path:
     """Return the path under which the schema knows a field of a named model."""
-    return (MODELS, NAME, *path[2:]) if path[:1] == (MODELS,) and len(path) > 1 else path
+    return (MODELS, ANY_NAME, *path[2:]) if path[:1] == (MODELS,) and len(path) > 1 else path

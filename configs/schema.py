@@ -9,17 +9,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from .alarms import AlarmsConfig
 from .annotation import AnnotationConfig, AssessmentConfig
-from .completion import CompletionConfig
-from .critic import CriticConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .exam_names import ExamName
-from .facts import FactsConfig
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
-from .grading import GradingConfig
+from .judging import CriticConfig, FactsConfig, GradingConfig
 from .recipes import RLRF, Recipe
-from .report import ReportConfig
 from .section import (
     AutoCount,
     ConfigError,
@@ -31,11 +26,8 @@ from .section import (
     live,
     semantic,
 )
-from .smoke import SmokeConfig
-from .tracking import TrackingConfig
 from .training import TrainingConfig
 from .variants import chosen_recipe
-from .verdict import VerdictConfig
 
 __all__ = [
     "PRESETS",
@@ -182,6 +174,94 @@ class RewardConfig(Section):
     replicas: AutoCount = live(
         "auto",
         "copies of the model that share its work; auto: one on each device, or all that join",
+    )
+
+
+class ReportConfig(Section):
+    """A page on the run, which `lpfloop report` writes at any time."""
+
+    each_iteration: bool = cosmetic(
+        default=True, description="write it after each iteration, in a process beside the run"
+    )
+
+
+Tracker = Literal["tensorboard", "trackio", "wandb"]
+
+
+class TrackingConfig(Section):
+    """Trackers are told after each iteration, from what is stored; nothing leaves the machine."""
+
+    to: tuple[Tracker, ...] = cosmetic((), "trackers: tensorboard, trackio, wandb; default: none")
+    project: str = cosmetic("lpfloop", "the project under which they file the run", min_length=1)
+    folder: Place | None = cosmetic(
+        None, "where their files go; default: the folder `tracking` of the run"
+    )
+    online: bool = cosmetic(default=False, description="let wandb send to its server")
+
+
+class SmokeConfig(Section):
+    """A few prompts through all that a run will do, before anything long is paid for.
+
+    Nothing of it is trained on, published or evaluated, so no row of the loop depends on it.
+    """
+
+    prompts: int = cosmetic(
+        3, "prompts of the test, as different in task as there are; 0: no test", ge=0, le=64
+    )
+    most_unread: float = cosmetic(
+        0.5,
+        "share of a judge's replies that may be unreadable: in the test, and of a stage's first "
+        "200 or more; above it the run stops",
+        ge=0,
+        le=1,
+    )
+    train: bool = cosmetic(
+        default=True, description="whether a step of each training that the recipe needs is tried"
+    )
+
+
+class VerdictConfig(Section):
+    """After each iteration M_t is compared with others, prompt by prompt, on the dev prompts."""
+
+    on_regression: Literal["continue", "rollback", "stop"] = semantic(
+        "rollback",
+        "where the next iteration begins if M_t is not at least as good as the best, by the "
+        "margins: rollback: with the best; continue: with M_t; stop: nowhere",
+    )
+    margin: float = semantic(
+        0.01, "how far M_t may lie behind the best in all, in the figure compared", ge=0, le=1
+    )
+    task_margin: float = semantic(
+        0.03, "how far M_t may lie behind the best in any task, likewise", ge=0, le=1
+    )
+    converged_after: int | None = cosmetic(
+        None, "iterations without a new best after which the run ends; default: it goes on", ge=1
+    )
+
+
+class AlarmsConfig(Section):
+    """After each iteration M_t's stored answers, and what it was trained on, are looked at."""
+
+    watch: bool = semantic(default=True, description="whether they are looked at")
+    on_alarm: Literal["continue", "stop"] = live(
+        "stop",
+        "what follows an alarm that stops, if there is an iteration left: stop: the run ends, and "
+        "`resume` goes on if this is `continue`; others are only told",
+    )
+
+
+class CompletionConfig(Section):
+    """Which models answer, and under which principle in the system prompt."""
+
+    pool: str = semantic(
+        "policy",
+        "name of a shipped pool of models, or a YAML file; policy: the policy alone, at several "
+        "temperatures where answers are graded, by policy.sampling where they are compared",
+    )
+    principles: str = semantic(
+        "ultrafeedback",
+        "where answers are graded: name of a shipped mix of principles by source, a YAML file, or "
+        "none",
     )
 
 

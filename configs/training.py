@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self, cast
 
 from pydantic import BeforeValidator, model_validator
 
-from .distillation import DistillationTraining
 from .group_methods import GRPOTraining, OnlineDPOTraining, RLOOTraining
 from .methods import (
+    DistillationTraining,
     DPOTraining,
     KTOTraining,
     NextToken,

@@ -15,8 +15,8 @@ from typing import Any, Final
 import yaml
 
 from lpfloop.configs.describe import ConfigField, every_field, roles
-from lpfloop.configs.models import MODELS
-from lpfloop.configs.rendering import flow
+from lpfloop.configs.engines import MODELS
+from lpfloop.configs.show import flow
 from lpfloop.loop.cli.config_commands import plain_default
 from lpfloop.stores.schemas import ROW_TYPES, SCHEMAS
 

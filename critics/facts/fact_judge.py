@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ...configs.facts import FactsConfig
+from ...configs.judging import FactsConfig
 from ...stores.keys import digest
 from ...stores.records import SCORED, Prompt, Support
 from ..guard import BARE, GuardKey

@@ -48,7 +48,7 @@ def show_config(
 
     With options of `run`: what these would give it. The YAML can be loaded again.
     """
-    from ...configs.rendering import as_yaml, nested, set_fields, set_secrets
+    from ...configs.show import as_yaml, nested, set_fields, set_secrets
     from .tables import print_json
 
     options = RunOptions(
@@ -89,7 +89,7 @@ def diff_configs(
     """Compare two configurations field by field."""
     import polars as pl
 
-    from ...configs.rendering import differences
+    from ...configs.show import differences
     from ..lake.query.row_output import write_frame
 
     with exit_codes():
@@ -111,8 +111,7 @@ def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
     import polars as pl
 
     from ...configs.describe import every_field
-    from ...configs.json_schema import json_schema
-    from ...configs.rendering import flow
+    from ...configs.show import flow, json_schema
     from ..lake.query.row_output import write_frame
     from .tables import print_json
 

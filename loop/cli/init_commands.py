@@ -130,7 +130,7 @@ def _drafted(
 ) -> "tuple[str, RunConfig]":
     """Return the text of the file, and the configuration that it makes."""
     from ...configs.load import load_config, parse_set
-    from ...configs.starter import starter
+    from ...configs.show import starter
     from ..daemon.job import Job
     from ..daemon.run_draft import check_draft
 

@@ -86,7 +86,7 @@ def verdict(
         if name is not None or not any(files):
             _of_run(lake, chosen_run(lake, name, tell=True), as_json=as_json)
             return
-        if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/verdict.py
+        if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/schema.py
             raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
         first, second = _values(value)
         fields = ResultFields(key=key, value=first, cluster=cluster)

@@ -3,8 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...configs.schema import RunConfig
-from ...configs.smoke import SmokeConfig
+from ...configs.schema import RunConfig, SmokeConfig
 from ..recipes.smoke_needs import smoke_needs
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal

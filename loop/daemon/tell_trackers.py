@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ...configs.schema import ConfigError, RunConfig
-from ...configs.tracking import Tracker
+from ...configs.schema import ConfigError, RunConfig, Tracker
 from ...stores.durable import make_folder, write_file
 from ...stores.installation import pip_install
 from ...stores.records import Alarm, Evaluation, Statistic

@@ -8,7 +8,7 @@ drift away from it by small steps.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...configs.verdict import VerdictConfig
+from ...configs.schema import VerdictConfig
 from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
 from ..lake.query.told_figures import figure_name
 

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...configs.completion import CompletionConfig
 from ...configs.recipes import Completed, Pooled
-from ...configs.schema import ConfigError, RunConfig
+from ...configs.schema import CompletionConfig, ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
 from ...configs.variants import variants
 from ...stores.keys import Json

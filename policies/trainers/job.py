@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from ...configs.distillation import DistillationTraining
 from ...configs.engines import EngineConfig, SamplingConfig, Scalar
 from ...configs.group_methods import (
     GRPOTraining,
@@ -19,6 +18,7 @@ from ...configs.group_methods import (
     RLOOTraining,
 )
 from ...configs.methods import (
+    DistillationTraining,
     DPOTraining,
     KTOTraining,
     PPOTraining,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpfloop.configs.filters import PromptQuality
-from lpfloop.configs.grading import GradingConfig
+from lpfloop.configs.judging import GradingConfig
 from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask

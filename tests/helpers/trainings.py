@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lpfloop.configs.distillation import DistillationTraining
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import (
+    DistillationTraining,
     DPOTraining,
     KTOTraining,
     PPOTraining,

@@ -8,9 +8,9 @@ from jsonschema import Draft202012Validator
 from lakes import published_run
 from typer.testing import CliRunner
 
-from lpfloop.configs.json_schema import json_schema
 from lpfloop.configs.load import load_config, resolved, stored_config
 from lpfloop.configs.schema import PRESETS, ConfigError
+from lpfloop.configs.show import json_schema
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.common import Exit
 from lpfloop.stores.journal import Journal

@@ -13,7 +13,7 @@ from forgeries import CRITIC, GRADER, REVIEWERS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from lpfloop.configs.facts import FactsConfig
+from lpfloop.configs.judging import FactsConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.facts.fact_judge import FactJudge

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import rows
 
-from lpfloop.configs.facts import FactsConfig
+from lpfloop.configs.judging import FactsConfig
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.facts.fact_judge import FactJudge
 from lpfloop.critics.guard import BARE, GuardKey

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import CHECKPOINT, VERDICT
 
-from lpfloop.configs.verdict import VerdictConfig
+from lpfloop.configs.schema import VerdictConfig
 from lpfloop.loop.evaluation.course import Course, standing_after
 from lpfloop.stores.records import Checkpoint, PolicyVerdict
 

@@ -16,8 +16,6 @@ TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
 """Settings of annotators that evaluation has no use for."""
 
 
-SEVERAL = ("samples", "samples_temperature", "agreement")
-"""Settings of several critiques of a candidate."""
 BY_PEOPLE = "annotation.source names people's comparisons, and no annotators are asked in training"
 
 
@@ -52,7 +50,7 @@ def _idle(config: RunConfig, section: str, name: str) -> str | None:
 
 
 def _idle_critic(config: RunConfig, section: str, name: str) -> str | None:
-    if section == "critic" and isinstance(config.recipe, Grouped) and name in SEVERAL:
+    if section == "critic" and isinstance(config.recipe, Grouped) and name == "samples":
         return f"{config.recipe.name} asks for one critique of each answer"
     return None
 

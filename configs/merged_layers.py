@@ -60,10 +60,10 @@ class MergedLayers:
 
     def named_models(self) -> Mapping[str, str]:
         """Return the roles whose `model` is a name in `models`, with that name."""
-        models = self._value((MODELS,))
+        models = _at(self.values, (MODELS,))
         if not isinstance(models, dict):
             return {}
-        asked = ((role, self._value((*role.split("."), "model"))) for role in roles())
+        asked = ((role, _at(self.values, (*role.split("."), "model"))) for role in roles())
         return {role: name for role, name in asked if isinstance(name, str) and name in models}
 
     def give_models(self) -> None:
@@ -98,12 +98,6 @@ class MergedLayers:
             values = cast("Values", inner)
         return values
 
-    def _value(self, path: Path) -> object:
-        found: object = self.values
-        for name in path:
-            found = cast("Values", found).get(name) if isinstance(found, dict) else None
-        return found
-
     def _empty(self, path: Path) -> object:
         """Return the value at `path` before anything is set: an empty section, or the default."""
         default = self._plain.get(_known(path), {})
@@ -130,3 +124,10 @@ class MergedLayers:
 def _known(path: Path) -> Path:
     """Return the path under which the schema knows a field of a named model."""
     return (MODELS, ANY_NAME, *path[2:]) if path[:1] == (MODELS,) and len(path) > 1 else path
+
+
+def _at(value: object, path: Path) -> object:
+    """Return what stands at a path below a value; None if nothing does."""
+    if not path:
+        return value
+    return _at(cast("Values", value).get(path[0]), path[1:]) if isinstance(value, dict) else None

@@ -29,10 +29,6 @@ FIRST = 3
 """How many of the rows left out a sentence tells of."""
 
 
-BAD_SHARE = 0.5
-"""The largest share of a file's rows that `prompts.skip_bad` skips."""
-
-
 @dataclass(kw_only=True)
 class RowNotes:
     """The fields that no reader took, and the rows that were left out, in the order of the files.

@@ -99,7 +99,9 @@ def guide(tmp_path_factory, root):
     (command,) = COMMAND.findall(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        trained_on_nothing(run(*shlex.split(command)[2:]))
+        # Every pair of a prompt is compared, so that a refinement is among them for any keys.
+        everything = ("--set", "annotation.comparisons=all")
+        trained_on_nothing(run(*shlex.split(command)[2:], *everything))
     return folder
 
 

@@ -275,7 +275,7 @@ class QuarkTraining(SteppedTraining):
     max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
     adam_eps: ClassVar[float] = 1e-8
-    warmup_steps: ClassVar[int] = 5
+    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
     scheduler: ClassVar[str] = "linear"
     max_grad_norm: ClassVar[float] = 1.0
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)

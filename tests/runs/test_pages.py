@@ -82,6 +82,9 @@ def test_mentioned_settings_exist():
     known |= {path.removeprefix("training.") for path in known}
     sections = {path[:at] for path in known for at, c in enumerate(path) if c == "."}
     for page in PAGES:
-        given = re.findall(r"--set[ =]['\"]?([a-z_0-9.]+)=", page.read_text())
+        given = re.findall(
+            r"--set[ =]['\"]?(models\.NAME\.[a-z_.]+|[a-z_0-9.]+)=",
+            re.sub(r"\bmodels\.\w+\.", "models.NAME.", page.read_text()),
+        )
         unknown = [path for path in given if path not in known | sections | {"key", "section.key"}]
         assert unknown == [], page.name

@@ -42,7 +42,6 @@ __all__ = [
     "reparse",
     "resume",
     "run",
-    "scale",
     "train",
     "variants",
 ]
@@ -126,76 +125,6 @@ def run(
     )
     wanted = run_options(config, set, options)
     return run_loop(wanted, lake_at(lake), name, fork, display)
-
-
-def scale(
-    config: "Configuration | None" = None,
-    *,
-    variant: str | None = None,
-    iterations: int | None = None,
-    lake: "Place | None" = None,
-    prompts: "Place | None" = None,
-    policy: "Place | None" = None,
-    critic: "Place | None" = None,
-    set: Mapping[str, object] | None = None,  # noqa: A002 -- as the option is called
-    prompt_count: int | None = None,
-    gpu_count: int = 8,
-    drawn_s: int = 2000,
-    read_s: int = 30_000,
-    trained_s: int = 5800,
-    answer_tokens: int = 300,
-    prompt_tokens: int = 150,
-    gpu_hour: float = 2.5,
-) -> "dict[str, Json]":
-    """Compute what a run would take: tokens, GPU-hours, rows, bytes, the journal, money.
-
-    What describes the run is as for `run`.
-
-    Args:
-        config: as for `run`, and so are the others down to `set`.
-        variant: the recipe.
-        iterations: how many iterations.
-        lake: where earlier runs say how long answers are.
-        prompts: a file, a folder, or `hf:OWNER/NAME`.
-        policy: the policy.
-        critic: the critic.
-        set: settings by their dotted paths.
-        prompt_count: how many prompts an iteration trains on; without a file, they are invented.
-        gpu_count: how many GPUs share the work.
-        drawn_s: tokens that one GPU draws in a second, of a model of 8 billion parameters.
-        read_s: tokens that it reads.
-        trained_s: tokens that it trains on.
-        answer_tokens: how long an answer is, where none was measured.
-        prompt_tokens: how long an invented prompt is.
-        gpu_hour: the price of an hour of a GPU, in US dollars.
-
-    Raises:
-        ValueError: for bad input (`errors.ConfigError` and others).
-    """
-    from .loop.daemon.run_request import RunOptions
-    from .loop.daemon.scale import Rates
-    from .loop.daemon.scale_run import scaled
-    from .loop.library.working import lake_at, run_options
-
-    options = RunOptions(
-        variant=variant,
-        iterations=iterations,
-        prompts=None if prompts is None else str(prompts),
-        policy=None if policy is None else str(policy),
-        critic=None if critic is None else str(critic),
-    )
-    rates = Rates(
-        gpus=gpu_count,
-        drawn_s=drawn_s,
-        read_s=read_s,
-        trained_s=trained_s,
-        answer_tokens=answer_tokens,
-        prompt_tokens=prompt_tokens,
-        gpu_hour=gpu_hour,
-    )
-    place = lake_at(lake)
-    wanted = run_options(config, set, options).in_lake(place)
-    return scaled(wanted.loaded(), place, rates, prompt_count).as_json()
 
 
 def resume(

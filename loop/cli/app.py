@@ -36,7 +36,7 @@ from .list_commands import candidates, critiques, failures, grades, pairs
 from .machine_commands import build, doctor
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
-from .plan_commands import preview, scale
+from .plan_commands import preview
 from .prepare_commands import prepare
 from .principle_commands import principles
 from .query_commands import sql
@@ -111,7 +111,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "run": run,
         "prepare": prepare,
         "preview": preview,
-        "scale": scale,
         "resume": resume,
         "adopt": adopt,
         "watch": watch,

@@ -8,7 +8,7 @@ it is.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -104,19 +104,6 @@ class PromptSample:
             part: [self.groups[name] for name in names] for part, names in self.parts_of.items()
         }
         return [joined(part, own) for part, own in made.items()]
-
-    def standing_for(self, count: int) -> "PromptSample":
-        """Return the same sample as that of an iteration of so many prompts, in equal shares."""
-        times = count / max(1, self.share.total)
-        groups = {
-            name: group
-            if name == DEV or is_measured_on(name, HELD_OUT)
-            else replace(group, total=round(times * group.total))
-            for name, group in self.groups.items()
-        }
-        left_out = {rule: round(times * number) for rule, number in self.left_out.items()}
-        train = round(times * self.train)
-        return replace(self, groups=groups, train=train, left_out=left_out)
 
     def chunked(self, group: PromptGroup) -> Prompts:
         """Return the sample of a group as a stage gets it."""

@@ -215,20 +215,16 @@ def rehearse(
     *,
     longest: int = LONGEST_REPLY,
     labels: Labels | None = None,
-    count: int | None = None,
 ) -> Rehearsal:
     """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
 
-    With a `count`, the prompts stand for so many in an iteration. The replies of the stand-ins have
-    `longest` letters at most. Of people's labels it reads a few.
+    The replies of the stand-ins have `longest` letters at most. Of people's labels it reads a few.
 
     Raises:
         ConfigError: if something configured cannot be used.
         RehearsalError: if the recipe fails.
     """
     sample = sampled(config, prompts)
-    if count is not None:
-        sample = sample.standing_for(count)
     short = _shortened(config, sample)
     with _opened(short, sample, costs or {}, longest, labels) as run:
         ends = None

@@ -64,7 +64,9 @@ def scripted(*overrides: str) -> Any:
 
 def measure_units(side: str, count: int) -> float:
     """Return the seconds that sampling `count` units took."""
-    from lpfloop.loop.daemon.loop import Job, iteration, ordered
+    from lpfloop.loop.daemon.exams import ordered
+    from lpfloop.loop.daemon.iterations import iteration
+    from lpfloop.loop.daemon.loop import Job
     from lpfloop.loop.daemon.opening import opened
     from lpfloop.loop.data.prompts import load_prompts
     from lpfloop.loop.run.handles import chunked

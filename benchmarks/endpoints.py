@@ -36,7 +36,9 @@ from slow_server import serving
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig, RunConfig
-from lpfloop.loop.daemon.loop import Job, iteration, ordered
+from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.iterations import iteration
+from lpfloop.loop.daemon.loop import Job
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.handles import Rows, chunked

@@ -18,9 +18,10 @@ from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_stages import MemoryStages
 from lpfloop.loop.recipes.roles import needed_roles
+from lpfloop.loop.run.observed import Observed
 from lpfloop.policies.memory.shapes import ModelShape, configured
 from lpfloop.policies.memory.stage_memory import GIB, StageMemory
-from lpfloop.policies.trainers.job import ONLINE
+from lpfloop.policies.trainers.job import ONLINE, Method
 
 PAGE = Path(__file__).parents[1] / "docs" / "gpus.md"
 CARDS = {"24": 22.5, "80": 79.6, "141": 140.4}
@@ -55,7 +56,13 @@ ONLINE_WAYS = {
     "LoRA, sampler elsewhere": ((*LORA, *APART), 2),
     f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
 }
-METHODS = {"SFT": "sft", "DPO": "dpo", "reward model": "reward", "PPO": "ppo", "Quark": "quark"}
+METHODS: dict[str, Method] = {
+    "SFT": "sft",
+    "DPO": "dpo",
+    "reward model": "reward",
+    "PPO": "ppo",
+    "Quark": "quark",
+}
 RECIPES = {"reward": "reward-model"}
 """The recipe of a method, if it has another name."""
 HEAD = "| method | weights |"
@@ -70,21 +77,24 @@ def rows() -> Iterator[str]:
         stages = (f"train by {method}", *(() if method == "reward" else ("measure the canary",)))
         ways = ONLINE_WAYS if method in ONLINE else OFFLINE_WAYS
         for way, (settings, count) in ways.items():
-            recipe = RECIPES.get(method, method)
-            yield row(name, way, recipe, stages, (*small, *settings), count)
+            yield row(name, way, method, stages, (*small, *settings), count)
 
 
 def row(
-    name: str, way: str, recipe: str, stages: tuple[str, ...], settings: Sequence[str], count: int
+    name: str,
+    way: str,
+    method: Method,
+    stages: tuple[str, ...],
+    settings: Sequence[str],
+    count: int,
 ) -> str:
     """Return a line of the table."""
-    config = load_config("own", recipe, (*GIVEN, *settings), {})
+    config = load_config("own", RECIPES.get(method, method), (*GIVEN, *settings), {})
+    roles = needed_roles(config, Observed(trainings=(method,)))
 
     def on(shape: ModelShape, card: float) -> list[StageMemory]:
         have = Devices(cards=(round(card * GIB),) * count, ram=RAM)
-        found = MemoryStages(
-            config=config, roles=needed_roles(config), have=have, shapes=lambda _: shape
-        )
+        found = MemoryStages(config=config, roles=roles, have=have, shapes=lambda _: shape)
         return [stage for stage in found.every() if stage.stage.startswith(stages)]
 
     shapes = [configured(config_json) for config_json in PUBLISHED.values()]

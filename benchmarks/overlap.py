@@ -22,8 +22,9 @@ from typing import Any
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import iteration, ordered
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.reporter import Advance

@@ -47,6 +47,19 @@ _ACTIONS: Mapping[str, Action] = {
     "edquot": _error(errno.EDQUOT),
     "eio": _error(errno.EIO),
 }
+_rehearsing = 0
+"""How many rehearsals are under way: what they do meets no failpoint."""
+
+
+@contextmanager
+def silenced() -> Generator[None]:
+    """Meet no failpoint meanwhile, in any thread: what is done is only a rehearsal."""
+    global _rehearsing  # noqa: PLW0603 -- as the hooks, it is the process's
+    _rehearsing += 1
+    try:
+        yield
+    finally:
+        _rehearsing -= 1
 
 
 def reach(name: str) -> None:
@@ -55,7 +68,7 @@ def reach(name: str) -> None:
     Raises:
         OSError: if an error is armed here.
     """
-    if _hooks:
+    if _hooks and not _rehearsing:
         # All have counted it before an action stops this thread.
         with _lock:
             actions = [hook(name) for hook in _hooks]

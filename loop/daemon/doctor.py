@@ -5,7 +5,7 @@ Nothing heavy is loaded: packages are looked up, not imported.
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,15 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, CriticConfig, RunConfig
 from ...policies import devices
 from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
+from ...policies.trainers.job import Method
 from ...stores import installation
 from ...stores.installation import install_command, vllm_command
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
+from ..recipes.roles import NeededRole, needed_roles, trainings
+from ..run.observed import NOTHING_SEEN, Observed
 from . import hardware as machine
 from .bucket_check import bucket_findings
 from .diagnosis import Diagnosis, Finding
@@ -47,58 +50,76 @@ MODELS = ("torch", "transformers")
 
 def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
     """Look at everything that a run with this configuration needs, and whether it is refused."""
+    job = Job(config=config, lake=lake, name=name)
+    seen, roles, refusal = _observed(job)
     looks = (
         _python(),
-        _packages(config),
-        model_findings(config),
+        _packages(config, roles),
+        model_findings(config, roles),
         _inputs(config, lake),
-        _devices(config),
-        _memory(config),
+        _devices(config, roles),
+        _memory(config, roles),
         _lake(lake),
         bucket_findings(lake),
         _telemetry(config),
     )
     found = Diagnosis(findings=tuple(finding for look in looks for finding in look))
-    return (
-        replace(
-            found, findings=(*found.findings, *_start(Job(config=config, lake=lake, name=name)))
-        )
-        if found.ok
-        else found
-    )
+    if not found.ok:
+        return found
+    start = [_refused(refusal)] if refusal else _start(job, seen)
+    return replace(found, findings=(*found.findings, *start))
 
 
-def _start(job: Job) -> Iterator[Finding]:
-    """Do all that `lpfloop run` does before it writes anything."""
+def _observed(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
+    """Rehearse a job: return what its recipe does, whom it asks, and why it is refused if it is."""
     from ..data.files import InputError
+    from ..recipes.roles import UnplayedRolesError
     from .loop import required_prompts
+    from .opening import seen_in
+
+    try:
+        seen = seen_in(job, required_prompts(job.config, job.read_lake))
+        return seen, needed_roles(job.config, seen), ""
+    except UnplayedRolesError as error:
+        return NOTHING_SEEN, error.roles, str(error)
+    except (ConfigError, InputError, JournalError) as error:
+        try:
+            return NOTHING_SEEN, needed_roles(job.config), str(error)
+        except ConfigError:
+            return NOTHING_SEEN, (), str(error)
+
+
+def _refused(why: str) -> Finding:
+    return Finding(about="start", status="missing", detail=why)
+
+
+def _start(job: Job, seen: Observed) -> Iterator[Finding]:
+    """Do all that `lpfloop run` does before it writes anything."""
     from .opening import parts_of
 
     try:
-        required_prompts(job.config, job.read_lake)
-        parts = parts_of(job)
+        parts = parts_of(job, seen)
         folder = run_folder(job.lake, job.name)
-        yield from _nodes(job.config, folder)
+        yield from _nodes(job.config, folder, seen)
         if (folder / JOURNAL).exists():
             with closing(Reader(folder)) as reader:
                 require_same_run(reader, job, parts.fingerprint)
-    except (ConfigError, InputError, JournalError) as error:
-        yield Finding(about="start", status="missing", detail=str(error))
+    except (ConfigError, JournalError) as error:
+        yield _refused(str(error))
     else:
         yield Finding(about="start", status="ok", detail=f"run {job.name} would be opened")
 
 
-def _nodes(config: RunConfig, folder: Path) -> Iterator[Finding]:
+def _nodes(config: RunConfig, folder: Path, seen: Observed) -> Iterator[Finding]:
     """Start the nodes of a run's trainings, each of which looks whether it sees the run's folder.
 
     Raises:
         ConfigError: naming what is wrong with one.
     """
     from ...policies.trainers.checks import require_nodes
-    from ..recipes.roles import trains
 
     training = config.training
-    if not trains(config) or training.launcher == "local":
+    if not seen.trains or training.launcher == "local":
         return
     require_nodes(training, folder)
     detail = f"nodes: {training.launcher} starts {training.nodes}, and each sees the lake's disk"
@@ -115,7 +136,7 @@ def _python() -> Iterator[Finding]:
     )
 
 
-def _needed(config: RunConfig) -> set[str]:
+def _needed(config: RunConfig, roles: Sequence[NeededRole]) -> set[str]:
     """Return the distributions that this run needs."""
     from ...policies.engines.engine import EngineError
     from ..run.models import NO_MODEL
@@ -126,14 +147,14 @@ def _needed(config: RunConfig) -> set[str]:
     if config.reward.model != NO_MODEL and not names_function(config.reward.model):
         needed |= {*MODELS}
     try:
-        kinds = {kind for _, _, kind in engine_kinds(config).values()}
+        kinds = {kind for _, _, kind in engine_kinds(config, roles).values()}
     except EngineError:
         return needed
     return needed | {*MODELS} if kinds & {"vllm", "transformers"} else needed
 
 
-def _packages(config: RunConfig) -> Iterator[Finding]:
-    needed, pins, core = _needed(config), installation.locked(), installation.core_names()
+def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
+    needed, pins, core = _needed(config, roles), installation.locked(), installation.core_names()
     for name in [*core, *sorted(needed - {*core}), *OPTIONAL]:
         here, pin = devices.installed(name), pins.get(name)
         if here is None:
@@ -214,23 +235,20 @@ def _rated_by(critic: CriticConfig) -> str:
     return said[critic.kind]
 
 
-def _devices(config: RunConfig) -> Iterator[Finding]:
+def _devices(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     total, free = machine.memory()
     cpu = f"{machine.cores()} cores, {total / GIB:.1f} GiB of memory, {free / GIB:.1f} GiB free"
     yield Finding(about="CPU", status="ok", detail=cpu)
     yield _gpu()
-    yield from _places(config)
-    yield from _training_places(config)
+    yield from _places(config, roles)
+    yield from _training_places(config, trainings(roles))
 
 
-def _training_places(config: RunConfig) -> Iterator[Finding]:
+def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[Finding]:
     """Say in how many processes, and on how many GPUs, a run would train."""
     from ...policies.trainers.checks import require_training_places
     from ...policies.trainers.launch import left_idle, processes_of, training_gpus
-    from ..recipes.roles import trains
-    from ..recipes.smoke_needs import trainings
 
-    methods = trainings(config) if trains(config) else ()
     try:
         require_training_places(config.training, methods)
     except ConfigError as error:
@@ -247,20 +265,19 @@ def _training_places(config: RunConfig) -> Iterator[Finding]:
             yield Finding(about="training", status="note" if idle else "ok", detail=detail)
 
 
-def _places(config: RunConfig) -> Iterator[Finding]:
+def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Say how many replicas of a model there would be, and on which GPUs, unless it is one."""
     from ...policies.engines.engine import EngineError
-    from ..recipes.roles import needed_roles
     from .place_check import places_of
 
     try:
-        places = places_of(config, needed_roles(config))
+        places = places_of(config, roles)
     except ConfigError as error:
         yield Finding(about="replicas", status="missing", detail=str(error))
         return
     except EngineError:
         return  # told above
-    yield from _elsewhere(config)
+    yield from _elsewhere(config, roles)
     for role, groups in places.items():
         if len(groups) > 1:
             gpus = ", ".join("+".join(map(str, group.numbers)) for group in groups)
@@ -269,13 +286,12 @@ def _places(config: RunConfig) -> Iterator[Finding]:
             yield Finding(about="replicas", status="ok", detail=detail)
 
 
-def _elsewhere(config: RunConfig) -> Iterator[Finding]:
+def _elsewhere(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Say what the Ray cluster has, if models are to run in one."""
     from ...policies.workers.ray_cluster import ray_cluster
-    from ..recipes.roles import needed_roles
     from .place_check import in_ray
 
-    if not any(in_ray(config, needed_roles(config))):
+    if not any(in_ray(config, roles)):
         return
     try:
         yield Finding(about="Ray", status="ok", detail=str(ray_cluster()))
@@ -298,13 +314,13 @@ def _gpu() -> Finding:
     return Finding(about="GPU", status="ok", detail=told or none)
 
 
-def _memory(config: RunConfig) -> Iterator[Finding]:
+def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Compute whether each stage fits into its device."""
     from ...policies.engines.engine import EngineError
     from .memory_check import memory_of
 
     try:
-        stages = memory_of(config)
+        stages = memory_of(config, roles=roles)
     except (ConfigError, EngineError):
         return  # told above
     refused = config.memory == "refuse"

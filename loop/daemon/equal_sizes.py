@@ -5,21 +5,21 @@ few iterations. What a unit costs is not known before the first run: then it is 
 that it may cost at most. What a trial measured sizes the runs that are compared.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from typing import Any
 
+from ...configs.grouped_recipes import GRPO, RLOO, OnlineDPO
 from ...configs.load import Override
-from ...configs.methods import SteppedTraining
+from ...configs.recipes import PPO, ChatGLMPPO, Quark, Recipe, UltraFeedbackPPO
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.beside import measured_beside
 from ...stores.lake import RunReader
 from ...stores.records import Prompt
 from ..data.stage_names import is_exam
 from ..evaluation.token_course import SpentUnit, TokenBudget, spent_units
-from ..recipes.smoke_needs import trainings
 from ..stages.people_labels import labels_of
 from .plan import PlannedStage, plan_of
 from .rehearsal import rehearse
@@ -37,6 +37,14 @@ FILLED = 0.94
 """The share of the budget that is aimed at: what is made beyond it does not count, and answers may
 grow as a policy learns."""
 PLANNED_PROMPTS, PLANNED_STEPS = 64, 2
+STEPPED: Mapping[tuple[type[Recipe], ...], str] = {
+    (PPO, UltraFeedbackPPO, ChatGLMPPO): "ppo",
+    (Quark,): "quark",
+    (GRPO,): "grpo",
+    (RLOO,): "rloo",
+    (OnlineDPO,): "online_dpo",
+}
+"""The recipes whose training samples, by its method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +97,7 @@ class RunSize:
 
 def stepped_method(config: RunConfig) -> str:
     """Return the method that samples while it trains in a run; nothing if none does."""
-    settings: Any = config.training
-    online = [
-        m for m in trainings(config) if isinstance(getattr(settings, m, None), SteppedTraining)
-    ]
-    return online[0] if online else ""
+    return next((m for kinds, m in STEPPED.items() if isinstance(config.recipe, kinds)), "")
 
 
 def planning_size(config: RunConfig) -> RunSize:

@@ -36,7 +36,7 @@ from .equal_sizes import (
 from .exams import deciding
 from .job import Job
 from .loop import required_prompts
-from .opening import required_roles
+from .opening import rehearsed, required_roles
 from .planning import require_folders
 from .suite import Suite
 from .trials import told_trial, trial_overrides, trials_of
@@ -82,8 +82,10 @@ def planned_trials(trying: Trying, recipe: str) -> tuple[ComparedMethod, UnitCos
         size = planning_size(trying.config(recipe, settings))
         config = trying.config(recipe, [*settings, *size.overrides()])
         run = f"{suite.prefix}-trial-{name}-{number}"
-        require_folders(config)
-        required_roles(Job(config=config, lake=suite.lake, name=run))
+        job = Job(config=config, lake=suite.lake, name=run)
+        seen = rehearsed(job, prompts).seen
+        require_folders(config, seen)
+        required_roles(job, seen)
         cost = planned_cost(config, prompts, suite.lake, size)
         fitted = trial_size(cost, trying.budget, size.method, trained)
         require_room(fitted, recipe, cost, trying.budget)

@@ -29,8 +29,8 @@ from ..lake.query.runs import open_run
 from ..run.handles import chunked, content_key
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal
+from .iterations import iteration
 from .job import Job
-from .loop import iteration
 from .opening import opened
 from .own_files import require_own_files
 

@@ -54,6 +54,7 @@ def with_reuse(
             if content_key(asked) != content_key(prompts):
                 return replace(plan, fork=parent)
             rehearsed = rehearse(before, asked, labels=labels_of(before, lake))
+            rehearsed.require_whole()
         except (ConfigError, InputError, RehearsalError):
             return replace(plan, fork=parent)
         same = _same_stages(rehearsal, rehearsed)

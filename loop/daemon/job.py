@@ -18,8 +18,12 @@ from ...stores.keys import Json, canonical_json
 from ...stores.lake import run_folder
 from ..lake.imports import ANSWERS, require_loop
 from ..lake.imports.answers_file import AnswersFile, stored_answers
+from ..run.observed import Observed
 from .derived_run import GIVEN, Given
 from .own_files import require_own_files
+
+SEEN = "seen"
+"""The fact of a journal that says what the recipe did in its rehearsal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +59,23 @@ def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping
     return {"config": semantic(config), **parts}
 
 
-def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Journal:
-    """Open the journal of a run, or make it.
+def open_journal(
+    folder: Path, job: Job, fingerprint: Mapping[str, Json], seen: Observed
+) -> Journal:
+    """Open the journal of a run, or make it; it keeps what the recipe was `seen` to do.
 
     Raises:
         ConfigError: if the run was started with another configuration, or cannot be forked.
     """
-    stored = canonical_json(fingerprint)
+    stored, known = canonical_json(fingerprint), canonical_json(seen.as_json())
     snapshot = canonical_json(resolved(job.config))
     require_forkable(folder, job)
     if not (folder / JOURNAL).exists():
         parent = {} if job.fork is None else {"parent": job.fork}
         given = {} if job.given is None else {GIVEN: job.given.as_json()}
         answers = {} if job.answers is None else {ANSWERS: job.answers.as_json()}
-        facts = {"fingerprint": stored, "config": snapshot, **parent, **given, **answers}
+        opened = {"fingerprint": stored, "config": snapshot, SEEN: known}
+        facts = {**opened, **parent, **given, **answers}
         return Journal.create(folder, facts)
     reader = Reader(folder)
     try:
@@ -76,7 +83,7 @@ def open_journal(folder: Path, job: Job, fingerprint: Mapping[str, Json]) -> Jou
     finally:
         reader.close()
     journal = Journal(folder)
-    journal.set_meta([("config", snapshot)])
+    journal.set_meta([("config", snapshot), (SEEN, known)])
     return journal
 
 

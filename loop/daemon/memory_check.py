@@ -14,7 +14,7 @@ from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import shape_of
 from ...policies.memory.stage_memory import GIB, MARGIN, Remedy, StageMemory, gib
 from ...policies.trainers.job import ONLINE, Method
-from ..recipes.roles import NeededRole, needed_roles
+from ..recipes.roles import NeededRole
 from ..run.models import CRITIC
 from .hardware import Devices, devices
 from .memory_stages import CANARY, TRAINS, MemoryStages, Shapes, engine_section
@@ -38,24 +38,23 @@ Settings = Mapping[str, Any]
 def memory_of(
     config: RunConfig,
     *,
-    roles: Sequence[NeededRole] | None = None,
+    roles: Sequence[NeededRole],
     have: Devices | None = None,
     shapes: Shapes = shape_of,
 ) -> tuple[StageMemory, ...]:
     """Return what each stage of a run needs of a device, with remedies if that may be too much.
 
-    `roles` are the models that are asked, by default those of the recipe; `have` are the devices,
-    by default this machine's; `shapes` returns the sizes of a model's folder.
+    `roles` are the models that are asked; `have` are the devices, by default this machine's;
+    `shapes` returns the sizes of a model's folder.
 
     Raises:
         ConfigError: if the recipe, or a pool, cannot be used.
         EngineError: when nothing installed can run a model.
     """
-    asked = needed_roles(config) if roles is None else roles
     machine, sizes = have or devices(), cache(shapes)
 
     def stages(changed: RunConfig) -> Iterator[StageMemory]:
-        now = [_with_engine(changed, role) for role in asked]
+        now = [_with_engine(changed, role) for role in roles]
         return MemoryStages(config=changed, roles=now, have=machine, shapes=sizes).every()
 
     def remedies(stage: StageMemory) -> tuple[Remedy, ...]:

@@ -39,8 +39,7 @@ from ...policies.trainers.job import ONLINE, Method, Settings
 from ...policies.trainers.launch import processes_of
 from ...policies.trainers.training_fit import placed_fit
 from ...policies.workers.open import engine_kind
-from ..recipes.roles import COMPLETION, NeededRole
-from ..recipes.smoke_needs import trainings
+from ..recipes.roles import COMPLETION, NeededRole, trainings
 from ..run.models import CRITIC, NLI, REWARD, is_endpoint, is_rewarded, located
 from .hardware import Devices
 
@@ -90,7 +89,7 @@ class MemoryStages:
         local = any(r.name == "policy" and not is_endpoint(r.model) for r in self.roles)
         if not local or self.config.iterations == 0:
             return ()
-        found, recipe = trainings(self.config), self.config.recipe
+        found, recipe = trainings(self.roles), self.config.recipe
         scored = is_rewarded(self.config) or not isinstance(recipe, Annotated | Graded)
         return found if scored or not ONLINE & {*found} else ("reward", *found)
 

@@ -24,29 +24,18 @@ PROBES = 32
 """How many endpoints are asked at once."""
 
 
-def model_findings(config: RunConfig) -> Iterator[Finding]:
+def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
     """Check that every role is named, the engines and weights of policy and critic, and the rest.
 
-    A model that a run does not ask is not looked at.
+    A model that a run does not ask is not looked at; `roles` are those it does.
     """
-    roles = _asked(config)
     yield from _unnamed(roles)
-    yield from _engines(config)
-    yield from _models(config)
+    yield from _engines(config, roles)
+    yield from _models(config, roles)
     yield from _own(config)
     yield from _pool(config)
     yield from _grader(config)
     yield from _others(roles)
-
-
-def _asked(config: RunConfig) -> "tuple[NeededRole, ...]":
-    """Return the models that a run asks; none where a pool cannot be read, which is told apart."""
-    from ..recipes.roles import needed_roles
-
-    try:
-        return needed_roles(config)
-    except ConfigError:
-        return ()
 
 
 def _unnamed(roles: "Sequence[NeededRole]") -> Iterator[Finding]:
@@ -56,7 +45,9 @@ def _unnamed(roles: "Sequence[NeededRole]") -> Iterator[Finding]:
             yield Finding(about=role.name, status="missing", detail=detail, remedy=role.option)
 
 
-def engine_kinds(config: RunConfig) -> dict[str, tuple[str, EngineConfig, str]]:
+def engine_kinds(
+    config: RunConfig, roles: "Sequence[NeededRole]"
+) -> dict[str, tuple[str, EngineConfig, str]]:
     """Return for policy and critic, if the run asks them: location, engine, the engine's kind.
 
     Raises:
@@ -66,7 +57,7 @@ def engine_kinds(config: RunConfig) -> dict[str, tuple[str, EngineConfig, str]]:
     from ..run.models import located
 
     parts = {"policy": config.policy, "critic": config.critic}
-    asked = {role.name for role in _asked(config) if role.named}
+    asked = {role.name for role in roles if role.named}
     found = {name: (located(p.model), p.engine) for name, p in parts.items() if name in asked}
     return {
         name: (location, engine, engine_kind(location, engine))
@@ -74,11 +65,11 @@ def engine_kinds(config: RunConfig) -> dict[str, tuple[str, EngineConfig, str]]:
     }
 
 
-def _engines(config: RunConfig) -> Iterator[Finding]:
+def _engines(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
     from ...policies.engines.engine import EngineError
 
     try:
-        kinds = engine_kinds(config)
+        kinds = engine_kinds(config, roles)
     except EngineError as error:
         remedy = vllm_command(on_gpu=bool(driver_gpus()))
         yield Finding(about="engine", status="missing", detail=str(error), remedy=remedy)
@@ -87,13 +78,13 @@ def _engines(config: RunConfig) -> Iterator[Finding]:
         yield _engine(f"{name} engine", location, engine, kind)
 
 
-def _models(config: RunConfig) -> Iterator[Finding]:
+def _models(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
     """Check the folders of weights."""
     from ...policies.workers.identity import is_url
     from ..run.models import located
 
     parts = {"policy": config.policy, "critic": config.critic}
-    asked = {role.name for role in _asked(config) if role.named}
+    asked = {role.name for role in roles if role.named}
     folders = {
         f"{name} model": located(part.model)
         for name, part in parts.items()

@@ -1,12 +1,13 @@
 """Opening a run to write to it: what it is made of is checked, and its parts are put together."""
 
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...configs.own_function import OwnFunction, names_function
-from ...configs.schema import ConfigError
+from ...configs.schema import ConfigError, RunConfig
 from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
 from ...critics.grading.grader import Grader
@@ -15,20 +16,19 @@ from ...critics.scoring.answer_forms import Forms
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.checks import require_nodes, require_training_places
 from ...policies.workers.own_check import require_importable
-from ...stores.journal_reader import JOURNAL
+from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader, RunWriter, run_folder
 from ...stores.records import Prompt
 from ..evaluation.instruction_difficulty import difficulty_fingerprint
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
+from ..evaluation.step_exams import require_choosable
 from ..lake.annotations.bring_in import bring_in
-from ..recipes import variant_of
 from ..recipes.judge_needs import require_judge
-from ..recipes.missing_needs import parts_used, require_needs
-from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named, trains
+from ..recipes.reward_needs import require_rewarding
+from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
 from ..recipes.sampling_needs import require_sampling
-from ..recipes.smoke_needs import trainings
 from ..run.completers import Completers, completers_of
 from ..run.fingerprint import (
     annotators_fingerprint,
@@ -42,6 +42,7 @@ from ..run.fingerprint import (
 from ..run.fork import Fork
 from ..run.labels import Labels
 from ..run.models import Models
+from ..run.observed import NOTHING_SEEN, Observed
 from ..run.panel import Panels
 from ..run.prices import Prices
 from ..run.prompt_filters import Filters
@@ -56,11 +57,14 @@ from ..stages.mix import mix_fingerprint
 from ..stages.people_labels import labels_fingerprint, labels_of
 from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
+from .call_costs import costs_in
 from .control import ControlServer, Operator
-from .job import Job, fingerprint_of, open_journal
+from .exams import deciding
+from .job import SEEN, Job, fingerprint_of, open_journal
 from .memory_check import require_memory, training_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .place_check import require_places
+from .rehearsal import Rehearsal, rehearse
 from .tell_trackers import require_trackers
 from .training_check import require_fit, require_layers
 
@@ -82,36 +86,80 @@ class RunParts:
     fingerprint: Mapping[str, Json]
 
 
-def required_roles(job: Job) -> tuple[NeededRole, ...]:
-    """Return the models that a job asks, once its settings are known to fit one another.
+def require_settings(config: RunConfig) -> None:
+    """Refuse settings that do not fit one another, whatever the recipe does.
+
+    Raises:
+        ConfigError: naming one.
+    """
+    require_rewarding(config)
+    require_judge(config)
+    require_trackers(config)
+
+
+def rehearsed(job: Job, prompts: Sequence[Prompt]) -> Rehearsal:
+    """Rehearse a job that is about to begin, with what calls cost in its lake.
+
+    Raises:
+        ConfigError: if something configured cannot be used, or nobody plays a role that is asked.
+    """
+    require_settings(job.config)
+    labels, costs = labels_of(job.config, job.read_lake), costs_in(job.lake, job.config)
+    rehearsal = rehearse(job.config, prompts, costs, labels=labels)
+    require_choosable(job.config, rehearsal.seen.trainings, deciding(job.config, prompts))
+    return rehearsal
+
+
+def seen_in(job: Job, prompts: Sequence[Prompt]) -> Observed:
+    """Return what a job's recipe does: as its journal says, or else a rehearsal.
+
+    Raises:
+        ConfigError: if something configured cannot be used, or nobody plays a role that is asked.
+    """
+    if job.answers is not None:
+        return NOTHING_SEEN
+    folder = run_folder(job.lake, job.name)
+    if (folder / JOURNAL).exists():
+        with closing(Reader(folder)) as reader:
+            stored = reader.meta(SEEN)
+        seen = NOTHING_SEEN if stored is None else Observed.of(json.loads(stored))
+        if stored is not None and seen.iterations >= job.config.iterations:
+            return seen
+    return rehearsed(job, prompts).seen
+
+
+def required_roles(job: Job, seen: Observed) -> tuple[NeededRole, ...]:
+    """Return the models that a job asks, once its settings are known to fit what its recipe does.
 
     Neither a model nor an endpoint is looked at, so that a dry run refuses the same.
 
     Raises:
         ConfigError: if something configured cannot be used.
     """
-    recipe = variant_of(job.config.recipe.name).recipe
-    require_needs(recipe, job.config)
-    require_sampling(recipe, job.config)
-    require_judge(job.config)
-    require_trackers(job.config)
-    if trains(job.config) and job.answers is None:
+    require_settings(job.config)
+    if job.answers is not None:
+        asked = critic_alone(job.config)
+        require_named(asked, "`lpfloop critique`")
+    else:
+        asked = needed_roles(job.config, seen)
+        require_named(asked, f"the recipe {job.config.recipe.name}")
+        require_sampling(job.config, seen)
+    if seen.trains:
         require_fit(job.config)
-    asked = _asked(job)
     require_places(job.config, asked)
-    if trains(job.config) and job.answers is None:
-        require_training_places(job.config.training, trainings(job.config))
+    if seen.trains:
+        require_training_places(job.config.training, seen.trainings)
     require_memory(job.config, asked, trains=job.answers is None)
     return asked
 
 
-def parts_of(job: Job) -> RunParts:
+def parts_of(job: Job, seen: Observed) -> RunParts:
     """Put together what a run is made of: whatever can be refused is refused here.
 
     Raises:
         ConfigError: if something configured cannot be used.
     """
-    asked = required_roles(job)
+    asked = required_roles(job, seen)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
@@ -128,7 +176,7 @@ def parts_of(job: Job) -> RunParts:
             training_bytes=training.most_bytes,
             keeps_activations=training.keeps_activations,
         )
-        if trains(job.config) and job.answers is None:
+        if seen.trains:
             models.require_trainable()
             require_layers(job.config, models.initial.location)
         Prices.of(job.config).require((models.initial, *models.judges))
@@ -181,17 +229,21 @@ def opened(
     stop: StopSignal,
     *,
     on_open: Callable[[Path], None] = lambda _: None,
+    seen: Observed | None = None,
 ) -> Generator[Run]:
     """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+
+    `seen` is what its recipe does, if that is known already.
 
     Raises:
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
-    folder, parts = run_folder(job.lake, job.name), parts_of(job)
-    if trains(job.config) and job.answers is None:
+    seen = seen or seen_in(job, prompts)
+    folder, parts = run_folder(job.lake, job.name), parts_of(job, seen)
+    if seen.trains:
         require_nodes(job.config.training, folder)
     models = parts.models
-    store = RunWriter(open_journal(folder, job, parts.fingerprint))
+    store = RunWriter(open_journal(folder, job, parts.fingerprint, seen))
     try:
         keep_own_files(store, own_files(job.config))
         bring_in(store)
@@ -214,7 +266,7 @@ def opened(
                 forms=parts.forms,
                 labels=parts.labels,
                 filters=parts.filters,
-                parts=parts_used(variant_of(job.config.recipe.name).recipe, job.config),
+                seen=seen,
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )
@@ -231,17 +283,6 @@ def opened(
         with stop.sheltered():
             models.close()
             store.close()
-
-
-def _asked(job: Job) -> tuple[NeededRole, ...]:
-    """Return the models that a job asks, each of which somebody plays."""
-    if job.answers is not None:
-        roles = critic_alone(job.config)
-        require_named(roles, "`lpfloop critique`")
-    else:
-        roles = needed_roles(job.config)
-        require_named(roles, f"the recipe {job.config.recipe.name}")
-    return roles
 
 
 @contextmanager

@@ -18,8 +18,7 @@ from ...policies.workers.places import (
     placements,
 )
 from ...policies.workers.ray_cluster import ray_request
-from ..recipes.roles import NeededRole
-from ..recipes.smoke_needs import trainings
+from ..recipes.roles import NeededRole, trainings
 from ..run.models import NLI, REWARD, located
 from .memory_stages import engine_section
 
@@ -57,7 +56,7 @@ def require_places(config: RunConfig, roles: Sequence[NeededRole]) -> None:
         places_of(config, roles)
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    if config.policy.engine.place != "local" and ONLINE & {*trainings(config)}:
+    if config.policy.engine.place != "local" and ONLINE & {*trainings(roles)}:
         raise ConfigError(
             f"policy.engine.place: {config.recipe.name} gives its sampler new weights at every "
             "step, beside the training; set local"

@@ -24,13 +24,16 @@ from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
 from ..recipes.roles import needed_roles, verifier_asked_by
 from ..run.models import is_endpoint, located
+from ..run.observed import Observed
 from ..run.prices import Prices
 from ..stages.online_rl import ON_THE_WAY
-from .loop import PROMPTS_A_PART
+from .call_costs import CallCosts
+from .iterations import PROMPTS_A_PART
 from .prompt_sample import PromptSample
-from .rehearsal import Rehearsal, RehearsedStage
+from .rehearsal import Rehearsal
+from .rehearsed_run import RehearsedStage
 from .run_request import VERIFIER
-from .stand_ins import LETTERS_A_TOKEN, CallCosts, StageNotes
+from .stand_ins import LETTERS_A_TOKEN, StageNotes
 
 STEP_STAGE = re.compile(r":step-([0-9]+):")
 """What the labels of an exam's stages have in them that a policy on the way takes."""
@@ -194,7 +197,7 @@ def plan_of(
         recipe=config.recipe.name,
         iterations=config.iterations,
         seed=config.seed,
-        roles=tuple(_roles(config)),
+        roles=tuple(_roles(config, rehearsal.seen)),
         prompts=_by_task(prompts),
         groups=_groups(sample),
         dropped=sample.train - sample.suitable,
@@ -329,7 +332,7 @@ def _unpriced(rehearsal: Rehearsal) -> list[str]:
     return sorted({served.name for served in asked if prices.is_missing(served)})
 
 
-def _roles(config: RunConfig) -> list[PlannedRole]:
+def _roles(config: RunConfig, seen: Observed) -> list[PlannedRole]:
     """Return who is asked: the models, then the verifier if it rates."""
     models = [
         PlannedRole(
@@ -338,9 +341,9 @@ def _roles(config: RunConfig) -> list[PlannedRole]:
             engine="" if role.engine is None else engine_kind(located(role.model), role.engine),
             asked_by=role.needed_by,
         )
-        for role in needed_roles(config)
+        for role in needed_roles(config, seen)
     ]
-    verbs = verifier_asked_by(config)
+    verbs = verifier_asked_by(config, seen)
     place = config.critic.verifier or "shipped"
     rates = PlannedRole(role=VERIFIER, model=place, engine="", asked_by=verbs)
     return [*models, *([rates] if verbs else [])]

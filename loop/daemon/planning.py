@@ -1,8 +1,7 @@
 """Planning a run of a lake, with what calls cost in its earlier runs; telling and keeping it."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, cast
@@ -13,36 +12,37 @@ from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
 from ...policies.memory.stage_memory import gib
 from ...policies.workers.identity import check_folder, is_url
-from ...stores.beside import SMOKE
-from ...stores.journal_file import DamagedJournalError
-from ...stores.journal_reader import JournalError, Reader
-from ...stores.keys import Json
-from ...stores.lake import run_folder, run_names
+from ...stores.journal_reader import Reader
+from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from ..recipes.roles import needed_roles
 from ..run.models import NLI, located
+from ..run.observed import Observed
 from ..run.run import Run
 from ..stages.people_labels import labels_of
+from .call_costs import costs_in, smoke_costs
 from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_check import memory_of
-from .opening import required_roles
+from .opening import rehearsed, require_settings, required_roles
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import short_lines, total_lines
 from .rehearsal import Rehearsal, RehearsalError, rehearse
-from .stand_ins import CallCost, CallCosts
 
 PLAN = "plan"
 """The kind of the event that keeps a run's plan."""
 EXCERPT = 160
 """Letters of what stands in for replies where requests are looked at."""
-EARLIER = 5
-"""Runs of a lake that are looked through for what calls cost."""
 
 
 def planned(
-    config: RunConfig, prompts: Sequence[Prompt], lake: Path, *, fork: str | None = None
+    config: RunConfig,
+    prompts: Sequence[Prompt],
+    lake: Path,
+    *,
+    fork: str | None = None,
+    rehearsal: Rehearsal | None = None,
 ) -> Plan:
     """Return the plan of a run of a lake, which may be a fork of another run there.
 
@@ -51,10 +51,11 @@ def planned(
         RehearsalError: if the recipe fails in its rehearsal.
     """
     costs = costs_in(lake, config)
-    told = [] if config.memory == "ignore" else [_memory_section(config)]
-    rehearsal = rehearse(config, prompts, costs, labels=labels_of(config, lake))
-    plan = plan_of(rehearsal, prompts, costs, told)
-    return plan if fork is None else with_reuse(plan, rehearsal, prompts, lake, fork)
+    shown = rehearsal or rehearse(config, prompts, costs, labels=labels_of(config, lake))
+    shown.require_whole()
+    told = [] if config.memory == "ignore" else [_memory_section(config, shown.seen)]
+    plan = plan_of(shown, prompts, costs, told)
+    return plan if fork is None else with_reuse(plan, shown, prompts, lake, fork)
 
 
 def dry_plan(job: Job) -> Plan:
@@ -66,12 +67,13 @@ def dry_plan(job: Job) -> Plan:
     """
     require_forkable(run_folder(job.lake, job.name), job)
     prompts = required_prompts(job.config, job.read_lake)
+    rehearsal = rehearsed(job, prompts)
     try:
-        plan = planned(job.config, prompts, job.lake, fork=job.fork)
-        require_folders(job.config)
+        plan = planned(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)
+        require_folders(job.config, rehearsal.seen)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
-    required_roles(job)
+    required_roles(job, rehearsal.seen)
     return plan
 
 
@@ -82,16 +84,18 @@ def dry_rehearsal(config: RunConfig, lake: Path) -> Rehearsal:
         ConfigError: if the run would be refused, or its recipe fails.
         InputError: if prompts cannot be read.
     """
+    require_settings(config)
     try:
         prompts, labels = required_prompts(config, lake), labels_of(config, lake)
         rehearsal = rehearse(config, prompts, longest=EXCERPT, labels=labels)
-        require_folders(config)
+        rehearsal.require_whole()
+        require_folders(config, rehearsal.seen)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
     return rehearsal
 
 
-def require_folders(config: RunConfig) -> None:
+def require_folders(config: RunConfig, seen: Observed) -> None:
     """Refuse folders that hold no model, or one whose chat template cannot be used.
 
     No weights and no tokenizer are loaded.
@@ -99,7 +103,7 @@ def require_folders(config: RunConfig) -> None:
     Raises:
         EngineError: naming the folder or the template, and what is wrong.
     """
-    for role in needed_roles(config):
+    for role in needed_roles(config, seen):
         kind = "" if role.engine is None else role.engine.kind
         elsewhere = is_url(role.model) or kind in ("openai", "scripted")
         if not elsewhere and not names_function(role.model):
@@ -109,8 +113,10 @@ def require_folders(config: RunConfig) -> None:
                 require_chat(folder, role.engine or EngineConfig())
 
 
-def tell_plan(run: Run, prompts: Sequence[Prompt]) -> None:
+def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None = None) -> None:
     """Tell what a run will do and keep it in its journal; of a run that goes on, a line is enough.
+
+    `rehearsal` is that of the run, if it was rehearsed already.
 
     A plan that cannot be made keeps nobody from running.
     """
@@ -122,7 +128,8 @@ def tell_plan(run: Run, prompts: Sequence[Prompt]) -> None:
         return
     try:
         fork = None if run.fork is None else run.fork.parent.folder.name
-        plan = planned(run.config, prompts, run.store.folder.parent.parent, fork=fork)
+        lake = run.store.folder.parent.parent
+        plan = planned(run.config, prompts, lake, fork=fork, rehearsal=rehearsal)
     except (RehearsalError, ConfigError, EngineError) as error:
         run.reporter.note(f"plan: {error}")
         return
@@ -142,6 +149,7 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
         return
     try:
         rehearsal = rehearse(run.config, prompts, costs, labels=run.labels)
+        rehearsal.require_whole()
         plan = plan_of(rehearsal, prompts, costs)
     except (RehearsalError, ConfigError, EngineError) as error:
         run.reporter.note(f"plan: {error}")
@@ -149,19 +157,6 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
     run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
     for line in ("plan, by the answers of the smoke test:", *total_lines(plan)):
         run.reporter.note(line)
-
-
-def smoke_costs(journal: Reader) -> CallCosts:
-    """Return what calls cost in the smoke test that a run has passed, by the verbs of its stages.
-
-    Its time is that of loading models, and tells nothing.
-    """
-    events = [cast("dict[str, Any]", event) for event in journal.events(SMOKE)]
-    return {
-        verb: _cost(found, 1)
-        for event in events
-        for verb, found in event.get("lengths", {}).items()
-    }
 
 
 def kept_plan(journal: Reader) -> Plan | None:
@@ -191,60 +186,10 @@ def _role(found: Mapping[str, Any]) -> PlannedRole:
     )
 
 
-def costs_in(lake: Path, config: RunConfig) -> CallCosts:
-    """Return what calls of each stage cost in earlier runs of the same models, the latest first.
-
-    A run that cannot be read, as one of an older lpfloop, tells nothing and is in nobody's way.
-    """
-    found: dict[str, CallCost] = {}
-    names = reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ()
-    for name in names:
-        try:
-            reader = Reader(run_folder(lake, name))
-        except (JournalError, DamagedJournalError):
-            continue
-        try:
-            if _models(json.loads(reader.meta("config") or "{}")) == _models(_own(config)):
-                for stage, cost in _measured(reader):
-                    found.setdefault(stage, cost)
-        finally:
-            reader.close()
-    return found
-
-
-def _own(config: RunConfig) -> Mapping[str, Any]:
-    return config.model_dump(mode="json", include={"policy": {"model"}, "critic": {"model"}})
-
-
-def _models(config: Mapping[str, Any]) -> list[Json]:
-    """Return the models that say how long answers are and what they take."""
-    return [config.get(role, {}).get("model") for role in ("policy", "critic")]
-
-
-def _measured(reader: Reader) -> list[tuple[str, CallCost]]:
-    found = list[tuple[str, CallCost]]()
-    for state in reversed(reader.stages()):
-        calls = state.totals.get("calls", 0) or state.totals.get("rows", 0)
-        if calls and state.done == state.planned:
-            cost = replace(_cost(state.totals, calls), seconds=state.seconds / calls)
-            found.append((state.stage, cost))
-    return found
-
-
-def _cost(sums: Mapping[str, float], calls: float) -> CallCost:
-    """Return what a call costs, of sums; runs of earlier versions counted no letters."""
-    asked = sums.get("prompt_letters", 0)
-    return CallCost(
-        tokens=sums.get("tokens", 0) / calls,
-        letters=sums["letters"] / calls if "letters" in sums else None,
-        density=sums.get("prompt_tokens", 0) / asked if asked else None,
-    )
-
-
-def _memory_section(config: RunConfig) -> PlanSection:
+def _memory_section(config: RunConfig, seen: Observed) -> PlanSection:
     """Return the plan's lines on memory: one for each stage, and what helps if it may not fit."""
     columns, lines = 78, list[str]()
-    for stage in memory_of(config):
+    for stage in memory_of(config, roles=needed_roles(config, seen)):
         if stage.unknown:
             lines.append(f"{stage.stage}: {stage.unknown}"[:columns])
             continue

@@ -7,7 +7,7 @@ it is.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -17,8 +17,6 @@ from ...stores.records import Prompt
 from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, keeps
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
-from ..recipes import variant_of
-from ..recipes.missing_needs import parts_used
 from ..run.handles import Prompts, chunked
 from ..stages.select_prompts import Suitable
 from .exams import Exams, deciding, ordered
@@ -120,13 +118,12 @@ def joined(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
     )
 
 
-def sampled(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSample:
-    """Return a sample of a run's prompts, the same for the same run."""
+def sampled(config: RunConfig, prompts: Sequence[Prompt], used: Collection[str]) -> PromptSample:
+    """Return a sample of a run's prompts, the same each time; the recipe uses these parts."""
     train = ordered(prompts, "train", config.seed)
     fates = _fates(config, train, prompts)
     kept = [prompt for prompt, fate in zip(train, fates, strict=True) if keeps(fate)]
     share = Suitable(prompts=kept).share(1, config.prompts.per_iteration) if kept else []
-    used = parts_used(variant_of(config.recipe.name).recipe, config)
     sizes = laid_out(config.prompts.parts, used)
     parts, parts_of = _grouped(share, sizes)
     taken = sum(map(len, parts.values()))

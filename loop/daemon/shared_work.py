@@ -27,7 +27,7 @@ from ..stages.compare import ANNOTATE, COMPARE, EVALUATED_BY
 from ..stages.complete import COMPLETE
 from ..stages.judging import with_room
 from ..stages.model_assignment import Slot, principle_of, slots, told
-from .rehearsed_stage import RehearsedStage
+from .rehearsed_run import RehearsedStage
 from .stand_ins import Asked, Notes, StageNotes
 
 DRAWN = 4096

@@ -12,8 +12,9 @@ from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .exams import ordered
 from .hardware import disk
+from .iterations import iteration
 from .job import Job
-from .loop import iteration, required_prompts
+from .loop import required_prompts
 from .opening import opened
 
 NAME = "smoke"

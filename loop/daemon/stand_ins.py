@@ -36,7 +36,6 @@ from ...policies.engines.engine import (
 from ...policies.engines.token_count import TURN_TOKENS, TokenCount
 from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.step_files import (
-    PromptToSample,
     StepRows,
     candidate_row,
     drawn,
@@ -49,9 +48,11 @@ from ...policies.trainers.step_policies import published_steps, seal_policy, ste
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder, write_file
-from ...stores.records import Message, Prompt
+from ...stores.records import Candidate, Message, Prompt
+from ..run.lines import engine_sampling
 from ..run.lines import letters as letters_of
-from ..run.models import Models, Served
+from ..run.models import NO_MODEL, Models, Served
+from .call_costs import CallCost, CallCosts
 
 LETTERS_A_TOKEN = 4
 """English prose: what is assumed of models whose tokenizer is not at hand."""
@@ -59,32 +60,14 @@ SHOWN = 8
 """Requests of a stage that are kept, to be looked at."""
 JUDGED = "critique:sample"
 """The stage that tells how long the critiques are of what a training draws."""
-DRAWN = ("sample", "sample:held-out")
-"""The stages that tell how long the answers are that a training draws, if one was measured."""
 LONGEST_REPLY = 1 << 20
 LONGEST_REASON = 32 * 1024
 """Letters; longer replies are not read (`MAX_REPLY`)."""
 OPENINGS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
 NOTHING = StepRows(candidates=(), rewards=(), rollouts=(), statistics=())
+UNPLAYED = "nobody plays "
+"""How the identity of a model that is not there begins."""
 FILLER = ("so", "the", "answer", "goes", "on", "in", "plain", "words", "and", "then")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallCost:
-    """What a call of a stage costs where it was measured: mean tokens and letters of an answer.
-
-    `density` is the tokens that a letter of a prompt took, `seconds` wall time of the whole stage a
-    call. None is what nobody has measured.
-    """
-
-    tokens: float
-    letters: float | None = None
-    density: float | None = None
-    seconds: float | None = None
-
-
-CallCosts = Mapping[str, CallCost]
-"""By stage, as `status` calls it, without its iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +173,6 @@ class Notes:
             logprob=-1.0,
         )
 
-    def drawn(self, prompt: PromptToSample, most_tokens: int) -> Completion:
-        """Return what stands in for an answer that a training draws, without a note of it."""
-        sampled = next((self.costs[name] for name in DRAWN if name in self.costs), None)
-        tokens, letters = self._length(sampled, most_tokens)
-        return Completion(
-            request_id=prompt.prompt_id,
-            text=_filled("Drawn:", letters),
-            prompt_tokens=0,
-            completion_tokens=round(tokens),
-            finish_reason="stop",
-            logprob=-1.0,
-        )
-
     def _length(self, known: CallCost | None, most_tokens: int) -> tuple[float, int]:
         """Return the tokens and the letters of a reply."""
         tokens = most_tokens if known is None else min(known.tokens, most_tokens)
@@ -293,9 +263,18 @@ def _draw(text: str) -> random.Random:
 
 @dataclass(kw_only=True)
 class StandInModels(Models):
-    """A run's models, none of which is opened."""
+    """A run's models, none of which is opened.
+
+    A role that nobody plays is asked, too: who opened the run may refuse it then.
+    """
 
     notes: Notes
+
+    def _asked(self, role: str) -> Served:
+        nobody = Served(
+            name=NO_MODEL, identity=f"{UNPLAYED}{role}", location=NO_MODEL, engine=EngineConfig()
+        )
+        return self.judging.get(role, nobody)
 
     def engine(self, served: Served) -> Engine:
         """Return an engine that answers in the model's place."""
@@ -333,9 +312,10 @@ class StandInVerifier(Verifier):
 
 @dataclass(frozen=True, kw_only=True)
 class StandInTrainer:
-    """A trainer that leaves a folder in the place of each model, and one row nowhere."""
+    """A trainer that leaves a folder in the place of each model; `policy` samples for it."""
 
     notes: Notes
+    policy: Served
 
     def __call__(
         self,
@@ -345,13 +325,16 @@ class StandInTrainer:
         on_answers: Callable[[int], None] | None = None,
         **_: object,
     ) -> TrainResult:
-        """Note the job, and return a model that is none; have answers judged that stand in."""
+        """Note the job and what it samples, have that judged, and return a model that is none."""
         self.notes.now.row = _first(job)
         rows = rows_of(job).select(pl.len()).collect().item()
         self.notes.now.job, self.notes.now.rows = job, rows
         steps = _steps(job, rows, on_progress)
+        samples = job.online is not None and job.method == self.notes.now.stage
+        answers = self._sampled(job) if samples else []
         if on_answers is not None:
-            self._have_judged(job, on_answers)
+            write_answers(job.output, 1, answers)
+            on_answers(1)
         model = make_folder(job.folder("model"))
         write_file(model / "config.json", f'{{"stands_in_for": "{job.output.name}"}}'.encode())
         write_canary(job.output, ())
@@ -363,16 +346,18 @@ class StandInTrainer:
             seal_policy(part)
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
 
-    def _have_judged(self, job: TrainJob, on_answers: Callable[[int], None]) -> None:
-        """Have an answer to each prompt judged, as if all were of the first step."""
-        assert job.online is not None  # noqa: S101 -- nobody else has answers judged
-        drawn_ = drawn(job.online, 1, read_prompts(job.data))
-        most = job.online.sampling.max_tokens
-        answers = [
-            candidate_row(job.online, one, self.notes.drawn(one.asked, most)) for one in drawn_
-        ]
-        write_answers(job.output, 1, answers)
-        on_answers(1)
+    def _sampled(self, job: TrainJob) -> list[Candidate]:
+        """Return what stands in for an answer to each prompt, as if all were of the first step."""
+        assert job.online is not None  # noqa: S101 -- nobody else samples
+        sampling = engine_sampling(job.online.sampling)
+        answers = list[Candidate]()
+        for one in drawn(job.online, 1, read_prompts(job.data)):
+            request = Request(
+                request_id=one.candidate_id, messages=one.asked.messages, seed=one.seed
+            )
+            completion = self.notes.answered(self.policy, request, sampling)
+            answers.append(candidate_row(job.online, one, completion))
+        return answers
 
 
 def rows_of(job: TrainJob) -> pl.LazyFrame:

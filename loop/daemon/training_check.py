@@ -1,6 +1,6 @@
 """Whether the trainings of a run can be fitted as they are told, before anything is paid."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -10,10 +10,9 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.training import TrainingConfig
 from ...policies.devices import installed
 from ...policies.trainers.checks import refuse_missing_layers
-from ...policies.trainers.job import TrainingError
+from ...policies.trainers.job import Method, TrainingError
 from ...policies.trainers.training_fit import fit_of
 from ...stores.installation import pip_install
-from ..recipes.smoke_needs import trainings
 from ..run.models import is_endpoint
 from .hardware import devices
 
@@ -48,11 +47,11 @@ def require_layers(config: RunConfig, location: str) -> None:
         raise ConfigError(str(error)) from error
 
 
-def faint_rates(config: RunConfig) -> Iterator[str]:
-    """Yield a remark on each training of the run whose steps are small for adapters."""
+def faint_rates(config: RunConfig, methods: Sequence[Method]) -> Iterator[str]:
+    """Yield a remark on each of these trainings whose steps are small for adapters."""
     if not config.training.lora.r:
         return
-    for method in trainings(config):
+    for method in methods:
         rate: float = getattr(config.training, method).learning_rate
         if rate < LEAST_RATE:
             yield (

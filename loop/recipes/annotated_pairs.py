@@ -4,7 +4,6 @@ from ...configs.recipes import Annotated, Rewarded
 from ...stores.records import Candidate, Pair, Preference, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.needs import Needs
 from ..stages.compare import annotate
 from ..stages.complete import complete
 from ..stages.people_labels import labelled
@@ -42,9 +41,7 @@ def simulated(it: Iteration, cfg: Annotated) -> Compared:
 
 def surrogate(it: Iteration, cfg: Annotated) -> RewardModel | None:
     """r: the configured reward model (None), or else one that is trained on annotated pairs."""
+    it.require(Rewarded, "surrogate")
     if it.has_reward:
         return None
     return train_reward(it, annotated(it, cfg))
-
-
-NEEDS: Needs = {surrogate: (Annotated, Rewarded)}

@@ -4,7 +4,6 @@ from ...configs.recipes import Graded, Rewarded
 from ...stores.records import Pair, RewardModel
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.needs import Needs
 from ..stages.complete import complete
 from ..stages.grade import grade, grade_overall
 from ..stages.mix import mixed
@@ -30,9 +29,7 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
 
 def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:
     """r: the configured reward model (None), or else one that is trained on graded pairs."""
+    it.require(Rewarded, "graded_reward")
     if it.has_reward:
         return None
     return train_reward(it, graded_pairs(it, cfg))
-
-
-NEEDS: Needs = {graded_reward: (Graded, Rewarded)}

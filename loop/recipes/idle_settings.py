@@ -1,7 +1,8 @@
-"""Settings that a person gave and that would change nothing: each is refused before a run begins.
+"""Refuse settings of judges and pools of models that would change nothing in a run.
 
-They are those of `--set`, or of `settings` in Python: a file may have settings for several recipes,
-and so may the options of a suite.
+Checked are `completion.*`, `grading.*`, `annotation.*` and the settings of several critiques, if
+they were given by `--set`, or by `set` in Python. A file may have settings for several recipes, and
+so may the options of a suite.
 """
 
 from collections.abc import Iterable

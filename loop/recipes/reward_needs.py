@@ -1,8 +1,9 @@
-"""Whether somebody can reward a group's answers, found before anything is paid."""
+"""Whether somebody can give the rewards that a recipe goes by, found before anything is paid."""
 
 from collections.abc import Iterable
 
 from ...configs.grouped_recipes import Grouped
+from ...configs.recipes import Completed, Ranked, Rewarded, Varied
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.verify import SENTENCE_MATCH, Verifier
 from ...stores.records import Prompt
@@ -10,11 +11,29 @@ from ..run.models import NO_MODEL
 
 
 def require_rewarding(config: RunConfig) -> None:
-    """Refuse weights of rewards that nobody can give; who is the critic is asked elsewhere.
+    """Refuse a recipe that goes by rewards which nobody can give.
 
     Raises:
-        ConfigError: naming the weight, and what would help.
+        ConfigError: naming the setting, and what would help.
     """
+    _require_weighed(config)
+    settings = config.recipe
+    if isinstance(settings, Completed) or config.reward.model != NO_MODEL:
+        return
+    if isinstance(settings, Varied) and config.prompts.variance.margin is not None:
+        raise ConfigError(
+            f"reward.model is none, and the recipe {settings.name} trains no reward model ahead of "
+            "its filter: prompts.variance.margin needs one"
+        )
+    if isinstance(settings, Rewarded | Ranked):
+        raise ConfigError(
+            f"reward.model is none, and the recipe {settings.name} goes by a reward and trains no "
+            "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
+        )
+
+
+def _require_weighed(config: RunConfig) -> None:
+    """Refuse weights of rewards that nobody can give; who is the critic is asked elsewhere."""
     if not isinstance(config.recipe, Grouped):
         return
     name, rewards = config.recipe.name, config.recipe.rewards

@@ -1,7 +1,7 @@
 """Which models a run asks, found before anything is paid: a role that nobody plays is refused.
 
-What a recipe asks is found in its code (`missing_needs`), what else is asked in the configuration:
-who compares and grades, who judges prompts, who rates and scores held-out answers.
+A rehearsal shows what a recipe asks (`Observed`). The configuration says what else is asked: who
+compares and grades, who judges prompts, who rates and scores held-out answers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +10,15 @@ from dataclasses import dataclass, replace
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ...policies.trainers.job import Method
 from ..run.completers import completers_of, grades
 from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, SCORING_JUDGE, place_of
+from ..run.observed import NOTHING_SEEN, Observed
 from ..run.panel import Panels
-from ..stages.variance_filter import varied
-from . import variant_of
+from ..stages.critique import CRITIQUE
 from .judge_needs import judges_itself
-from .missing_needs import asking
 
 POLICY, ANNOTATION, COMPLETION = "policy", "annotation", "completion"
-WEIGHTS = "weights"
-"""What a verb asks for that trains the policy."""
 EVALUATE, REVIEW = "evaluate", "review prompts"
 PLACE = "FOLDER or URL"
 TOY = "; tiny is the shipped toy, which knows the tiny world's prompts alone"
@@ -32,7 +30,8 @@ class NeededRole:
 
     `name` is policy, critic, reward, annotation.strong (medium, weak), grading, prompts.quality or
     completion:NAME; `model` is what is configured, `none` if nobody is; `option` is what names it;
-    `needed_by` are the verbs that ask it. A reward model has no engine.
+    `needed_by` are the verbs that ask it. A reward model has no engine. `trainings` are the methods
+    that begin with the policy's weights.
     """
 
     name: str
@@ -40,6 +39,7 @@ class NeededRole:
     engine: EngineConfig | None
     option: str
     needed_by: tuple[str, ...]
+    trainings: tuple[Method, ...] = ()
 
     @property
     def named(self) -> bool:
@@ -50,15 +50,23 @@ class NeededRole:
         return scripted or (served and bool(self.engine.base_urls))
 
 
-def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
-    """Return the models that a run asks, the policy first.
+class UnplayedRolesError(ConfigError):
+    """Models that a run asks, and nobody named; `roles` are all that it asks."""
+
+    def __init__(self, told: str, roles: "Sequence[NeededRole]") -> None:
+        super().__init__(told)
+        self.roles = roles
+
+
+def needed_roles(config: RunConfig, seen: Observed = NOTHING_SEEN) -> tuple[NeededRole, ...]:
+    """Return the models that a run asks, the policy first; `seen` is what its recipe does.
 
     Raises:
-        ConfigError: if the recipe, or a pool of annotators or models, cannot be used.
+        ConfigError: if a pool of annotators or models cannot be used.
     """
-    verbs = _verbs(config)
+    verbs = seen.asked
     return (
-        _policy(config, verbs),
+        _policy(config, seen),
         *_critic(config, verbs),
         *_reward(config, verbs),
         *_nli(config),
@@ -70,11 +78,16 @@ def needed_roles(config: RunConfig) -> tuple[NeededRole, ...]:
     )
 
 
-def verifier_asked_by(config: RunConfig) -> tuple[str, ...]:
+def trainings(roles: Sequence[NeededRole]) -> tuple[Method, ...]:
+    """Return the methods that train in a run that asks these models, a reward model first."""
+    return next((role.trainings for role in roles if role.name == POLICY), ())
+
+
+def verifier_asked_by(config: RunConfig, seen: Observed) -> tuple[str, ...]:
     """Return the verbs whose ratings come from the verifier; none if a model alone rates."""
     if config.critic.kind == "feedback":
         return ()
-    return (*_verbs(config).get(CRITIC, ()), EVALUATE)
+    return (*(verb for verb in seen.verbs if verb == CRITIQUE.name), EVALUATE)
 
 
 def critic_alone(config: RunConfig) -> tuple[NeededRole, ...]:
@@ -86,7 +99,7 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
     """Refuse roles that nobody plays; `recipe` is who asks them.
 
     Raises:
-        ConfigError: naming them, who asks them, and the option that names each.
+        UnplayedRolesError: naming them, who asks them, and the option that names each.
     """
     missing = [role for role in roles if not role.named]
     if missing:
@@ -95,12 +108,7 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
             f"{role.option}"
             for role in missing
         )
-        raise ConfigError(f"{told}{TOY}")
-
-
-def trains(config: RunConfig) -> bool:
-    """Whether a run trains from the policy's weights."""
-    return config.iterations > 0 and WEIGHTS in _verbs(config)
+        raise UnplayedRolesError(f"{told}{TOY}", roles)
 
 
 def unwatched(config: RunConfig) -> Iterator[str]:
@@ -113,25 +121,14 @@ def unwatched(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _verbs(config: RunConfig) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the recipe's verbs that ask each role."""
-    found: dict[str, list[str]] = {}
-    for verb, roles in asking(variant_of(config.recipe.name).recipe, config).items():
-        if verb is varied and config.prompts.variance.margin is None:
-            continue
-        for role in roles:
-            player = POLICY if role == CRITIC and judges_itself(config) else role
-            found.setdefault(player, []).append(verb.__name__)
-    return {role: tuple(sorted(names)) for role, names in found.items()}
-
-
-def _policy(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> NeededRole:
+def _policy(config: RunConfig, seen: Observed) -> NeededRole:
     return NeededRole(
         name=POLICY,
         model=config.policy.model,
         engine=config.policy.engine,
         option=f"--policy {PLACE}",
-        needed_by=(*verbs.get(POLICY, ()), *verbs.get(WEIGHTS, ()), EVALUATE),
+        needed_by=(*seen.asked.get(POLICY, ()), EVALUATE),
+        trainings=seen.trainings,
     )
 
 
@@ -169,10 +166,10 @@ def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator
 
     Answers are measured by it where a verb asks it anyway, unless the configuration decides.
     """
-    asking_verbs, wanted = verbs.get(REWARD, ()), config.assessment.reward
-    measured = bool(asking_verbs) if wanted is None else wanted
-    needed_by = (*asking_verbs, *((EVALUATE,) if measured else ()))
-    if needed_by and config.reward.model != NO_MODEL:
+    asked, wanted = REWARD in verbs, config.assessment.reward
+    measured = asked if wanted is None else wanted
+    needed_by = (*verbs.get(REWARD, ()), *((EVALUATE,) if measured else ()))
+    if (asked or measured) and config.reward.model != NO_MODEL:
         yield NeededRole(
             name=REWARD,
             model=config.reward.model,

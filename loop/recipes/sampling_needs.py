@@ -1,37 +1,34 @@
 """Whether a recipe can learn from answers as they are sampled, found before anything is paid."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...configs.engines import WHOLE
+from ...configs.grouped_recipes import Grouped
 from ...configs.schema import ConfigError, RunConfig
 from ...policies.engines.engine import EngineError
 from ...policies.engines.thinking import INSIDE, begins_inside
+from ...policies.trainers.job import ONLINE
 from ..run.models import is_endpoint, located
-from ..stages.group_rl import TRAININGS
-from ..stages.online_rl import train_ppo, train_quark
-from ..stages.train import train
-from .missing_needs import asking
+from ..run.observed import Observed
 
 
-def require_sampling(recipe: Callable[..., Any], config: RunConfig) -> None:
+def require_sampling(config: RunConfig, seen: Observed) -> None:
     """Refuse a recipe that would train on what the policy does not say as it is trained.
 
     Raises:
         ConfigError: naming the setting.
     """
-    verbs = asking(recipe, config)
-    if {train_ppo, train_quark, *TRAININGS} & verbs.keys():
+    methods = {*seen.trainings}
+    if ONLINE & methods:
         _require_chance(config)
         _require_whole(config)
         _require_scored_here(config)
         _require_divisible(config)
-    if {*TRAININGS} & verbs.keys():
+    if isinstance(config.recipe, Grouped):
         _require_weights(config)
-    if train_quark in verbs:
+    if "quark" in methods:
         _require_known_tokens(config)
-    if train in verbs:
+    if methods - ONLINE - {"reward"}:
         _require_separable(config)
 
 

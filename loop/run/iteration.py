@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from ...configs.recipes import Annotated, Completed, Graded, Pooled, Recipe
+from ...configs.schema import ConfigError
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -18,7 +20,7 @@ from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import laid_out, part_of
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
-from .models import CRITIC, Served
+from .models import CRITIC, Served, is_rewarded
 from .run import Run, Verb, Work
 
 
@@ -39,8 +41,31 @@ class Iteration:
             return self.train_prompts
         config = self.run.config.prompts
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
-        sizes = laid_out(config.parts, self.run.parts)
+        sizes = laid_out(config.parts, self.run.parts_with(part))
         return chunked(part_of(every, part, sizes), config.chunk)
+
+    def require(self, base: type[Recipe], verb: str) -> None:
+        """Refuse a recipe whose settings lack the base class that a verb reads.
+
+        A verb that has answers compared or graded is also refused if a reward model is configured
+        in their place.
+
+        Raises:
+            ConfigError: naming the verb, and the class that is missing.
+        """
+        config = self.run.config
+        settings = config.recipe
+        if not isinstance(settings, base):
+            raise ConfigError(
+                f"the recipe {settings.name} calls {verb}, which needs {base.__name__} among the "
+                f"bases of {type(settings).__name__}, the class of its settings"
+            )
+        if is_rewarded(config) and issubclass(base, Annotated | Completed | Graded | Pooled):
+            raise ConfigError(
+                f"the recipe {settings.name} calls {verb}, and reward.model is set: call "
+                "`surrogate` or `graded_reward`, which take the reward model in its place, or set "
+                "reward.model to none"
+            )
 
     def first(self, share: float) -> Prompts:
         """Return this share of the iteration's prompts, the first of its order."""

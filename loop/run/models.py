@@ -180,11 +180,11 @@ class Models:
         return self._asked(SCORING_JUDGE)
 
     def _asked(self, role: str) -> Served:
-        """Return who plays a role; it is missed only by a recipe whose code hides what it calls."""
+        """Return who plays a role; it is missed if a rehearsal did not ask it."""
         if role not in self.judging:
             raise ConfigError(
-                f"this run was opened without a {role}, because the recipe's code names no verb "
-                "that asks one: call it by its own name in the recipe's file"
+                f"the recipe asks a {role}, and did not in its rehearsal, so none was named: begin "
+                "another run that names one"
             )
         return self.judging[role]
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Prompt, RewardModel
 from ...stores.schemas import RowsByType
-from ..data.splits import PARTS
 from .budget import Budget, cost_of
 from .completers import Completers
 from .flow import Flow
@@ -32,6 +31,7 @@ from .fork import Fork
 from .handles import Planned
 from .labels import Labels
 from .models import CRITIC, Models, Served
+from .observed import NOTHING_SEEN, Observed
 from .panel import NOBODY, Panels
 from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
@@ -75,8 +75,8 @@ class Work:
 class Run:
     """The store, the models and the judges of one run.
 
-    `parts` are the names of the parts of the prompts that the recipe uses, `labels` what it learns
-    from in place of its annotators' comparisons. `retry` are the stages, by iteration and label,
+    `seen` is what the recipe did in its rehearsal, `labels` what it learns from in place of its
+    annotators' comparisons. `retry` are the stages, by iteration and label,
     whose unread judgements are asked for again. `trainer` stands in for the one that trains in a
     child process; `warm` starts that process before its job is known. With `asks_most`, as in a
     rehearsal, a stage asks all that it may ask, whatever a critic passes.
@@ -97,7 +97,7 @@ class Run:
     fact_judge: FactJudge | None = None
     forms: Forms = field(default_factory=dict[str, AnswerForm])
     filters: Filters = EVERYTHING
-    parts: frozenset[str] = frozenset(PARTS)
+    seen: Observed = NOTHING_SEEN
     retry: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     labels: Labels | None = None
     fork: Fork | None = None
@@ -135,6 +135,10 @@ class Run:
         self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
+
+    def parts_with(self, part: str) -> Collection[str]:
+        """Return the parts of the prompts that the recipe uses, of which it asks for `part` now."""
+        return {*self.seen.parts, part}
 
     @property
     def places(self) -> DevicePlacement:

@@ -13,7 +13,6 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.needs import Asks, Needs
 from ..run.panel import Panel
 from ..run.run import Verb
 from .annotate import Annotating, annotator_line
@@ -31,8 +30,9 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     Those that were cut off are among them where `annotation.cut_answers` says so.
 
     Raises:
-        ConfigError: if the run was opened as one that learns from no comparisons.
+        ConfigError: if the recipe's settings say that it learns from no comparisons.
     """
+    it.require(Annotated, "annotate")
     seed, config = it.run.config.seed, it.run.config.annotation
     every, cut = config.comparisons == "all", config.cut_answers == "compared"
 
@@ -91,8 +91,8 @@ def _compared(
     """
     if panel is None:
         raise ConfigError(
-            "this run has no annotators: the class of the recipe's settings needs Annotated among "
-            "its bases, or assessment.reference must name what answers are compared with"
+            "this run has no annotators: assessment.reference must name what answers are compared "
+            "with"
         )
     config, stages = it.run.config.annotation, list[Planned]()
     for annotator in panel.annotators:
@@ -113,7 +113,3 @@ def _compared(
         work = it.work(verb, params, *read)
         stages.append(judged(annotating, label, work))
     return Rows(row_type=Preference, stages=tuple(stages))
-
-
-ASKS: Asks = {annotate: ("annotation",), compare: ("annotation",)}
-NEEDS: Needs = {annotate: (Annotated,)}

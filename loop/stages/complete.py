@@ -17,7 +17,6 @@ from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
-from ..run.needs import Asks, Needs
 from ..run.run import Verb, Work
 from .model_assignment import principle_of, slots, told
 from .sample import CandidateDrawing, Draw, draws
@@ -31,6 +30,7 @@ def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
     Raises:
         RuntimeError: if the run was opened as one that completes by no pool.
     """
+    it.require(Completed, "complete")
     completers = it.run.completers
     if completers is None:
         raise RuntimeError("this run was opened without a pool of models: see `completers_of`")
@@ -110,7 +110,3 @@ def _draws(
         )
         for draw, principle in zip(ids, principles, strict=True)
     ]
-
-
-ASKS: Asks = {complete: ("completion",)}
-NEEDS: Needs = {complete: (Completed,)}

@@ -20,7 +20,6 @@ from ..data.stage_names import sampled_again
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
-from ..run.needs import Asks
 from ..run.run import Run, Verb, Work
 from ..run.stage_places import MAIN_THREAD, Places
 from .judging import (
@@ -246,6 +245,3 @@ def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
         return ()
     comment = verdict.reason if verdict.remark is None else verdict.remark
     return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)
-
-
-ASKS: Asks = {critique: ("critic",), critique_unverifiable: ("critic",)}

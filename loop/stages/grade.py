@@ -20,7 +20,6 @@ from ..data.principles import Principle
 from ..data.receipts import KEPT
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.needs import Asks, Needs
 from ..run.run import Verb
 from .judging import (
     Alike,
@@ -55,6 +54,7 @@ def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
     Raises:
         RuntimeError: if the run was opened as one that learns from no grades.
     """
+    it.require(Pooled, "grade")
     stages = tuple(_graded(it, aspect, candidates) for aspect in FINE_GRAINED)
     return Rows(row_type=Grade, stages=stages, called=f"grade:{candidates.label}")
 
@@ -65,6 +65,7 @@ def grade_overall(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
     Raises:
         RuntimeError: if the run was opened as one that learns from no grades.
     """
+    it.require(Pooled, "grade_overall")
     return Rows(row_type=Grade, stages=(_graded(it, "overall", candidates),))
 
 
@@ -198,7 +199,3 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         cut = candidate.finish_reason == "length"
         left_out = cut and self.run.config.grading.cut_answers == "unscored"
         return Status.TRUNCATED if left_out else told
-
-
-ASKS: Asks = {grade: ("grading",), grade_overall: ("grading",)}
-NEEDS: Needs = {grade: (Pooled,), grade_overall: (Pooled,)}

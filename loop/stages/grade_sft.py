@@ -14,7 +14,6 @@ from ..data.receipts import receipts
 from ..data.training_rows import Origin
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.needs import Needs
 from ..run.run import Verb
 
 DEMONSTRATE_GRADES = Verb("demonstrate_grades")
@@ -28,6 +27,7 @@ def demonstrate_grades(
     Raises:
         RuntimeError: if the run was opened as one that learns from no grades.
     """
+    it.require(Pooled, "demonstrate_grades")
     grader = it.run.grader
     if grader is None:
         raise RuntimeError("this run was opened without a grader: see `grader_of`")
@@ -46,6 +46,3 @@ def demonstrate_grades(
     params: Json = {"grader": grader.digest("overall")}
     work = it.work(DEMONSTRATE_GRADES, params, candidates, grades)
     return it.rows(Demonstration, DEMONSTRATE_GRADES.name, work, make)
-
-
-NEEDS: Needs = {demonstrate_grades: (Pooled,)}

@@ -12,7 +12,6 @@ from ...policies.trainers.job import Method
 from ...stores.records import Checkpoint
 from ..run.handles import Prompts
 from ..run.iteration import Iteration
-from ..run.needs import Asks, Needs
 from .online_rl import trained_online
 from .online_work import OnlineTraining
 from .step_judges import StepJudges
@@ -38,6 +37,7 @@ def _optimise(
     it: Iteration, method: Method, prompts: Prompts, rewards: RewardWeights
 ) -> Checkpoint:
     """Train the policy on groups; where the verifier has a say, on prompts that it can verify."""
+    it.require(Grouped, f"train_{method}")
     asked = it.verifiable(prompts) if rewards.verifier else prompts
     _tell_left_out(it, prompts, asked)
     training = OnlineTraining(
@@ -59,9 +59,3 @@ def _tell_left_out(it: Iteration, prompts: Prompts, asked: Prompts) -> None:
             f"{every - kept:,} of {every:,} prompts are left out: recipe.rewards.verifier counts, "
             "and the verifier has no verdict on answers to them"
         )
-
-
-TRAININGS = (train_grpo, train_rloo, train_online_dpo)
-"""The verbs. Of the roles that they ask, a run has those whose weight is not 0."""
-ASKS: Asks = dict.fromkeys(TRAININGS, ("weights", "critic", "reward"))
-NEEDS: Needs = dict.fromkeys(TRAININGS, (Grouped,))

@@ -40,7 +40,6 @@ from ..lake.imports.imported_rows import Maker, identity_of
 from ..lake.imports.row_reader import unfit_pair
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.needs import Needs
 from ..run.reporter import Advance
 from ..run.run import Verb, Work
 from ..run.stage import Stage
@@ -101,6 +100,7 @@ def mixed(
     Of each file `count` are taken: all, so many, or as many as there are pairs (equal). What the
     files hold is spread over as many chunks as the pairs have.
     """
+    it.require(Graded, "mixed")
     files = [Path(name) for name in names]
     if not files:
         return pairs
@@ -343,6 +343,3 @@ def decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
     sides = candidates[votes[0].first_id], candidates[votes[0].second_id]
     chosen, rejected = sides if balance > 0 else sides[::-1]
     yield make.pair(prompt, chosen, rejected, (None, None))
-
-
-NEEDS: Needs = {mixed: (Graded,)}

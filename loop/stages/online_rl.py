@@ -16,7 +16,6 @@ from ...stores.journal_reader import Cost
 from ...stores.records import Checkpoint, RewardModel
 from ..run.handles import Planned, Prompts
 from ..run.iteration import Iteration
-from ..run.needs import Asks, Needs
 from ..run.reporter import Advance
 from ..run.stage import Stage
 from .online_steps import Steps, step_cost
@@ -47,6 +46,7 @@ def _optimise(
     it: Iteration, method: Method, prompts: Prompts, model: RewardModel | None
 ) -> Checkpoint:
     """Train the policy online; before that, commit what it reads besides prompts and reward."""
+    it.require(Quark if method == "quark" else Rewarded, f"train_{method}")
     training = OnlineTraining(it=it, method=method, prompts=prompts, reward=model)
     training.require_trainable()
     relative = training.settings.reference_reward
@@ -154,7 +154,3 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
 def _summary(method: str, result: TrainResult) -> str:
     numbers = ", ".join(f"{n} {result.metrics[n]:.3f}" for n in SHOWN if n in result.metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"
-
-
-ASKS: Asks = {train_ppo: ("weights", "reward"), train_quark: ("weights", "reward")}
-NEEDS: Needs = {train_ppo: (Rewarded,), train_quark: (Quark,)}

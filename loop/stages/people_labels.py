@@ -34,7 +34,6 @@ from ..lake.query.runs import open_run
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.labels import OF_RUN, Comparison, Labels
-from ..run.needs import Needs
 from ..run.panel import compares
 from ..run.reporter import Advance
 from ..run.run import Verb, Work
@@ -120,6 +119,7 @@ def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
     Raises:
         ConfigError: if `annotation.source` names nothing.
     """
+    it.require(Annotated, "labelled")
     labels = it.run.labels
     if labels is None:
         raise ConfigError(f"{LABELLED} names no comparisons by people")
@@ -246,6 +246,3 @@ def _of_run(lake: Path, named: str, iteration: int) -> Iterator[Comparison]:
             return
         for made in compared_answers(run, iteration):
             yield [*made, *decided(made, make)]
-
-
-NEEDS: Needs = {labelled: (Annotated,)}

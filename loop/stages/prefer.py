@@ -36,7 +36,6 @@ from ..data.votes import majority
 from ..run.conditioning import conditioned, control_text
 from ..run.handles import D, Rows
 from ..run.iteration import Iteration
-from ..run.needs import Needs
 from ..run.run import Verb
 from .balance_length import balanced
 
@@ -85,6 +84,7 @@ def condition(
     negative: str,
 ) -> Rows[Demonstration]:
     """Commit both answers of every comparison, each behind the control text of its side."""
+    it.require(RewardConditioning, "condition")
 
     def how(drafts: pl.DataFrame, said: pl.DataFrame, asked: Sequence[Prompt], number: int) -> Made:
         return conditioned_demonstrations(drafts, said, asked, number, positive, negative)
@@ -226,6 +226,3 @@ def _yields(
     reasons = ((tied.is_null(), Outcome.NOT_COMPARED), (tied, Outcome.TIED))
     last = Outcome.UNREAD
     return yield_rows(known, rows, by, success=success, reasons=reasons, otherwise=last)
-
-
-NEEDS: Needs = {condition: (RewardConditioning,)}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ...configs.load import semantic
 from ...configs.recipes import Refined
+from ...configs.schema import ConfigError
 from ...critics.guard import without_mark
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -12,7 +13,6 @@ from ..data.judged_candidates import Deciding, verdicts
 from ..data.stage_names import in_round
 from ..run.handles import Best, Prompts, Rows
 from ..run.iteration import Iteration
-from ..run.needs import Asks
 from ..run.run import Verb
 from .sample import CandidateDrawing, Draw, drawn, draws
 
@@ -79,6 +79,7 @@ def revise(
     It is asked as the policy will be in reflection, about drafts `of` these prompts; of `failures`,
     about those alone that it faults.
     """
+    _require_teacher(it)
     asked = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
     critic, settings = it.run.models.feedback, it.run.config.critic
     params: Mapping[str, Json] = {
@@ -119,6 +120,20 @@ def revise(
         judge=True,
     )
     return Rows(row_type=Candidate, stages=(planned,))
+
+
+def _require_teacher(it: Iteration) -> None:
+    """Refuse the verifier as the teacher: it writes no answers.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    if it.run.config.critic.kind == "verifier":
+        raise ConfigError(
+            f"critic.kind is verifier, which writes no better answers, and the recipe "
+            f"{it.run.config.recipe.name} learns those of a teacher: leave critic.kind out, and "
+            "name one by --critic FOLDER or URL"
+        )
 
 
 def worst(critiques: Sequence[Critique]) -> dict[str, Critique]:
@@ -206,6 +221,3 @@ def _refinements(
         parent_id=draft.candidate_id,
         critique_id=critique.critique_id,
     )
-
-
-ASKS: Asks = {refine: ("policy",), revise: ("critic",)}

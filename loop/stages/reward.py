@@ -13,7 +13,6 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.lines import ScorerLine
 from ..run.models import NO_MODEL
-from ..run.needs import Asks
 from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Verb
@@ -153,6 +152,3 @@ class Scoring:
             score=score,
             status=SCORED if score is not None else missing,
         )
-
-
-ASKS: Asks = {reward: ("reward",)}

@@ -15,7 +15,6 @@ from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
-from ..run.needs import Asks
 from ..run.pump import Pump
 from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
@@ -222,6 +221,3 @@ class CandidateDrawing:
             seed=draw.seed,
             sampling=canonical_json(self.sampling.model_dump(mode="json")),
         )
-
-
-ASKS: Asks = {sample: ("policy",)}

@@ -30,7 +30,6 @@ from ...stores.schemas import TABLES, Row
 from ..run.handles import Trainable, joined
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
-from ..run.needs import Asks
 from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import Advance
 from ..run.run import Run, Verb, Work
@@ -294,6 +293,3 @@ def _summary(method: str, result: TrainResult) -> str:
     metrics: Mapping[str, float] = result.metrics
     numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
     return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"
-
-
-ASKS: Asks = {train: ("weights",)}

@@ -21,7 +21,6 @@ from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
-from ..run.needs import Asks
 from ..run.reporter import Advance
 from ..run.run import Verb
 from ..run.stage import Stage
@@ -132,6 +131,3 @@ def _summary(result: TrainResult) -> str:
     told = (f"{name} {result.metrics[name]:.3f}" for name in SHOWN if name in result.metrics)
     steps = f"{result.steps} steps in {result.seconds:.0f} s"
     return f"trained a reward model: {steps}; {', '.join(told)}"
-
-
-ASKS: Asks = {train_reward: ("weights",)}

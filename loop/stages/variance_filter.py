@@ -16,7 +16,6 @@ from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Prompts, Rows, chunked
 from ..run.iteration import Iteration
-from ..run.needs import Asks, Needs
 from ..run.outcomes import NothingToTrainOn
 from .reward import Scoring, reward
 from .sample import sample
@@ -45,6 +44,7 @@ def varied(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompt
         ConfigError: if there is no reward model.
         NothingToTrainOn: if no prompt is left.
     """
+    it.require(Varied, "varied")
     config = it.run.config.prompts.variance
     if config.margin is None:
         return prompts
@@ -94,7 +94,3 @@ def fate(scores: Sequence[float], margin: float) -> str:
     if len(scores) < FEWEST:
         return UNMEASURED
     return LOW if pvariance(scores) < margin else KEPT
-
-
-ASKS: Asks = {varied: ("policy", "reward")}
-NEEDS: Needs = {varied: (Varied,)}

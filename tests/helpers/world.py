@@ -34,9 +34,13 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.control import SOCKET
-from lpfloop.loop.daemon.loop import Job, iteration, ordered, run_loop
+from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.iterations import iteration
+from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.recipes.roles import NeededRole, needed_roles
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import StopSignal
@@ -162,6 +166,12 @@ class Telling(Silent):
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+
+def roles_of(config: RunConfig) -> tuple[NeededRole, ...]:
+    """Return the models that a run asks, as its rehearsal shows."""
+    prompts = load_prompts(config.prompts, seed=config.seed)
+    return needed_roles(config, rehearse(config, prompts).seen)
 
 
 def write_prompts(folder: Path, count: int = 8) -> Path:

@@ -8,7 +8,8 @@ import pytest
 from world import Silent
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.daemon.loop import Job, iteration, run_loop
+from lpfloop.loop.daemon.iterations import iteration
+from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.evaluation.kl_divergence import divergence

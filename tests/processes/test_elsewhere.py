@@ -1,13 +1,13 @@
 """Models in a Ray cluster: settings that are refused, and a cluster that nobody finds."""
 
 import pytest
+from world import roles_of
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.configs.section import ConfigError
 from lpfloop.loop.daemon.doctor import diagnose
 from lpfloop.loop.daemon.place_check import require_places
-from lpfloop.loop.recipes.roles import needed_roles
 
 RAY = ("policy.engine.place=ray", "reward.place=ray", "critic.engine.place=ray")
 
@@ -19,10 +19,10 @@ def configured(*settings: str) -> RunConfig:
 def test_refusals(tmp_path) -> None:
     config = load_config("tiny", "ppo", ("policy.engine.place=ray",), {})
     with pytest.raises(ConfigError, match=r"policy\.engine\.place"):
-        require_places(config, needed_roles(config))
+        require_places(config, roles_of(config))
     config = configured("policy.engine.place=ray", "policy.engine.devices=[0]")
     with pytest.raises(ConfigError, match=r"policy\.engine\.devices"):
-        require_places(config, needed_roles(config))
+        require_places(config, roles_of(config))
 
 
 def test_no_cluster_is_told(environ, tmp_path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from judges import judged_config
@@ -10,8 +9,9 @@ from world import handle_rows, turn
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.opening import required_roles
+from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.daemon.run_request import RunOptions
+from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.recipes.annotated_pairs import annotated, drafted
 from lpfloop.stores.records import Candidate
 
@@ -39,6 +39,7 @@ def test_answers_are_of_the_pools_models(tmp_path):
 
 
 def test_idle_settings_are_refused():
+    prompts = tiny_prompts()[::40]
     for variant, setting in [
         ("rlrf", "completion.pool=chatglm"),
         ("dpo", "grading.attempts=3"),
@@ -46,4 +47,4 @@ def test_idle_settings_are_refused():
     ]:
         config = RunOptions(variant=variant, settings=(setting,)).resolved
         with pytest.raises(ConfigError, match=setting.partition("=")[0]):
-            required_roles(Job(config=config(), lake=Path("nowhere"), name="a"))
+            rehearse(config(), prompts)

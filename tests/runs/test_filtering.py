@@ -10,8 +10,9 @@ from judges import BAD, GOOD, write_reviewed
 from world import Silent, Telling
 
 from lpfloop.configs.load import load_config
+from lpfloop.loop.daemon.exams import ordered
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import ordered, run_loop
+from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.runs import open_run, status

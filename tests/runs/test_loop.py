@@ -16,7 +16,7 @@ from world import write_prompts
 
 from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.display import PlainReporter
-from lpfloop.loop.daemon import loop
+from lpfloop.loop.daemon import iterations
 from lpfloop.loop.daemon.exams import examine
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.row_lists import RowSelection, critiques
@@ -116,7 +116,7 @@ def test_stage_asked_for_twice(job, tmp_path, monkeypatch):
 
     plain_flush = RunWriter.flush
     monkeypatch.setattr(RunWriter, "flush", flush)
-    monkeypatch.setattr(loop, "examine", lambda *args: (examine(*args), examine(*args))[1])
+    monkeypatch.setattr(iterations, "examine", lambda *args: (examine(*args), examine(*args))[1])
     with pytest.raises(NothingToTrainOn):
         run_loop(job(tmp_path), PlainReporter(Console(file=io.StringIO())), StopSignal())
 

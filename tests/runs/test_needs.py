@@ -6,21 +6,19 @@ from world import Silent
 
 from lpfloop.configs import recipes as settings
 from lpfloop.configs.load import load_config
-from lpfloop.configs.recipes import Annotated, Graded, Recipe, Rewarded, Varied
+from lpfloop.configs.recipes import Annotated, Recipe, Rewarded
 from lpfloop.configs.schema import ConfigError
-from lpfloop.configs.variants import recipe_class, variants
+from lpfloop.configs.variants import variants
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.recipes import RECIPES, Variant
-from lpfloop.loop.recipes.missing_needs import verbs_of
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.compare import annotate
 from lpfloop.loop.stages.prefer import prefer
 from lpfloop.loop.stages.sample import sample
 from lpfloop.loop.stages.train import train
 
-BASES = (Annotated, Graded, Rewarded, Varied)
 SCRIPTED = (
     "policy.engine={kind: scripted, script: 'scripts:policy'}",
     "critic.engine={kind: scripted, script: 'scripts:critic'}",
@@ -60,12 +58,33 @@ def run(lake, name: str, *more: str):
     return CliRunner().invoke(app, ["run", "--variant", name, "--lake", str(lake), *options])
 
 
-def test_shipped_recipes_have_what_they_need():
-    for name in RECIPES:
-        needed = {base for bases in verbs_of(RECIPES[name].recipe).values() for base in bases}
-        assert all(issubclass(recipe_class(name), base) for base in needed)
-        asked = {base for base in BASES if issubclass(recipe_class(name), base)}
-        assert asked == {b for b in BASES if any(issubclass(each, b) for each in needed)}
+VERBS = {"drafts": sample, "annotate": annotate, "learn": train}
+
+
+def by_dict(it, cfg):
+    """DPO whose verbs stand in a dict."""
+    drafts = VERBS["drafts"](it, it.prompts("preference"), n=cfg.n)
+    return VERBS["learn"](it, prefer(it, drafts, VERBS["annotate"](it, drafts)))
+
+
+def test_missing_base_is_refused(tmp_path, added):
+    class Unannotated(Recipe):
+        name: str = settings.semantic("unannotated", "the variant")
+        n: int = settings.semantic(2, "answers")
+
+    added("unannotated", by_dict, Unannotated)
+    told = run(tmp_path, "unannotated", "reward.model=none")
+    assert told.exit_code == Exit.BAD_INPUT
+    assert "Annotated among the bases of Unannotated" in told.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_verbs_in_a_dict(tmp_path, added):
+    class Own(Annotated):
+        name: str = settings.semantic("own-dpo", "the variant")
+
+    added("own-dpo", by_dict, Own)
+    assert run(tmp_path, "own-dpo", "reward.model=none").exit_code == Exit.NOTHING_TO_TRAIN_ON
 
 
 def test_reward_model_in_place_of_annotators(tmp_path, added):

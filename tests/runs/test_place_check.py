@@ -2,18 +2,18 @@
 
 from models import show_gpus
 from typer.testing import CliRunner
+from world import roles_of
 
 from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.place_check import places_of
-from lpfloop.loop.recipes.roles import needed_roles
 
 
 def test_every_model_has_its_replicas(monkeypatch, tmp_path) -> None:
     show_gpus(monkeypatch, tmp_path, "24 GiB", "24 GiB")
     given = ("policy.engine.devices=[1]", "reward.replicas=1", "critic.engine.kind=scripted")
     config = load_config(None, None, given, {})
-    places = places_of(config, needed_roles(config))
+    places = places_of(config, roles_of(config))
     assert {role: [g.numbers for g in groups] for role, groups in places.items()} == {
         "policy": [(1,)],
         "reward": [(0,)],

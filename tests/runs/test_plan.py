@@ -11,8 +11,9 @@ from world import Silent, Telling, small_config, write_prompts
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon.iterations import turn
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import run_loop, turn
+from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.daemon.plan_lines import short_lines
 from lpfloop.loop.daemon.planning import kept_plan, planned, tell_plan
@@ -59,7 +60,7 @@ def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]
     notes = Notes(costs={}, count_of=lambda _: pytest.fail("no engine stands in"))
     notes.stages.append(StageNotes(iteration=0, stage="", judge=False))
     with opened(Job(config=config, lake=lake, name="a"), prompts, Silent(), stop) as run:
-        run.trainer = StandInTrainer(notes=notes)
+        run.trainer = StandInTrainer(notes=notes, policy=run.models.initial)
         run.models.scorer = lambda _=None: StandInScorer(notes=notes)
         turn(run, prompts)
         return progress(run.store.journal, running=False)

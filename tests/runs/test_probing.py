@@ -9,8 +9,9 @@ from world import Telling
 
 from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import load_config
+from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.loop import iteration, run_loop
+from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.evaluation.probe import probe

@@ -12,6 +12,9 @@ from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.daemon.rehearsal import rehearse
+from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.lake import RunReader
@@ -95,3 +98,28 @@ def test_untrainable_policy_is_noted_first(tmp_path: Path) -> None:
     assert len(asked) > 0
     assert f"0 asked: the policy is served at {url}" in reporter.notes[0]
     assert "exit code 4" in reporter.notes[0]
+
+
+OWN_RECIPE = """
+from lpfloop.configs.recipes import Recipe
+from lpfloop.loop.run.handles import JudgedRows
+from lpfloop.parts import critique, pair, sample, train
+
+def judged(it, cfg: Recipe):
+    drafts = sample(it, it.prompts(), n=2)
+    rated = JudgedRows(candidates=drafts, critiques=critique(it, drafts))
+    return train(it, pair(it, rated, rule="rating_extremes", top_k=1))
+"""
+
+
+def test_own_recipe_asks_whom_it_calls(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_RECIPE)
+    prompts = write_prompts(tmp_path)
+    made = (f"prompts.source={prompts}", "policy.model=tiny", "critic.model=tiny")
+    config = load_config("own", f"{path}:judged", made, {})
+    seen = rehearse(config, load_prompts(config.prompts, seed=0)).seen
+    asked = {role.name: role.needed_by for role in needed_roles(config, seen)}
+    assert asked["critic"] == ("critique", "evaluate")
+    assert asked["policy"] == ("sample", "train", "evaluate")
+    assert seen.trainings == ("dpo",)

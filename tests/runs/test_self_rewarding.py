@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 from rows import CANDIDATE, CRITIQUE
-from world import RUN, SMALL, loop, quick_folder, stand_ins, write_prompts
+from world import RUN, SMALL, loop, quick_folder, roles_of, stand_ins, write_prompts
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.data.judged_candidates import Agreement, Deciding, judge, verdicts
 from lpfloop.loop.data.pairs import Pairing, pair
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.stores.frames import empty, frame_rows, rows_frame
 from lpfloop.stores.records import (
     AspectRating,
@@ -92,7 +91,7 @@ def test_judge_follows_the_policy(lake: Path) -> None:
 def test_policy_judges_without_critic(lake: Path) -> None:
     nobody = ("critic.model=none", "critic.engine.kind=auto", "critic.engine.script=null")
     wanted = config(lake, *nobody, "iterations=1")
-    assert [role.name for role in needed_roles(wanted)] == ["policy"]
+    assert [role.name for role in roles_of(wanted)] == ["policy"]
     loop(lake, config=wanted)
     assert judges(lake, RUN, 1, kind="sample") == {made(lake, RUN, 0)}
     assert judges(lake, RUN, 1, kind="greedy") == set()

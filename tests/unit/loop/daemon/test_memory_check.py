@@ -9,14 +9,18 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import memory_of
+from lpfloop.loop.recipes.roles import needed_roles
+from lpfloop.loop.run.observed import Observed
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
 from lpfloop.policies.memory.stage_memory import GIB, StageMemory
+from lpfloop.policies.trainers.job import Method
 
 LLAMA_8B = {
     **LLAMA_7B, "intermediate_size": 14_336, "num_key_value_heads": 8, "vocab_size": 128_256,
     "max_position_embeddings": 131_072,
 }  # fmt: skip
 SIZES = {"7b": LLAMA_7B, "8b": LLAMA_8B, "13b": LLAMA_13B, "glm": GLM_4_9B}
+TRAINED: dict[str, Method] = {"rlrf": "dpo", "sft": "sft", "grpo": "grpo"}
 VLLM = ("policy.engine.kind=vllm", "critic.engine.kind=vllm")
 
 
@@ -40,7 +44,9 @@ def config(*settings: str, variant: str = "rlrf", model: str = "7b") -> RunConfi
 
 
 def arithmetic(settings: RunConfig, have: Devices) -> tuple[StageMemory, ...]:
-    return memory_of(settings, have=have, shapes=shapes)
+    method: Method = TRAINED[settings.recipe.name]
+    seen = Observed(asked={"critic": ("critique",), "reward": ("reward",)}, trainings=(method,))
+    return memory_of(settings, roles=needed_roles(settings, seen), have=have, shapes=shapes)
 
 
 def stage(found: tuple[StageMemory, ...], name: str) -> StageMemory:

@@ -4,17 +4,16 @@ import pytest
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.recipes.sampling_needs import require_sampling
+from lpfloop.loop.run.observed import Observed
 
 
 def test_rollouts_need_the_whole_distribution(subtests):
     for name, value in (("top_p", 0.9), ("repetition_penalty", 1.1)):
         for variant in ("ppo", "quark"):
             with subtests.test(name=name):
-                recipe = RECIPES[variant].recipe
                 narrow = load_config("tiny", variant, (f"policy.sampling.{name}={value}",), {})
                 with pytest.raises(
                     ConfigError, match=rf"^policy\.sampling\.{name} is {value}: {variant} learns"
                 ):
-                    require_sampling(recipe, narrow)
+                    require_sampling(narrow, Observed(trainings=(variant,)))

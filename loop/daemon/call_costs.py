@@ -1,0 +1,98 @@
+"""What calls cost where they were measured: in earlier runs of a lake, or in a smoke test."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from ...configs.schema import RunConfig
+from ...stores.beside import SMOKE
+from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_reader import JournalError, Reader
+from ...stores.keys import Json
+from ...stores.lake import run_folder, run_names
+
+EARLIER = 5
+"""Runs of a lake that are looked through for what calls cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCost:
+    """What a call of a stage costs where it was measured: mean tokens and letters of an answer.
+
+    `density` is the tokens that a letter of a prompt took, `seconds` wall time of the whole stage a
+    call. None is what nobody has measured.
+    """
+
+    tokens: float
+    letters: float | None = None
+    density: float | None = None
+    seconds: float | None = None
+
+
+CallCosts = Mapping[str, CallCost]
+"""By stage, as `status` calls it, without its iteration."""
+
+
+def smoke_costs(journal: Reader) -> CallCosts:
+    """Return what calls cost in the smoke test that a run has passed, by the verbs of its stages.
+
+    Its time is that of loading models, and tells nothing.
+    """
+    events = [cast("dict[str, Any]", event) for event in journal.events(SMOKE)]
+    return {
+        verb: _cost(found, 1)
+        for event in events
+        for verb, found in event.get("lengths", {}).items()
+    }
+
+
+def costs_in(lake: Path, config: RunConfig) -> CallCosts:
+    """Return what calls of each stage cost in earlier runs of the same models, the latest first.
+
+    A run that cannot be read, as one of an older lpfloop, tells nothing and is in nobody's way.
+    """
+    found: dict[str, CallCost] = {}
+    names = reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ()
+    for name in names:
+        try:
+            reader = Reader(run_folder(lake, name))
+        except (JournalError, DamagedJournalError):
+            continue
+        try:
+            if _models(json.loads(reader.meta("config") or "{}")) == _models(_own(config)):
+                for stage, cost in _measured(reader):
+                    found.setdefault(stage, cost)
+        finally:
+            reader.close()
+    return found
+
+
+def _own(config: RunConfig) -> Mapping[str, Any]:
+    return config.model_dump(mode="json", include={"policy": {"model"}, "critic": {"model"}})
+
+
+def _models(config: Mapping[str, Any]) -> list[Json]:
+    """Return the models that say how long answers are and what they take."""
+    return [config.get(role, {}).get("model") for role in ("policy", "critic")]
+
+
+def _measured(reader: Reader) -> list[tuple[str, CallCost]]:
+    found = list[tuple[str, CallCost]]()
+    for state in reversed(reader.stages()):
+        calls = state.totals.get("calls", 0) or state.totals.get("rows", 0)
+        if calls and state.done == state.planned:
+            cost = replace(_cost(state.totals, calls), seconds=state.seconds / calls)
+            found.append((state.stage, cost))
+    return found
+
+
+def _cost(sums: Mapping[str, float], calls: float) -> CallCost:
+    """Return what a call costs, of sums; runs of earlier versions counted no letters."""
+    asked = sums.get("prompt_letters", 0)
+    return CallCost(
+        tokens=sums.get("tokens", 0) / calls,
+        letters=sums["letters"] / calls if "letters" in sums else None,
+        density=sums.get("prompt_tokens", 0) / asked if asked else None,
+    )

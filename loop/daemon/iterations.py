@@ -1,0 +1,162 @@
+"""The iterations of a run: each makes a policy from the one before, and evaluates it."""
+
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.address import run_argument
+from ...stores.records import Checkpoint, Prompt
+from ..data.splits import HELD_OUT
+from ..evaluation.check_drafts import check_drafts
+from ..evaluation.course import Course
+from ..evaluation.watch_policy import stop_at_alarms
+from ..lake.search.duplicates import note_duplicates
+from ..recipes import variant_of
+from ..recipes.smoke_needs import smoke_needs
+from ..run.handles import Prompts, chunked
+from ..run.iteration import Iteration
+from ..run.models import is_endpoint
+from ..run.outcomes import Regressed
+from ..run.run import Run
+from ..run.served_checkpoint import served_checkpoint
+from ..run.training_copies import discard_copies
+from ..stages.keep_prompts import keep_prompts
+from ..stages.publish import warm_trainer
+from ..stages.select_prompts import Suitable, suitable
+from ..stages.smoke_test import smoke_test
+from ..stages.train import keep_initial
+from .derived_run import Given, begin, stored_given, train_given
+from .exams import Exams, examine, examine_steps, ordered
+from .tell_trackers import tell_trackers
+
+PROMPTS_A_PART = 4096
+WORK = re.compile(r"[0-9a-f]{64}|unpacked")
+"""How a run's folders in work/ are called: by a training's unit or stage, or for unpacked rows."""
+
+
+def whole(config: RunConfig) -> str:
+    """Return how a run is over that has reached its iterations."""
+    return f"done: {config.iterations} iterations"
+
+
+def converged(config: RunConfig) -> str:
+    """Return how a run is over that gains no more."""
+    return f"done: no new best in {config.verdict.converged_after} iterations"
+
+
+def turn(
+    run: Run,
+    prompts: Sequence[Prompt],
+    *,
+    on_tried: Callable[[], None] = lambda: None,
+    on_turned: Callable[[Run, int], None] = lambda _run, _iteration: None,
+) -> str:
+    """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N.
+
+    Each iteration begins with the policy that the verdicts so far choose. Return how the run ends.
+    """
+    parts = range(0, len(prompts), PROMPTS_A_PART)
+    keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
+    train = ordered(prompts, "train", run.config.seed)
+    exams = Exams.of(run.config, prompts)
+    given = stored_given(run.store.journal)
+    checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
+    first = checkpoint.iteration
+    if given is None and run.config.iterations > first:
+        tried = iteration(run, first, checkpoint)
+        if smoke_test(tried, smoke_needs(run), train):
+            on_tried()
+    sampled = run.config.iterations > first + (given is not None)
+    chosen = suitable(run, train) if sampled else Suitable(prompts=train)
+    course = Course.of(checkpoint)
+    for number in range(first, run.config.iterations + 1):
+        run.store.packer.ask(number)
+        start = course.start
+        if number > first:
+            share = chosen.share(number, run.config.prompts.per_iteration)
+            it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
+            if run.seen.trains and not is_endpoint(run.models.initial.location):
+                warm_trainer(run)
+            checkpoint = examine_steps(it, _trained(it, given), exams)
+            check_drafts(it)
+        if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
+            course = examine(iteration(run, number, checkpoint), course, exams)
+        else:
+            course = course.having(checkpoint)
+        run.flow.settle()
+        note_duplicates(run, number)
+        tell_trackers(run, number)
+        on_turned(run, number)
+        # On resuming, a later iteration's training may wait there for its turn.
+        if number == max(state.iteration for state in run.store.journal.stages()):
+            _discard_work(run)
+            run.store.back_up()
+        if _is_over(run, course):
+            return converged(run.config)
+        stop_at_alarms(run, number)
+    return whole(run.config)
+
+
+def _is_over(run: Run, course: Course) -> bool:
+    """Whether the run gains no more.
+
+    Raises:
+        Regressed: if the last policy is worse than the best, and the run is to stop there.
+    """
+    standing, wanted = course.standing, run.config.verdict
+    if standing is None:
+        return False
+    if not standing.accepted and wanted.on_regression == "stop":
+        raise Regressed(
+            f"{standing.reason}, and verdict.on_regression is stop; the best is "
+            f"M_{standing.best_iteration}: `lpfloop run --run NAME --fork "
+            f"{run_argument(run.store.folder)} --set "
+            "verdict.on_regression=rollback` goes on with it, as another run"
+        )
+    return wanted.converged_after is not None and course.gainless >= wanted.converged_after
+
+
+def _trained(it: Iteration, given: Given | None) -> Checkpoint:
+    """Return M_t: by the recipe, or from the rows that were given."""
+    if given is not None and it.number == given.iteration:
+        return train_given(it, given)
+    config = it.run.config.recipe
+    # A recipe of the user's own may return anything.
+    made = cast("object", variant_of(config.name).recipe(it, config))
+    if not isinstance(made, Checkpoint):
+        raise ConfigError(
+            f"the recipe {config.name} returned {made!r:.60}, and no checkpoint: end it with "
+            "`return train(it, ...)`"
+        )
+    return made
+
+
+def iteration(
+    run: Run,
+    number: int,
+    checkpoint: Checkpoint,
+    prompts: Sequence[Prompt] = (),
+    held_out: Prompts | None = None,
+) -> Iteration:
+    """Return the state of iteration `number`, with `checkpoint` as the policy."""
+    return Iteration(
+        run=run,
+        number=number,
+        parent=checkpoint,
+        policy=served_checkpoint(run, checkpoint),
+        train_prompts=chunked(prompts, run.config.prompts.chunk),
+        held_out=held_out or chunked((), run.config.prompts.chunk),
+    )
+
+
+def _discard_work(run: Run) -> None:
+    """Remove the trainer's work folders, whose results are published by now, and nothing else.
+
+    What cannot be removed, as on NFS while somebody reads it, is in nobody's way.
+    """
+    discard_copies(run.store)
+    for path in (run.store.folder / "work").iterdir():
+        if WORK.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,341 @@
+"""A run of stand-ins: it notes its stages, whom its recipe asks, how it trains, what it uses."""
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ...configs.load import resolved
+from ...configs.schema import EngineConfig, RunConfig
+from ...critics.feedback import FeedbackCritic
+from ...critics.own_verifier import own_verifier
+from ...policies.engines.token_count import about, token_count
+from ...policies.trainers.job import ONLINE, Method, TrainJob
+from ...stores.beside import SMOKE, smoked
+from ...stores.failpoints import silenced
+from ...stores.journal import Journal
+from ...stores.journal_reader import StageId, Unit
+from ...stores.keys import canonical_json
+from ...stores.lake import RunWriter
+from ...stores.records import Evaluation, Score
+from ...stores.schemas import RowsByType
+from ..data.splits import PARTS
+from ..recipes.roles import (
+    ANNOTATION,
+    COMPLETION,
+    POLICY,
+    NeededRole,
+    annotator,
+    needed_roles,
+)
+from ..run.completers import completers_of
+from ..run.handles import Planned
+from ..run.labels import Labels
+from ..run.models import JUDGES, NLI, REWARD, Served, located
+from ..run.observed import Observed
+from ..run.panel import Panels
+from ..run.prompt_filters import Filters
+from ..run.run import Run, Work
+from ..run.run_fact_judge import fact_judge_of
+from ..run.run_forms import forms_of
+from ..run.run_grader import grader_of
+from ..run.stage import Stage
+from ..run.stage_places import MAIN_THREAD, Places
+from ..run.stop import StopSignal
+from .call_costs import CallCosts
+from .logs import Tee
+from .prompt_sample import PromptGroup, PromptSample
+from .stand_ins import (
+    LETTERS_A_TOKEN,
+    UNPLAYED,
+    Counting,
+    Notes,
+    StageNotes,
+    StandInModels,
+    StandInTrainer,
+    StandInVerifier,
+    rows_of,
+)
+
+FEW = 20
+"""Comparisons by people that are rehearsed with."""
+BEFORE_SHARES = frozenset({"review", "filter"})
+"""Verbs that decide about prompts before any iteration takes its share of them."""
+MEASURING = frozenset({"measure", "assess", "measure_scores", "check_drafts", "probe"})
+"""Verbs whose rows no other one reads."""
+MEASURING_ASKS = frozenset({"kl-sample", "logprob", "probe"})
+"""Verbs that ask the policy to measure it, besides those of evaluated answers."""
+MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
+"""A folder in memory, where a machine has one: nothing of a rehearsal need survive a power cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedStage:
+    """A stage with the prompts that it works on; `by_chunk`: it has a unit for each chunk.
+
+    `upstream` are the stages from which it was planned.
+    `whole`: what it asks of all prompts is noted already, and not of the sample alone.
+    """
+
+    notes: StageNotes
+    group: PromptGroup
+    by_chunk: bool
+    planned: Planned | None = None
+    upstream: Sequence[StageId] = ()
+    whole: bool = False
+
+    @property
+    def scale(self) -> float:
+        """How often all prompts ask what is noted."""
+        return 1.0 if self.whole else self.group.scale
+
+
+@dataclass(kw_only=True)
+class RehearsedRun(Run):
+    """A run that notes its stages, and the group of prompts on which each works.
+
+    `players` has the role of each model by its identity.
+    """
+
+    notes: Notes
+    players: Mapping[str, str]
+    sample: PromptSample
+    _groups: dict[str, PromptGroup] = field(default_factory=dict[str, PromptGroup], init=False)
+    _done: list[RehearsedStage] = field(default_factory=list[RehearsedStage], init=False)
+    _parts: set[str] = field(default_factory=set[str], init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sample = self.sample
+        groups = [sample.share, *sample.groups.values(), sample.tested, *sample.parted]
+        self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
+
+    @property
+    def done(self) -> Sequence[RehearsedStage]:
+        """The stages so far."""
+        return self._done
+
+    def parts_with(self, part: str) -> Collection[str]:
+        """Note that the recipe uses a part of the prompts."""
+        self._parts.add(part)
+        return self.seen.parts
+
+    def observed(self, *, ended: bool) -> Observed:
+        """Return what the recipe has done so far; `ended`: it had too little to train on."""
+        asked, methods = dict[str, dict[str, None]](), dict[Method, None]()
+        of_recipe = [n for n in self.notes.stages if n.iteration > 0 and not _evaluates(n.stage)]
+        for notes in of_recipe:
+            roles = [self._role_of(a.served) for a in notes.asked.values()]
+            if notes.job is not None:
+                methods[notes.job.method] = None
+                online = notes.job.online
+                by_reward = online is not None and "reward" in online.weights
+                roles += [POLICY, *([REWARD] if by_reward else [])]
+            for role in [*roles, *([REWARD] if notes.scored else [])]:
+                asked.setdefault(role, {})[_verb(notes.stage)] = None
+        # A method that samples brings the reward model that it trains.
+        samples = bool(ONLINE & {*methods})
+        trained: list[Method] = [m for m in methods if m != "reward" or not samples]
+        return Observed(
+            iterations=self.config.iterations,
+            asked={role: tuple(sorted(verbs)) for role, verbs in asked.items()},
+            verbs=tuple(dict.fromkeys(_verb(notes.stage) for notes in of_recipe)),
+            trainings=tuple(trained),
+            trains=bool(methods) or ended,
+            parts=tuple(part for part in PARTS if part in self._parts),
+        )
+
+    def _role_of(self, served: Served) -> str:
+        """Return the role that a model plays; a policy that was trained plays that of M_0."""
+        if served.identity.startswith(UNPLAYED):
+            return served.identity.removeprefix(UNPLAYED)
+        return self.players.get(served.identity, POLICY)
+
+    def pay(
+        self,
+        iteration: int,
+        label: str,
+        work: Work,
+        pay: Callable[[Stage], None],
+        *,
+        places: Places = MAIN_THREAD,
+        judge: bool = False,
+    ) -> Planned:
+        """Plan and pay a stage as any run does, and note it."""
+        notes = StageNotes(iteration=iteration, stage=label, judge=judge)
+        self.notes.stages.append(notes)
+        group = self._group_of(iteration, label, work)
+        planned = super().pay(iteration, label, work, pay, places=places, judge=judge)
+        self._groups[planned.identity] = group
+        if notes.job is not None and notes.job.method == label:
+            group = self._trained_on(notes.job, group)
+        notes.units = planned.chunks
+        if any(stage.planned == planned for stage in self._done):
+            return (
+                planned  # It was paid before, such as M_0's answers that others are compared with.
+            )
+        by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
+        self._done.append(
+            RehearsedStage(
+                notes=notes,
+                group=group,
+                by_chunk=by_chunk,
+                planned=planned,
+                upstream=self.store.journal.upstream(iteration, label),
+            )
+        )
+        return planned
+
+    def make(
+        self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
+    ) -> Planned:
+        """Pay a stage that is computed here; how good a policy is need not be measured."""
+        unread = work.verb.name in MEASURING
+        return super().make(iteration, label, work, _nothing if unread else make)
+
+    def _trained_on(self, job: TrainJob, otherwise: PromptGroup) -> PromptGroup:
+        """Return the smallest group that holds all prompts of a training."""
+        ids = {*rows_of(job).select("prompt_id").collect()["prompt_id"].to_list()}
+        groups = sorted(self._groups.values(), key=lambda group: len(group.sample))
+        holding = (g for g in groups if ids <= {prompt.prompt_id for prompt in g.sample})
+        return next(holding, otherwise)
+
+    def _group_of(self, iteration: int, label: str, work: Work) -> PromptGroup:
+        """Return the prompts that a stage works on: those of what it reads."""
+        share = self.sample.share
+        if smoked(label) is not None:
+            return replace(share, name=SMOKE, total=len(share.sample))
+        if iteration == 0 and work.verb.name in BEFORE_SHARES:
+            return replace(share, total=self.sample.suitable)
+        known = (self._groups[name] for name in work.upstream if name in self._groups)
+        return next(known, share)
+
+
+@contextmanager
+def opened_rehearsal(
+    config: RunConfig,
+    sample: PromptSample,
+    costs: CallCosts,
+    longest: int,
+    labels: Labels | None,
+    assumed: Observed,
+) -> Generator[RehearsedRun]:
+    """Open a run of stand-ins in a folder of its own."""
+    notes = Notes(costs=costs, count_of=_Counter(located(config.policy.model)), longest=longest)
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with silenced(), tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
+        folder = Path(lake) / "runs" / "rehearsal"
+        served = {role.name: _served(role) for role in needed_roles(config, assumed)}
+        models = _models(config, folder / "logs", notes, served)
+        journal = Journal.create(folder, {"config": canonical_json(resolved(config))})
+        store = RunWriter(journal)
+        verifier = StandInVerifier(
+            own_verifier(config.critic.verifier),
+            sentence_match=config.facts.judge == "sentence_match",
+        )
+        try:
+            yield RehearsedRun(
+                name="rehearsal",
+                config=config,
+                store=store,
+                models=models,
+                critic=FeedbackCritic.from_config(config.critic),
+                verifier=verifier,
+                reporter=Tee([]),
+                stop=StopSignal(),
+                prompts={prompt.prompt_id: prompt for prompt in sample.prompts},
+                panels=Panels.of(config),
+                completers=completers_of(config),
+                grader=grader_of(config),
+                filters=Filters.from_config(config),
+                fact_judge=fact_judge_of(config, models),
+                forms=forms_of(config),
+                labels=None if labels is None else labels.first(FEW),
+                trainer=StandInTrainer(notes=notes, policy=models.initial),
+                asks_most=True,
+                seen=assumed,
+                notes=notes,
+                players={one.identity: _general(role) for role, one in served.items()},
+                sample=sample,
+            )
+        finally:
+            verifier.close()
+            store.close()
+
+
+def _models(
+    config: RunConfig, logs: Path, notes: Notes, served: Mapping[str, Served]
+) -> StandInModels:
+    """Return stand-ins for the models that a run asks, by their roles; none is looked at."""
+    completers = completers_of(config)
+    others = () if completers is None else completers.others
+    return StandInModels(
+        config=config,
+        logs=logs,
+        initial=served[POLICY],
+        reward_id=config.reward.model if REWARD in served else None,
+        judging={name: served[name] for name in JUDGES if name in served},
+        annotators={role: served[annotator(role)] for role in Panels.of(config).roles},
+        completers={model.name: served[f"{COMPLETION}:{model.name}"] for model in others},
+        nli_id=config.facts.nli.model if NLI in served else None,
+        notes=notes,
+    )
+
+
+def _general(role: str) -> str:
+    """Return the role of a model as verbs name it: one for all annotators, or models of a pool."""
+    return next((r for r in (ANNOTATION, COMPLETION) if role.startswith(r)), role)
+
+
+def _served(role: NeededRole) -> Served:
+    engine = role.engine or EngineConfig()
+    return Served(
+        name=engine.model_name or role.model,
+        identity=f"rehearsed {role.name}: {role.model} {engine.model_name or ''}",
+        location=located(role.model),
+        engine=engine,
+    )
+
+
+def _nothing(_: Unit) -> RowsByType:
+    return {Evaluation: [], Score: []}
+
+
+class _Counter:
+    """Counts tokens by the models' own tokenizers, where they are at hand.
+
+    A model that is trained has that of the `policy` with which the run begins.
+    """
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._counts: dict[str, Counting] = {}
+
+    def __call__(self, served: Served) -> Counting:
+        """Return how the tokens of a model are counted."""
+        place = served.location if served.canary is None else self._policy
+        if place not in self._counts:
+            exact = token_count(place)
+            known = exact is not about
+            self._counts[place] = Counting(lru_cache(4096)(exact if known else _about), known)
+        return self._counts[place]
+
+
+def _about(text: str) -> int:
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / LETTERS_A_TOKEN)
+
+
+def _verb(stage: str) -> str:
+    """Return the verb of a stage's label; an overall grade has a verb of its own."""
+    verb, _, rest = stage.partition(":")
+    return "grade_overall" if verb == "grade" and rest.endswith("overall") else verb
+
+
+def _evaluates(stage: str) -> bool:
+    """Whether a stage measures a policy, and is none of the recipe's."""
+    parts = stage.split(":")
+    return "evaluate" in parts or parts[0] in MEASURING_ASKS or smoked(stage) is not None

@@ -75,8 +75,10 @@ def compare(
 
     with exit_codes():
         if equal_tokens:
-            _refuse_about_runs(beside=beside, by_method=by_method, against=against, task=task)
-            show_equal(lake, names, report=report, plot=plot, force=force, as_json=as_json)
+            _refuse_about_runs(
+                beside=beside, by_method=by_method, against=against, task=task, report=report
+            )
+            show_equal(lake, names, plot=plot, force=force, as_json=as_json)
             return
         if plot is not None:
             raise FormError("--plot draws score against tokens: add --equal-tokens, or --report")

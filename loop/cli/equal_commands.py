@@ -57,43 +57,34 @@ def compare_at_equal_tokens(equal: "EqualSuite", recipes: Sequence[str], *, wher
     shown = _table(lake, record.name)
     print_equal(shown)
     again = f"lpfloop compare --equal-tokens {record.name}"
-    page = f"--report {record.name}.html --plot {record.name}.svg"
-    say(f"show it again: `{again}{where}`; as a page with its plot: `{again} {page}{where}`")
+    say(f"show it again: `{again}{where}`; draw it: `{again} --plot {record.name}.svg{where}`")
 
 
 def show_equal(
     lake: Path,
     names: Sequence[str],
     *,
-    report: Path | None,
     plot: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Print comparisons at equal tokens again, or one as JSON; write a page or a plot if asked for.
+    """Print comparisons at equal tokens again, or one as JSON; draw a plot if asked for.
 
     Raises:
         ConfigError: if there is no such comparison.
-        FormError, TargetError: if the page or the plot cannot be made.
+        FormError, TargetError: if the plot cannot be made.
     """
     from ...configs.schema import ConfigError
-    from ..daemon.equal_page import equal_page
     from ..daemon.equal_rows import as_document
-    from ..evaluation.plots import check_plot, require_matplotlib
-    from ..report.write_report import check_places, output_report
+    from ..evaluation.plots import check_plot
     from .tables import print_json
 
     if len(names) > 1:
         raise ConfigError("--equal-tokens shows one comparison: give one name")
     (name,) = names
-    if report is not None:
-        require_matplotlib("a report")
-        check_places(report, None, force=force)
     if plot is not None:
         check_plot(plot, force=force)
     shown = _table(lake, name)
-    if report is not None:
-        output_report(equal_page(shown), report, force=force)
     if plot is not None:
         _write_plot(shown, plot, force=force)
     if as_json:
@@ -149,7 +140,7 @@ def _table(lake: Path, name: str) -> "EqualTable":
 
 def _write_plot(shown: "EqualTable", path: Path, *, force: bool) -> None:
     from ...configs.schema import ConfigError
-    from ..daemon.equal_page import equal_panels
+    from ..daemon.equal_rows import equal_panels
     from ..evaluation.plots import write_plot
 
     panels = equal_panels(shown.outcomes)

@@ -8,12 +8,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ...configs.load import Override
 from ...configs.schema import ConfigError
 from ...stores.durable import make_folder, write_file
-from ...stores.keys import Json, canonical_json
+from ...stores.keys import canonical_json
 from ...stores.lake import run_folder
 from ..evaluation.token_course import TokenBudget
 from .equal_sizes import RunSize
@@ -81,7 +83,7 @@ class EqualRecord:
     trials: int
     trial_seed: int
     seeds: tuple[int, ...]
-    settings: Mapping[str, Json]
+    settings: Mapping[str, Any]
     methods: tuple[ComparedMethod, ...]
 
     def run_of(self, method: str, seed: int) -> str:
@@ -121,16 +123,12 @@ def read_record(lake: Path, name: str) -> EqualRecord | None:
     if not path.exists():
         return None
     try:
-        told = cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
-        budget = TokenBudget(**told["budget"])
-        methods = tuple(_method(each) for each in told["methods"])
-        known = {key: told[key] for key in ("name", "trials", "trial_seed", "settings")}
-        seeds = tuple(int(seed) for seed in told["seeds"])
-        return EqualRecord(**known, seeds=seeds, budget=budget, methods=methods)
-    except (ValueError, KeyError, TypeError) as error:
+        return TypeAdapter(EqualRecord).validate_json(path.read_bytes())
+    except ValidationError as error:
+        wrong = error.errors()[0]["msg"]
         raise ConfigError(
-            f"{path}: cannot be read as a comparison ({error}): remove the file; the same command "
-            "then decides anew, under another --run"
+            f"{path}: cannot be read as a comparison ({wrong}): remove the file, and give the same "
+            "command with another --run"
         ) from error
 
 
@@ -174,16 +172,3 @@ def require_same(record: EqualRecord, wanted: EqualRecord) -> None:
 
 def _recipes(record: EqualRecord) -> str:
     return ",".join(method.recipe for method in record.methods)
-
-
-def _method(told: dict[str, Any]) -> ComparedMethod:
-    trials = tuple(_trial(each) for each in told["trials"])
-    size = None if told["size"] is None else RunSize(**told["size"])
-    whole: dict[str, Any] = {**told, "trials": trials, "size": size}
-    return ComparedMethod(**whole)
-
-
-def _trial(told: dict[str, Any]) -> TriedSettings:
-    settings = tuple((str(path), value) for path, value in told["settings"])
-    whole: dict[str, Any] = {**told, "settings": settings, "size": RunSize(**told["size"])}
-    return TriedSettings(**whole)

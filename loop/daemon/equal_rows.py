@@ -15,9 +15,12 @@ from ..evaluation.method_outcomes import (
     MethodOutcome,
     initial_outcome,
     method_verdicts,
+    shared_metric,
 )
 from ..evaluation.pairwise_verdicts import PairwiseVerdict
+from ..evaluation.panels import Panel
 from ..evaluation.token_course import DRIFT
+from ..evaluation.token_panels import token_panels
 from ..lake.query.figures import SHARES
 from ..lake.query.told_figures import figure_label, figure_name, told_bounds, told_difference
 from .equal_reach import reach_documents, reached_scores
@@ -129,6 +132,12 @@ class EqualTable:
             )
         if len(self.seeds) == 1:
             yield "one seed: the verdicts are about these policies, not about the methods"
+
+
+def equal_panels(outcomes: Sequence[MethodOutcome]) -> list[Panel]:
+    """Return the panels of score against tokens, by the first figure that all were measured by."""
+    metric = shared_metric(outcomes)
+    return [] if metric is None else token_panels(outcomes, metric)
 
 
 def told(name: str, value: FigureInterval | None) -> str:

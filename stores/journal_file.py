@@ -133,11 +133,11 @@ def _check(folder: Path, database: Any, commits: int) -> None:
     if database.reserve_bytes() != RESERVED and version == JOURNAL_VERSION:
         raise DamagedJournalError(damage(folder, JOURNAL, "its first page was altered"))
     if version != JOURNAL_VERSION:
-        age, what = ("older", "read it with that version, or start it again under another name")
+        age, what = ("an older", "read it with that version, or start it again under another name")
         if version > JOURNAL_VERSION:
-            age, what = ("newer", "upgrade lpfloop to use it")
+            age, what = ("a newer", "upgrade lpfloop to use it")
         raise JournalError(
-            f"the run at {folder} was written by a {age} lpfloop (journal {version}, this code "
+            f"the run at {folder} was written by {age} lpfloop (journal {version}, this code "
             f"reads {JOURNAL_VERSION}): {what}"
         )
     sql = "SELECT value FROM meta WHERE key = 'revision'"

@@ -2,10 +2,10 @@
 """Where the committed rows of a run lie: in the journal, then in one file a stage and table.
 
 A unit's rows are a Parquet blob in the journal until their stage is finished, or until they are
-many. Then they move into a stage file: rows of one table and stage, sorted by prompt so that those
-of one prompt lie in one row group. Two more columns, `_chunk` and `_row`, say to which unit a row
-belongs, and its place there: the unit's own rows come back in their order, with the bytes of their
-blob.
+many. Then they move into a stage file: rows of one table and stage. A file of several row groups
+is sorted by prompt, so that those of one prompt lie in one group. Two more columns, `_chunk` and
+`_row`, say to which unit a row belongs, and its place there: the unit's own rows come back in their
+order, with the bytes of their blob.
 
 A file is whole and durable before the journal names it and drops the blobs: a kill at any point
 loses nothing.
@@ -29,6 +29,7 @@ from .objects import objects_of
 from .piece_hashes import ALL, Some
 from .schemas import SCHEMAS
 from .sealed import DamagedError
+from .sealing import ROWS_A_GROUP
 from .verified import forget
 
 FILES = "files"
@@ -105,7 +106,9 @@ def _joined(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
         for part, table in zip(parts, tables, strict=True)
     ]
     first, names = parts[0], tables[0].column_names
-    order = [name for name in ("prompt_id",) if name in names]
+    # Within one row group sorting by prompt would only lose the order in which rows were made.
+    several = sum(part.rows for part in parts) > ROWS_A_GROUP
+    order = ["prompt_id"] if several and "prompt_id" in names else []
     # The place also tells files without rows apart.
     place = f"{first.iteration} {first.stage} {first.chunk}".encode()
     metadata = {**(tables[0].schema.metadata or {}), _PLACE: place}
@@ -294,7 +297,6 @@ class UnitRows:
         self._journal = journal
         self._objects = objects_of(journal.folder)
         self._files: dict[str, tuple[str, pa.Table]] = {}
-        self._damaged: dict[str, DamagedError] = {}
 
     def read(self, unit: str, table: str) -> pa.Table:
         """Return a unit's rows as they were committed, the bytes verified.
@@ -321,12 +323,6 @@ class UnitRows:
         kept = self._files.get(table)
         if kept is not None and kept[0] == sha256:
             return kept[1]
-        if sha256 in self._damaged:
-            raise self._damaged[sha256]
-        try:
-            rows = _sorted(self._objects.read_part(path, sha256), CHUNK, ROW)
-        except DamagedError as error:
-            self._damaged[sha256] = error
-            raise
+        rows = _sorted(self._objects.read_part(path, sha256), CHUNK, ROW)
         self._files[table] = (sha256, rows)
         return rows

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...configs.schema import RunConfig
 from ...stores.beside import SMOKE
-from ...stores.journal_pages import DamagedJournalError
+from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names

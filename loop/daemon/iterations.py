@@ -72,7 +72,6 @@ def turn(
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     course = Course.of(checkpoint)
     for number in range(first, run.config.iterations + 1):
-        run.store.packer.ask(number)
         start = course.start
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)

@@ -158,7 +158,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
             **both,
             **judge_params(self.run, self.judge, config),
             **equal_params(config.equal_answers),
-            **sample_params(self.run, self.sample),
+            **sample_params(self.sample),
         }
 
     @property

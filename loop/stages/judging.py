@@ -50,6 +50,8 @@ EqualAnswers = Literal["once", "each"]
 Alike = tuple[Candidate, ...]
 """Answers to a prompt that say the same: the judge is shown the first, for all of them."""
 
+RETRY_TEMPERATURE = 0.7
+"""The temperature of a second and later reply."""
 EQUAL = f"{KEPT}: equal to another"
 """The outcome of an answer that shares the judgement of another one."""
 
@@ -253,7 +255,7 @@ def judge_line(
 ) -> EngineLine:
     """Return the line to a judge that is asked as `settings` say, or at another temperature."""
     first = with_room(run, judge, engine_sampling(settings.sampling, temperature=temperature))
-    again = replace(first, temperature=settings.retry_temperature)
+    again = replace(first, temperature=RETRY_TEMPERATURE)
     return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
 
 
@@ -281,7 +283,7 @@ def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[st
         **guard_params(run, judge),
         "served": judge.params,
         "sampling": settings.sampling.model_dump(mode="json"),
-        "retry_temperature": settings.retry_temperature,
+        "retry_temperature": RETRY_TEMPERATURE,
     }
 
 

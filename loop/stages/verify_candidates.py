@@ -23,6 +23,8 @@ from .judging import commit_judgements
 VERIFY = Verb("verify")
 FIRST = 1
 """The number of a candidate's first critique."""
+SAMPLES_TEMPERATURE = 0.7
+"""The temperature of the critiques of a candidate after the first."""
 
 
 def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
@@ -62,7 +64,7 @@ class Verifying:
     def identity(self) -> Mapping[str, Json]:
         """What a critique depends on besides its candidate."""
         judge: dict[str, Json] = {"kind": "verifier", "verifier": verifier_critic(self.run).digest}
-        return {**judge, **sample_params(self.run, self.sample)}
+        return {**judge, **sample_params(self.sample)}
 
     @property
     def params(self) -> Mapping[str, Json]:
@@ -135,8 +137,8 @@ def about(candidate: Candidate, iteration: int, sample: int) -> partial[Critique
     )
 
 
-def sample_params(run: Run, sample: int) -> Mapping[str, Json]:
+def sample_params(sample: int) -> Mapping[str, Json]:
     """Return what tells a later critique of a candidate from its first one."""
     if sample == FIRST:
         return {}
-    return {"sample": sample, "temperature": run.config.critic.samples_temperature}
+    return {"sample": sample, "temperature": SAMPLES_TEMPERATURE}

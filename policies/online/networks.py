@@ -166,9 +166,10 @@ def shard(model: nn.Module) -> None:
 
 
 def computes_exactly(job: TrainJob, device: torch.device) -> bool:
-    """Return whether the policy computes in float32, as its sampler then does."""
+    """Return whether both the policy and its sampler compute in float32."""
     whole = job.fit.adapts or job.fit.weights == "float32"
-    return device.type == "cpu" and whole and computing_type(job) == torch.float32
+    types = {computing_type(job), published_type(job)}
+    return device.type == "cpu" and whole and types == {torch.float32}
 
 
 def in_main_memory(

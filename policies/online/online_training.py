@@ -286,5 +286,3 @@ def assemble_steps(job: TrainJob, steps: range) -> None:
             drop_master(part)
             require_finite(part.folder("model"))
             seal_policy(part)
-
-

@@ -64,7 +64,7 @@ def stand_in() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publish, "train", train)
-        patch.setattr("lpfloop.loop.daemon.loop.warm_trainer", lambda _: None)
+        patch.setattr("lpfloop.loop.daemon.iterations.warm_trainer", lambda _: None)
         yield
 
 

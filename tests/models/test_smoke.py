@@ -41,3 +41,23 @@ def test_step_is_tried_and_not_kept(tmp_path):
     for left in ("work", "checkpoints"):
         assert not [path for path in (reader.folder / left).rglob("*") if path.is_file()]
     assert run_digest(run_folder(lake, "a")) == run_digest(run_folder(lake, "b"))
+
+
+def test_online_step_in_bfloat16(tmp_path):
+    """The trainer compares with an engine that rounds to bfloat16."""
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "extends: tiny\npolicy: {engine: {kind: transformers, dtype: bfloat16}}\n"
+        "critic: {kind: verifier}\nrecipe: {name: grpo, rewards: {verifier: 1.0, critic: 0.0}}\n"
+        "prompts: {evaluated: 3, deciding: 3, per_iteration: 8}\n"
+        "iterations: 1\nsmoke: {prompts: 3}\n"
+        "training: {grpo: {max_steps: 1, prompts_per_step: 2, group: 2, batch_size: 4,"
+        " micro_batch_size: 4}}\n"
+    )
+    words = ["--config", config, "--run", "a", "--lake", tmp_path / "lake"]
+    told = CliRunner().invoke(app, ["run", *map(str, words)])
+    assert told.exit_code == 0, told.output
+    reader = Reader(run_folder(tmp_path / "lake", "a"))
+    made = [s.stage for s in reader.stages() if s.done and "grpo" in s.stage]
+    reader.close()
+    assert made == ["step:smoke:grpo", "grpo"]

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.model
 
 
 def test_hidden_states(tiny_policy, tmp_path):
-    config = EmbedderConfig(kind="policy", batch_size=2, max_tokens=16)
+    config = EmbedderConfig(kind="policy", max_tokens=16)
     embedder = open_embedder(str(tiny_policy), config, log=tmp_path / "log")
     texts = ["Name the capital.", "", "How many apples are left?", "x " * 400, "Name the capital."]
     try:
@@ -20,6 +20,6 @@ def test_hidden_states(tiny_policy, tmp_path):
     finally:
         embedder.close()
     assert {len(vector) for vector in vectors} == {128}
-    assert list(vectors[0]) == pytest.approx(list(vectors[4]), abs=1e-4)
-    assert list(vectors[0]) == pytest.approx(list(array("f", alone)), abs=1e-4)
-    assert list(vectors[0]) != pytest.approx(list(vectors[2]), abs=1e-2)
+    assert list(vectors[0]) == pytest.approx(list(vectors[4]), abs=5e-2)
+    assert list(vectors[0]) == pytest.approx(list(array("f", alone)), abs=5e-2)
+    assert list(vectors[0]) != pytest.approx(list(vectors[2]), abs=0.5)

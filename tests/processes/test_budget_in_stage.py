@@ -31,7 +31,7 @@ def limited(folder: Path, limit: str) -> RunConfig:
 def turned(lake: Path, config: RunConfig) -> None:
     """Turn the loop in a world where each request takes a second."""
 
-    def begin(run: Run, _prompts: object) -> None:
+    def begin(run: Run, _prompts: object, _rehearsal: object) -> None:
         run.wall_time = WallTime(lambda: float(sum(calls(lake).values())))
 
     with stand_ins(lake):

@@ -61,6 +61,7 @@ def test_sql_equals_that_of_a_folder(run, tmp_path):
 
 
 def test_bucket_that_does_not_answer(run, way):
+    RunWriter(Journal(run)).close()
     way.faults = lambda _, path: "403" if path.endswith(".parquet") else None
     with pytest.raises(SqlError, match="ACCESS_DENIED") as refused:
         query(run.parent.parent, "select count(*) from candidates")

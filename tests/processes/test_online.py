@@ -103,7 +103,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, 
     return config, seen(folder)
 
 
-PLACES = ("part.rename.before#30", "journal.commit.before#10", "checkpoint.published")
+PLACES = ("journal.commit.before#5", "journal.commit.before#10", "checkpoint.published")
 
 
 @pytest.mark.parametrize("place", PLACES)

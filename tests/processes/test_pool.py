@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -140,10 +141,16 @@ def test_one_that_gives_up_is_tried_again(
     opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = opened("scripts:broken", "scripts:named", restarts=1)
+
+    def mend() -> None:
+        while "tried again (1 of 3)" not in caplog.text:
+            time.sleep(0.01)
+        (tmp_path / "mended").touch()
+
+    threading.Thread(target=mend, daemon=True).start()
     while "tried again (1 of 3)" not in caplog.text:  # one may do all before the other has loaded
         assert len(texts(pool, batches(60, 2))) == 120
     assert "replica 1 of 2" in caplog.text
-    (tmp_path / "mended").touch()
     while len({*texts(pool, batches(60, 2)).values()}) < 2:
         pass
     assert len(pool.pids) == 2

@@ -19,7 +19,7 @@ def test_notes_keep_the_digest(tmp_path, monkeypatch):
         lake.mkdir()
         with stand_ins(lake), monkeypatch.context() as patch:
             if lake is plain:
-                patch.setattr("lpfloop.loop.daemon.loop.note_duplicates", lambda *_: None)
+                patch.setattr("lpfloop.loop.daemon.iterations.note_duplicates", lambda *_: None)
             config = small_config(write_prompts(tmp_path))
             loop(lake, config=config)
             loop(lake, config=config)

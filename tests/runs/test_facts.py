@@ -27,6 +27,7 @@ SETTINGS = (
     "critic.engine.script=judges:fact_judge",
     "critic.kind=verifier",
     "prompts.chunk=3",
+    "facts.judge=critic",
     "reward.model=none",
 )
 

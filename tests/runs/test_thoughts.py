@@ -20,6 +20,7 @@ THINKING = (
     "prompts.per_iteration=6",
     "recipe.n=4",
     "iterations=1",
+    "seed=1",
 )
 
 

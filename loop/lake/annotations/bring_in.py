@@ -1,8 +1,8 @@
 """People's judgements come from the ledger into the run, by the way that imported ones take.
 
-Whoever holds the run brings them in: the run itself when it is opened and before it makes pairs, or
-`lpfloop annotations --commit` while nobody else holds it. A kill in between does no harm: what is in the run
-already is recognised by its id.
+The process that holds the run brings them in: the run itself when it is opened and before it makes
+pairs, or `lpfloop annotations --commit` while nobody else holds it. A kill in between does no harm:
+rows that are in the run already are recognised by their ids.
 """
 
 import json

@@ -24,6 +24,7 @@ from ....stores.records import (
     Preference,
     Preferred,
     Prompt,
+    Rating,
     Reward,
     storable,
 )
@@ -256,7 +257,7 @@ class Maker:
         chosen: Candidate,
         rejected: Candidate,
         scores: tuple[float | None, float | None],
-        ratings: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+        ratings: tuple[tuple[Rating, ...], tuple[Rating, ...]] = ((), ()),
     ) -> Pair:
         """Return a pair that was imported as a pair."""
         inputs = [IMPORTED, chosen.candidate_id, rejected.candidate_id]

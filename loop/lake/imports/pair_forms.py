@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import cast
 
-from ....stores.records import Prompt
+from ....stores.records import Prompt, Rating
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.prompt_context import CONTEXT, INPUT, require_agreement
@@ -18,7 +18,7 @@ SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward
 """The fields with the score of each side; the second name is that of lpfloop's own tables."""
 
 
-LEVELS = (-1, 0, 1)
+LEVELS: tuple[Rating, ...] = (-1, 0, 1)
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
@@ -37,7 +37,7 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     yield make.pair(prompt, first, second, (given, against), ratings)
 
 
-def _ratings(row: Row, name: str) -> tuple[int, ...]:
+def _ratings(row: Row, name: str) -> tuple[Rating, ...]:
     """Return the ratings of a side in lpfloop's own exports of pairs, on three levels."""
     value = row.glance(name)
     if value is None:

@@ -1,7 +1,7 @@
 """Reading a chosen and a rejected answer: TRL's forms, UltraFeedback binarised, and HH-RLHF."""
 
 from collections.abc import Iterator
-from typing import cast
+from typing import cast, get_args
 
 from ....stores.records import Prompt, Rating
 from ....stores.schemas import Row as StoredRow
@@ -18,7 +18,7 @@ SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward
 """The fields with the score of each side; the second name is that of lpfloop's own tables."""
 
 
-LEVELS: tuple[Rating, ...] = (-1, 0, 1)
+LEVELS: tuple[Rating, ...] = get_args(Rating)
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
@@ -43,7 +43,7 @@ def _ratings(row: Row, name: str) -> tuple[Rating, ...]:
     if value is None:
         return ()
     given = cast("list[object]", value) if isinstance(value, list) else [value]
-    found = [level for one in given for level in LEVELS if number(one) == level]
+    found: list[Rating] = [level for one in given for level in LEVELS if number(one) == level]
     if len(found) < len(given):
         row.misread(name, "not ratings of -1, 0 or 1")
         return ()

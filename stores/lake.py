@@ -389,6 +389,7 @@ class RunWriter:
         """Make every unit with rows in the damaged file owed again."""
         assert part.file is not None  # noqa: S101 -- damage of the journal has its own error
         path = file_path(self.folder, part.table, part.file)
+        self._units.forget(part.file)
         for other in self.journal.parts_in(part.file):
             if other.unit != part.unit:
                 self._lost(other.unit, path, error)

@@ -290,6 +290,8 @@ def trained(journal: Reader, part: Part) -> pl.DataFrame:
 class UnitRows:
     """Reads the rows of units; of each table, the file that was read last is cached.
 
+    A damaged file is hashed once, however many units it has, until `forget`.
+
     Parquet renames the items of lists; casting restores the schema's names, and so the bytes.
     """
 
@@ -297,6 +299,7 @@ class UnitRows:
         self._journal = journal
         self._objects = objects_of(journal.folder)
         self._files: dict[str, tuple[str, pa.Table]] = {}
+        self._damaged: dict[str, DamagedError] = {}
 
     def read(self, unit: str, table: str) -> pa.Table:
         """Return a unit's rows as they were committed, the bytes verified.
@@ -319,10 +322,20 @@ class UnitRows:
             raise DamagedError(f"{path} has {last - first} rows of a unit instead of {part.rows}")
         return _without_places(file.slice(first, last - first), table)
 
+    def forget(self, sha256: str) -> None:
+        """Read a damaged file again: the same rows, made again, have the same name."""
+        self._damaged.pop(sha256, None)
+
     def _file(self, table: str, sha256: str, path: Path) -> pa.Table:
         kept = self._files.get(table)
         if kept is not None and kept[0] == sha256:
             return kept[1]
-        rows = _sorted(self._objects.read_part(path, sha256), CHUNK, ROW)
+        if sha256 in self._damaged:
+            raise self._damaged[sha256]
+        try:
+            rows = _sorted(self._objects.read_part(path, sha256), CHUNK, ROW)
+        except DamagedError as error:
+            self._damaged[sha256] = error
+            raise
         self._files[table] = (sha256, rows)
         return rows

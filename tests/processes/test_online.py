@@ -103,7 +103,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, 
     return config, seen(folder)
 
 
-PLACES = ("journal.commit.before#5", "journal.commit.before#10", "checkpoint.published")
+PLACES = ("stage_file.rename.before#2", "journal.commit.before#10", "checkpoint.published")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -147,9 +147,11 @@ def test_one_that_gives_up_is_tried_again(
             time.sleep(0.01)
         (tmp_path / "mended").touch()
 
-    threading.Thread(target=mend, daemon=True).start()
+    mending = threading.Thread(target=mend, daemon=True)
+    mending.start()
     while "tried again (1 of 3)" not in caplog.text:  # one may do all before the other has loaded
         assert len(texts(pool, batches(60, 2))) == 120
+    mending.join()
     assert "replica 1 of 2" in caplog.text
     while len({*texts(pool, batches(60, 2)).values()}) < 2:
         pass

@@ -139,6 +139,7 @@ def test_damaged_file_owed_again(writer, folder):
     assert run_digest(folder) == digest
     writer.seal()
     assert run_digest(folder) == digest
+    assert writer.rows(Critique, "1-5"), "the file that was made again has the damaged one's name"
 
 
 def test_owed_unit_rows_not_counted(writer, folder):

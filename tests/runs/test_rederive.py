@@ -182,7 +182,7 @@ def test_child_trains_from_given_rows(made):
     found = run.scan("pairs").collect().to_dicts()
     run.close()
     expected = [row for row in rows(made, "pairs", "given") if row["iteration"] == iteration]
-    assert ordered(found) == ordered(expected)
+    assert found == expected
     assert all(times == 1 for line, times in calls(made.lake).items() if line in asked)
     looked = whole(made.lake, CHILD)
     assert (looked.owed, looked.damaged, looked.repeated) == ([], [], [])

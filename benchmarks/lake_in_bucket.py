@@ -6,7 +6,7 @@
 
 The keys are those of the environment. Without `--endpoint`, moto's server is started, which is slow
 and for a trial only. The rows are written once into a folder, and uploaded as they are. Each
-command then runs in a process of its own, in the folder, in the bucket, and in the bucket with
+command then runs in a separate process, in the folder, in the bucket, and in the bucket with
 every request on its way for `--latency` seconds.
 
 Seconds are those of this machine and this server, in brackets those of its processors. What holds

@@ -127,7 +127,7 @@ def _known(path: Path) -> Path:
 
 
 def _at(value: object, path: Path) -> object:
-    """Return what stands at a path below a value; None if nothing does."""
+    """Return the value at a path below another value, or None."""
     if not path:
         return value
     return _at(cast("Values", value).get(path[0]), path[1:]) if isinstance(value, dict) else None

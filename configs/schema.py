@@ -189,7 +189,7 @@ Tracker = Literal["tensorboard", "trackio", "wandb"]
 
 
 class TrackingConfig(Section):
-    """Trackers are told after each iteration, from what is stored; nothing leaves the machine."""
+    """Sends stored figures to trackers after each iteration; offline unless `online` is set."""
 
     to: tuple[Tracker, ...] = cosmetic((), "trackers: tensorboard, trackio, wandb; default: none")
     project: str = cosmetic("lpfloop", "the project under which they file the run", min_length=1)
@@ -232,7 +232,7 @@ class VerdictConfig(Section):
         0.01, "how far M_t may lie behind the best in all, in the figure compared", ge=0, le=1
     )
     task_margin: float = semantic(
-        0.03, "how far M_t may lie behind the best in any task, likewise", ge=0, le=1
+        0.03, "how far M_t may lie behind the best in any one task", ge=0, le=1
     )
     converged_after: int | None = cosmetic(
         None, "iterations without a new best after which the run ends; default: it goes on", ge=1
@@ -240,7 +240,7 @@ class VerdictConfig(Section):
 
 
 class AlarmsConfig(Section):
-    """After each iteration M_t's stored answers, and what it was trained on, are looked at."""
+    """Looks for alarms in M_t's stored answers and training rows after each iteration."""
 
     watch: bool = semantic(default=True, description="whether they are looked at")
     on_alarm: Literal["continue", "stop"] = live(

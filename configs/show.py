@@ -202,7 +202,7 @@ SUGGESTED: Mapping[str, object] = {
     "budget.hours": 8,
     "tracking.to": ["tensorboard"],
 }
-"""What is written behind a `#`, with an example of a value."""
+"""Commented settings of a new file, each with an example value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
 def _head(preset: str, file: str) -> Iterator[str]:
     written = shlex.quote(file)
     yield f"# A run of lpfloop: `lpfloop run --config {written}`."
-    yield f"# What is not set here is as the preset `{preset}` has it; to see all of it:"
+    yield f"# All other settings are those of the preset `{preset}`; to see them:"
     yield f"#   lpfloop config show --config {written} --defaults"
     yield "# Lines behind a # are suggestions. Every field that can be set, with its meaning:"
     yield "#   lpfloop config schema"

@@ -174,10 +174,9 @@ class RehearsedRun(Run):
         if notes.job is not None and notes.job.method == label:
             group = self._trained_on(notes.job, group)
         notes.units = planned.chunks
+        # Some stages were paid before, such as M_0's answers that others are compared with.
         if any(stage.planned == planned for stage in self._done):
-            return (
-                planned  # It was paid before, such as M_0's answers that others are compared with.
-            )
+            return planned
         by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
         self._done.append(
             RehearsedStage(

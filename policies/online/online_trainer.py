@@ -42,8 +42,8 @@ from ..trainers.step_files import StepRows
 from ..trainers.step_files import statistics as statistic_rows
 from . import numerics
 from .environment import Clock, Environment, ScoredRollout, describe
-from .networks import Networks, computes_exactly
-from .sampler import agreement, refuse_stale
+from .networks import Networks, agreement
+from .sampler import refuse_stale
 from .truncation_penalty import cut_metrics
 
 IDLE = "idle"
@@ -143,7 +143,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
         self.accelerator = accelerator
         self.device = accelerator.device
         self.networks = networks
-        self.allowed = agreement(float32=computes_exactly(job, self.device))
+        self.allowed = agreement(job, self.device)
         self.optimizer = make_optimizer(job, networks)
         self.updates = self.planned_updates(self.settings)
         self.schedule = make_schedule(

@@ -18,7 +18,7 @@ from transformers import PreTrainedConfig
 
 from ...configs.engines import EngineConfig, SamplingConfig
 from ...stores.durable import make_folder
-from ..engines.canary import AGREEMENT, StaleWeightsError
+from ..engines.canary import StaleWeightsError
 from ..engines.engine import (
     Batch,
     Completion,
@@ -36,12 +36,6 @@ NEVER = -100.0
 
 TOGETHER = 64
 """Rollouts of a batch: each batch that comes back is a sign of life during a long step."""
-
-FLOAT32_AGREEMENT = 5e-5
-"""Nats a token by which a right engine may differ from the trainer if both use float32.
-
-Kernels of two libraries differ by less than 1e-6; an update moves a policy by far more than this.
-"""
 
 LOCAL = ("vllm", "transformers")
 DRAFT = "draft"
@@ -148,11 +142,6 @@ class RolloutSampler:
     def close(self) -> None:
         """End the worker."""
         self._engine.close()
-
-
-def agreement(*, float32: bool) -> float:
-    """Return the allowed mean difference from the trainer, in nats a token."""
-    return FLOAT32_AGREEMENT if float32 else AGREEMENT
 
 
 def refuse_stale(

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from ...stores.keys import derive_seed
-from ..trainers.adapters import frozen_arguments, peft_config, save_config
+from ..trainers.adapters import frozen_arguments, peft_config, published_type, save_config
+from ..trainers.bfloat16 import rounded_at_random
 from ..trainers.job import TrainJob
 from ..trainers.trl_trainer import load_model
-from .networks import Networks, ValueModel, for_sampler, in_main_memory, trainable
+from .networks import Networks, ValueModel, in_main_memory, trainable
 
 POLICY, VALUE = "policy", "value"
 BASE, ADAPTER = ".base_layer", ".lora_"
@@ -96,8 +97,12 @@ class SharedBody(Networks):
 
         def whole(name: str, value: Tensor) -> Tensor:
             layer = layers.get(name.removesuffix(".weight"))
-            value = value if layer is None else merged(layer, POLICY)
-            return for_sampler(self._job, name, value)
+            kind = published_type(self._job)
+            if layer is None:
+                return value.to(kind)
+            # The change is smaller than half a step of 16 bits: to nearest would undo it.
+            seed = derive_seed(self._job.seed, "rollout", name)
+            return rounded_at_random(merged(layer, POLICY), kind, seed)
 
         return in_main_memory(self._body, plain, whole)
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from lpfloop.configs.methods import PPOTraining  # noqa: E402 -- needs torch
 from lpfloop.policies.online import numerics  # noqa: E402 -- needs torch
-from lpfloop.policies.online.networks import computes_exactly  # noqa: E402 -- needs torch
+from lpfloop.policies.online.networks import FLOAT32_AGREEMENT, agreement  # noqa: E402 -- needs torch
 from lpfloop.policies.online.ppo import rewards_of  # noqa: E402 -- needs torch
 
 pytestmark = [pytest.mark.model, pytest.mark.cuda]
@@ -182,13 +182,16 @@ def test_explained_variance():
     assert float(found) == pytest.approx(0.5)
 
 
-def test_which_policies_compute_exactly():
-    def job(weights, *, adapts=False):
-        fit = SimpleNamespace(weights=weights, adapts=adapts, publish="auto")
+def test_agreement_by_precision():
+    def job(weights, *, adapts=False, publish="auto"):
+        fit = SimpleNamespace(weights=weights, adapts=adapts, publish=publish)
         return SimpleNamespace(method="ppo", fit=fit)
 
     cpu, card = torch.device("cpu"), torch.device("cuda")
-    assert computes_exactly(job("float32"), cpu)
-    assert computes_exactly(job("bfloat16", adapts=True), cpu)
-    assert not computes_exactly(job("bfloat16"), cpu)
-    assert not computes_exactly(job("float32"), card)
+    assert agreement(job("float32"), cpu) == FLOAT32_AGREEMENT
+    assert agreement(job("bfloat16", adapts=True), cpu) == FLOAT32_AGREEMENT
+    assert agreement(job("bfloat16"), cpu) == 0.05
+    assert agreement(job("float32"), card) == 0.05
+    # Rounded for the sampler alone.
+    assert agreement(job("float32", publish="float16"), cpu) == 0.15
+    assert agreement(job("bfloat16", adapts=True, publish="bfloat16"), cpu) == 0.15

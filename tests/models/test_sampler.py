@@ -11,7 +11,8 @@ import pytest
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.policies.engines.canary import StaleWeightsError
-from lpfloop.policies.online.sampler import RolloutSampler, agreement, refuse_stale
+from lpfloop.policies.online.networks import FLOAT32_AGREEMENT
+from lpfloop.policies.online.sampler import RolloutSampler, refuse_stale
 from lpfloop.policies.trainers.step_files import PromptToSample, RolloutDraw
 from lpfloop.stores.records import Message
 
@@ -70,7 +71,7 @@ def test_a_reloaded_engine_draws_as_a_new_one(tmp_path, tiny_policy, kind) -> No
 
 
 def test_stale_log_probabilities_are_refused() -> None:
-    allowed = agreement(float32=True)
+    allowed = FLOAT32_AGREEMENT
     assert refuse_stale([-3.0, -5.0], [-3.0, -5.0], [4, 6], [0, 0], allowed=allowed) == 0
     for off in (-5.01, math.nan):
         with pytest.raises(StaleWeightsError, match="weights"):

@@ -46,7 +46,7 @@ __all__ = [
     "variants",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def open(  # noqa: A001 -- `lpfloop.open` reads as what it does

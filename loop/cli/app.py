@@ -47,7 +47,7 @@ from .search_commands import duplicates, reindex, search
 from .step_commands import steps
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
-from .trace_commands import diff, lineage, show
+from .trace_commands import diff, show
 from .variant_commands import variants
 from .verdict_commands import verdict
 from .view_commands import view
@@ -125,7 +125,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "report": report,
         "model": model,
         "show": show,
-        "lineage": lineage,
         "diff": diff,
         "candidates": candidates,
         "critiques": critiques,

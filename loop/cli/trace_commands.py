@@ -1,4 +1,4 @@
-"""Commands that trace what was made: `show`, `lineage`, `diff`."""
+"""Commands that trace what was made: `show`, `diff`."""
 
 from contextlib import closing
 from typing import Annotated
@@ -77,40 +77,6 @@ def show(
             from ..lake.query.row_output import write_frame
 
             write_frame(answer.rows, form)
-
-
-def lineage(
-    identity: AnyId,
-    *,
-    name: OfRun = None,
-    lake: Lake = DEFAULT_LAKE,
-    form: PageForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """Trace a row to its sources and to what came of it.
-
-    Up to prompt, source and M_0, and down to checkpoints and their evaluations.
-    """
-    from ...stores.schemas import plain
-    from ..lake.trace.find_row import find_run
-    from ..lake.trace.graph import print_lineage
-    from ..lake.trace.lineage import lineage as trace
-
-    with exit_codes():
-        _one_form(form, as_json=as_json)
-        run, found = find_run(lake, identity, name)
-        traced = trace(run, found)
-        run.close()
-        if as_json:
-            from .tables import print_json
-
-            print_json(plain(traced))
-        elif form in PAGE:
-            print_lineage(traced)
-        else:
-            from ..lake.query.row_output import write_frame
-
-            write_frame(traced.rows, form)
 
 
 def diff(

@@ -16,8 +16,6 @@ from ..lake.query.sql import TIMEOUT, query
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.diff_page import Diff
 from ..lake.trace.find_row import find
-from ..lake.trace.graph import Lineage
-from ..lake.trace.lineage import lineage
 from ..lake.trace.published_model import configuration
 from ..lake.trace.show import ShownRow, shown
 from .run_measures import RunMeasures
@@ -77,14 +75,6 @@ class ReadOnlyRun(RunMeasures):
             NoSuchIdError: if the run does not have it.
         """
         return shown(self._reader, find(self._reader, identity), iteration)
-
-    def lineage(self, identity: str) -> Lineage:
-        """Return what an id comes from, and what was made from it.
-
-        Raises:
-            NoSuchIdError: if the run does not have it.
-        """
-        return lineage(self._reader, find(self._reader, identity))
 
     def diff(
         self,

@@ -72,7 +72,7 @@ def test_html_holds_hostile_text_as_text(tmp_path):
     said = critique(answer, 1)
     tables = {1: {Prompt: [asked], Candidate: [answer], type(said): [said]}}
     with lpfloop.open(write_run(tmp_path, "hostile", tables)) as run:
-        pages = run.show("prompt-1")._repr_html_() + run.lineage("prompt-1")._repr_html_()
+        pages = run.show("prompt-1")._repr_html_()
         pages += run.candidates()._repr_html_() + run.prompts()._repr_html_() + run._repr_html_()
         told = repr(run.candidates()) + repr(run.prompts())
     assert not [bad for bad in ("<script", "<img", "<b>", "\x1b", "\u202e") if bad in pages]

@@ -63,3 +63,9 @@ def test_json_holds_all_rows(call):
     assert "Completeness -1, Readability 0" in document["why"]["pair-made"]
     older = json.loads(call("show", "prompt-1", "--run", "older", "--json").stdout)
     assert (document["run"], older["run"], older["candidates"]) == ("told", "older", [])
+
+
+def test_page_leads_to_critique_checkpoint(call):
+    told = " ".join(call("show", "pair-made", width=200).stdout.split())
+    assert "refines cand-good, after critique crit-good" in told
+    assert "M_1 was trained on rows of this iteration" in told

@@ -100,11 +100,21 @@ def story_page(story: Story) -> Page:
 def _iteration(story: Story, number: int) -> PageSection:
     candidates = [c for c in story.candidates if c.iteration == number]
     lines = [why_yield(story, row) for row in story.yields if row.iteration == number]
+    lines += _trained(story, number)
     return PageSection(
         heading=f"iteration {number}",
         boxes=tuple(_alike(story, group) for group in _groups(story, candidates)),
         lines=tuple(lines),
     )
+
+
+def _trained(story: Story, number: int) -> list[str]:
+    """Return which checkpoint was trained on the prompt's rows of an iteration, if one was."""
+    made = [row for row in story.checkpoints if row.iteration == number and row.parent_id]
+    learned = (*story.pairs, *story.demonstrations, *story.distillations, *story.unpaired_answers)
+    if not made or all(row.iteration != number for row in learned):
+        return []
+    return [f"{made[0].name} was trained on rows of this iteration"]
 
 
 def _groups(story: Story, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -175,6 +185,8 @@ def _title(story: Story, candidate: Candidate) -> str:
     if candidate.parent_id is not None:
         made = "refines" if candidate.kind == "refinement" else "chosen from"
         parts.append(f"{made} {short_id(candidate.parent_id)}")
+    if candidate.critique_id is not None:
+        parts.append(f"after critique {short_id(candidate.critique_id)}")
     rewards = [r for r in story.rewards if r.candidate_id == candidate.candidate_id]
     parts += [_reward(r, named=len(rewards) > 1) for r in rewards]
     if candidate.finish_reason != "stop":

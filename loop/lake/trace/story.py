@@ -1,4 +1,4 @@
-"""All rows on one prompt, which `lpfloop show` and `lineage` present."""
+"""All rows on one prompt, which `lpfloop show` presents."""
 
 import json
 from dataclasses import dataclass, field

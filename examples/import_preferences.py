@@ -67,7 +67,7 @@ def main() -> None:
         set=SETTINGS,
     )
     print(run.pairs(text="coins"))
-    print(run.steps())
+    print(run.sql("from statistics order by step"))
 
 
 if __name__ == "__main__":

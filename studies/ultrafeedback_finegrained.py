@@ -76,7 +76,8 @@ def find(evidence: Evidence) -> StudyFinding:
             + " than by overall ones."
         ],
         commands=[
-            f"lpfloop grades {name} --aspect overall" for name in evidence.names(OVERALL.name)[:1]
+            f"lpfloop sql \"from grades where aspect = 'overall'\" --run {name}"
+            for name in evidence.names(OVERALL.name)[:1]
         ],
     )
 

@@ -32,7 +32,7 @@ from .fact_commands import facts
 from .init_commands import init
 from .judge_commands import judge_check
 from .launch_commands import launch
-from .list_commands import candidates, critiques, failures, grades, pairs
+from .list_commands import candidates, critiques, pairs
 from .machine_commands import build, doctor
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
@@ -44,7 +44,6 @@ from .report_commands import report
 from .reward_commands import reward_check
 from .run_commands import resume, run
 from .search_commands import duplicates, reindex, search
-from .step_commands import steps
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
 from .trace_commands import diff, show
@@ -128,11 +127,8 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "diff": diff,
         "candidates": candidates,
         "critiques": critiques,
-        "grades": grades,
         "pairs": pairs,
-        "failures": failures,
         "alarms": alarms,
-        "steps": steps,
         "search": search,
         "sql": sql,
     },

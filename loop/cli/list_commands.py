@@ -1,4 +1,4 @@
-"""Commands that list a run's rows with filters: critiques, candidates, grades, pairs, failures."""
+"""Commands that list a run's rows with filters: critiques, candidates, pairs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import By, Form
+from ..lake.query.forms import Form
 from .common import (
     AnyRun,
     AsForm,
@@ -142,45 +142,6 @@ def candidates(
     list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
 
 
-def grades(
-    name: AnyRun = None,
-    *,
-    lake: Lake = DEFAULT_LAKE,
-    iteration: OneIteration = None,
-    task: OneTask = None,
-    aspect: Annotated[str | None, typer.Option("--aspect", help="Only this aspect.")] = None,
-    rating: Annotated[
-        int | None, typer.Option("--rating", min=1, max=10, help="Only with this rating.")
-    ] = None,
-    unscored: Unscored = False,
-    min_length: MinLength = None,
-    max_length: MaxLength = None,
-    text: Text = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """List grades of answers: four aspects, or overall."""
-    from ..lake.query.row_lists import RowSelection
-    from ..lake.query.row_lists import grades as listed
-
-    wanted = RowSelection(
-        iteration=iteration,
-        task=task,
-        aspect=aspect,
-        rating=rating,
-        unscored=unscored,
-        min_length=min_length,
-        max_length=max_length,
-        text=text,
-        sort=sort,
-        limit=limit,
-    )
-    columns = ("candidate_id", "aspect", "rating", "iteration", "status", "rationale")
-    list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
-
-
 def pairs(
     name: AnyRun = None,
     *,
@@ -236,61 +197,6 @@ def pairs(
     )
     columns = ("prompt_id", "iteration", "rank", "prompt", "chosen", "rejected")
     list_rows(lake, name, lambda run: listed(run, wanted, derived), columns, form, as_json=as_json)
-
-
-def failures(
-    name: AnyRun = None,
-    *,
-    by: Annotated[
-        By | None, typer.Option(help="Group by this, and count instead of listing.")
-    ] = None,
-    lake: Lake = DEFAULT_LAKE,
-    iteration: OneIteration = None,
-    task: OneTask = None,
-    kind: OneKind = None,
-    aspect: OneAspect = None,
-    rating: OneRating = None,
-    unscored: Unscored = False,
-    min_reward: MinReward = None,
-    max_reward: MaxReward = None,
-    min_length: MinTokens = None,
-    max_length: MaxTokens = None,
-    text: Text = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """List what went wrong: poor, unread or cut answers.
-
-    Poor: an aspect rated -1 or 0.
-    """
-    from ..lake.query.failures import counted
-    from ..lake.query.failures import failures as listed
-    from ..lake.query.row_lists import RowSelection
-
-    wanted = RowSelection(
-        iteration=iteration,
-        task=task,
-        kind=kind,
-        aspect=aspect,
-        rating=rating,
-        unscored=unscored,
-        min_reward=min_reward,
-        max_reward=max_reward,
-        min_length=min_length,
-        max_length=max_length,
-        text=text,
-        sort=sort,
-        limit=limit,
-    )
-
-    def found(run: "RunReader") -> "pl.LazyFrame":
-        rows = listed(run, wanted)
-        return rows if by is None else counted(rows, by)
-
-    columns = () if by else ("prompt_id", "aspect", "status", "iteration", "reward", "text")
-    list_rows(lake, name, found, columns, form, as_json=as_json)
 
 
 def list_rows(

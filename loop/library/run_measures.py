@@ -22,16 +22,12 @@ from ..evaluation.critic_report import figures_frame
 from ..evaluation.ranking_agreement import ranking_agreement
 from ..lake.derive.derivation import COLUMNS, derived_rows
 from ..lake.exports.export import Export, Exported, export_table
-from ..lake.query import failures as failing
 from ..lake.query.alarm_list import alarm_rows
 from ..lake.query.best_model import NoSuchFigureError, best_model
 from ..lake.query.fact_figures import fact_figures
-from ..lake.query.forms import By
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import PUBLISHED, checkpoints, model_of
-from ..lake.query.row_lists import RowSelection
 from ..lake.query.run_verdicts import RunVerdict, run_verdict
-from ..lake.query.step_lists import steps
 from ..lake.search import duplicates as copies
 from ..lake.search.text_search import TextSearch, search
 from ..lake.trace.model_page import models_frame
@@ -112,47 +108,6 @@ class RunMeasures(RunTables):
             return distributed(groups)
         return figures_frame([figures(one, Resampling(draws=draws, seed=seed)) for one in groups])
 
-    def failures(
-        self,
-        iteration: int | None = None,
-        *,
-        by: Literal["aspect", "task", "status"] | None = None,
-        task: str | None = None,
-        kind: str | None = None,
-        aspect: str | None = None,
-        rating: int | None = None,
-        unscored: bool = False,
-        min_reward: float | None = None,
-        max_reward: float | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        text: str | None = None,
-        sort: str | None = None,
-        limit: int | None = None,
-    ) -> RowsFrame:
-        """Return what went wrong with candidates, a row for each reason; `by` counts them.
-
-        Raises:
-            ListError: if the run has no such word, or no such column to sort by.
-        """
-        wanted = RowSelection(
-            iteration=iteration,
-            task=task,
-            kind=kind,
-            aspect=aspect,
-            rating=rating,
-            unscored=unscored,
-            min_reward=min_reward,
-            max_reward=max_reward,
-            min_length=min_length,
-            max_length=max_length,
-            text=text,
-            sort=sort,
-            limit=limit,
-        )
-        rows = failing.failures(self._reader, wanted)
-        return RowsFrame.of(rows if by is None else failing.counted(rows, By(by)))
-
     def alarms(self, iteration: int | None = None, *, limit: int | None = None) -> RowsFrame:
         """Return the signs that the run learns to please its judge, the newest first."""
         rows = alarm_rows(self._reader, iteration)
@@ -161,14 +116,6 @@ class RunMeasures(RunTables):
     def facts(self, iteration: int | None = None) -> RowsFrame:
         """Return FActScore: the share of the answers' statements that references support."""
         return RowsFrame.of(fact_figures(self._reader, iteration))
-
-    def steps(self, iteration: int | None = None, *, method: str | None = None) -> RowsFrame:
-        """Return the steps of the run's trainings: loss, learning rate, margins and the rest.
-
-        Raises:
-            ListError: if the run has no training by `method`.
-        """
-        return RowsFrame.of(steps(self._reader, iteration=iteration, method=method))
 
     def duplicates(self, iteration: int | None = None, *, limit: int | None = None) -> pl.DataFrame:
         """Count copies among candidates and prompts, or list the `limit` worst of each kind."""

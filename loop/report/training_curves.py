@@ -99,7 +99,7 @@ def training_plot(runs: Sequence[RunReader]) -> ReportPlot:
         name="training",
         title="Training: every step",
         reading=READING,
-        command=f"lpfloop steps {names_of(runs)[0]}",
+        command=f'lpfloop sql "from statistics order by step" --run {names_of(runs)[0]}',
         rows=rows,
         panels=[panel for curves in CURVES for panel in _panels(rows, curves)],
         missing="" if rows.height else none_made(runs, "step of a training"),

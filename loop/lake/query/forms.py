@@ -14,14 +14,6 @@ class Form(StrEnum):
     PARQUET = "parquet"
 
 
-class By(StrEnum):
-    """The values of `--by` for failures."""
-
-    ASPECT = "aspect"
-    TASK = "task"
-    STATUS = "status"
-
-
 class Grouping(StrEnum):
     """The values of `--by` for what changed."""
 

@@ -25,7 +25,7 @@ from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config
 from .critic_commands import critic_check
 from .critique_commands import critique
-from .derive_commands import derived, rederive, reparse, train
+from .derive_commands import rederive, reparse, train
 from .evaluate_commands import evaluate
 from .exchange_commands import export, import_
 from .fact_commands import facts
@@ -172,7 +172,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
                 "gc": gc,
                 "reindex": reindex,
                 "duplicates": duplicates,
-                "derived": derived,
                 "reparse": reparse,
             },
         ),

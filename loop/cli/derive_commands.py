@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..lake.query.forms import Form
 from .common import (
     AnyRun,
-    AsForm,
     AsJson,
     Derived,
     Lake,
@@ -167,28 +165,6 @@ def train(
         name = chosen_run(lake, name, tell=True)
         job = training_job(lake, name, wanted)
         work_on(job, stop_signal(job.config), None)
-
-
-def derived(
-    name: AnyRun = None,
-    *,
-    lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """List the derived tables of a run."""
-    import polars as pl
-
-    from ..lake.derive.derivation import COLUMNS, derived_rows
-    from ..lake.query.row_output import write_frame
-    from ..lake.query.runs import open_run
-
-    with exit_codes():
-        run = open_run(lake, name)
-        rows = derived_rows(run)
-        run.close()
-        columns = ("name", "table", "rows", "rule", "top_k", "created")
-        write_frame(pl.DataFrame(rows, schema=COLUMNS), form, columns, as_json=as_json)
 
 
 def _tell(told: "Told", made: str, counts: dict[str, int], *, as_json: bool) -> None:

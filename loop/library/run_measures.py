@@ -20,7 +20,6 @@ from ..evaluation.critic_check import Resampling, figures
 from ..evaluation.critic_report import distributions as distributed
 from ..evaluation.critic_report import figures_frame
 from ..evaluation.ranking_agreement import ranking_agreement
-from ..lake.derive.derivation import COLUMNS, derived_rows
 from ..lake.exports.export import Export, Exported, export_table
 from ..lake.query.alarm_list import alarm_rows
 from ..lake.query.best_model import NoSuchFigureError, best_model
@@ -251,7 +250,3 @@ class RunMeasures(RunTables):
     def derived(self) -> list[str]:
         """Return the names of the run's derived tables."""
         return derived_names(self.folder)
-
-    def derived_tables(self) -> pl.DataFrame:
-        """Return the run's derived tables, one row each."""
-        return pl.DataFrame(derived_rows(self._reader), schema=COLUMNS)

@@ -40,7 +40,7 @@ def test_measures_are_frames(run):
         run.critic_check(by="colour")
     assert run.status()["run"] == "told"
     assert run.models()["name"].to_list()[0] == "M_0"
-    assert run.derived_tables().is_empty()
+    assert run.derived() == []
     assert run.alarms(limit=1).collect().height <= 1
     assert "rlrf" in lpfloop.variants()["name"].to_list()
 

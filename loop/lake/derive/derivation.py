@@ -4,9 +4,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
-
-import polars as pl
 
 from .... import __version__
 from ....stores.derived import (
@@ -59,37 +56,6 @@ def keep(
         created = datetime.now(UTC).isoformat(timespec="seconds")
         facts = {**lineage, "found": found, "version": __version__, "created": created}
         return Told(derived=draft.publish(name, facts), again=False)
-
-
-COLUMNS: Mapping[str, pl.DataType] = {
-    "name": pl.String(),
-    "table": pl.String(),
-    "rows": pl.Int64(),
-    "rule": pl.String(),
-    "top_k": pl.Int64(),
-    "iterations": pl.List(pl.Int64()),
-    "critiques": pl.String(),
-    "created": pl.Datetime("us", "UTC"),
-}
-"""The lineage's fields that `lpfloop lake derived` shows."""
-
-
-def derived_rows(run: RunReader) -> list[dict[str, Any]]:
-    """Return one row for each derived table of a run."""
-    found = [open_derived(run.folder, name) for name in derived_names(run.folder)]
-    return [
-        {
-            "name": derived.name,
-            "table": derived.lineage["table"],
-            "rows": derived.lineage["rows"][derived.lineage["table"]],
-            "rule": derived.lineage.get("rule"),
-            "top_k": derived.lineage.get("top_k"),
-            "iterations": derived.lineage["iterations"],
-            "critiques": derived.lineage.get("critiques"),
-            "created": datetime.fromisoformat(derived.lineage["created"]),
-        }
-        for derived in found
-    ]
 
 
 def _same(run: RunReader, name: str, lineage: Mapping[str, Json]) -> Derived:

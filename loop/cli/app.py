@@ -28,7 +28,6 @@ from .critique_commands import critique
 from .derive_commands import rederive, reparse, train
 from .evaluate_commands import evaluate
 from .exchange_commands import export, import_
-from .fact_commands import facts
 from .init_commands import init
 from .judge_commands import judge_check
 from .launch_commands import launch
@@ -147,8 +146,8 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "critic-check": critic_check,
         "judge-check": judge_check,
         "eval": CommandGroup(
-            "Measure models, rewards and facts.",
-            {"run": evaluate, "winrate": winrate, "reward": reward_check, "facts": facts},
+            "Measure models and rewards.",
+            {"run": evaluate, "winrate": winrate, "reward": reward_check},
         ),
     },
     "Maintain": {

@@ -23,7 +23,6 @@ from ..evaluation.ranking_agreement import ranking_agreement
 from ..lake.exports.export import Export, Exported, export_table
 from ..lake.query.alarm_list import alarm_rows
 from ..lake.query.best_model import NoSuchFigureError, best_model
-from ..lake.query.fact_figures import fact_figures
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import PUBLISHED, checkpoints, model_of
 from ..lake.query.run_verdicts import RunVerdict, run_verdict
@@ -111,10 +110,6 @@ class RunMeasures(RunTables):
         """Return the signs that the run learns to please its judge, the newest first."""
         rows = alarm_rows(self._reader, iteration)
         return RowsFrame.of(rows if limit is None else rows.head(limit))
-
-    def facts(self, iteration: int | None = None) -> RowsFrame:
-        """Return FActScore: the share of the answers' statements that references support."""
-        return RowsFrame.of(fact_figures(self._reader, iteration))
 
     def duplicates(self, iteration: int | None = None, *, limit: int | None = None) -> pl.DataFrame:
         """Count copies among candidates and prompts, or list the `limit` worst of each kind."""

@@ -19,6 +19,14 @@ MAKE = Maker(source="biographies", scale=SCALES[THREE_LEVEL], task=None)
 
 PUBLISHED = 0.425
 """InstructGPT's score by people, in the paper's introduction."""
+SCORES = """
+select judge, avg(score) as fact_score, count(*) as answers
+from (
+    select judge, candidate_id, avg((verdict = 'supported')::int) as score
+    from claims where verdict is not null group by all
+) group by all
+"""
+"""FActScore by SQL, as docs/facts.md has it on one line."""
 LABELLED = {"supported": 2100, "not_supported": 1971, "irrelevant": 665}
 
 
@@ -60,8 +68,8 @@ def test_imported_file_scores(tmp_path, shared_data):
     told = cli.invoke(app, ["import", file, "--run", "bios", "--lake", lake])
     assert told.exit_code == 0, told.stderr
     assert "4,736 claims" in told.stdout + told.stderr
-    (row,) = json.loads(cli.invoke(app, ["eval", "facts", "bios", "--lake", lake, "--json"]).stdout)
-    assert (row["judge"], row["answers"], row["abstained"]) == ("human:factscore", 183, 1)
+    (row,) = json.loads(cli.invoke(app, ["sql", SCORES, "--lake", lake, "--json"]).stdout)
+    assert (row["judge"], row["answers"]) == ("human:factscore", 182)
     assert row["fact_score"] == pytest.approx(0.42576, abs=1e-5)
 
 

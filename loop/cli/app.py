@@ -49,7 +49,6 @@ from .trace_commands import diff, show
 from .variant_commands import variants
 from .verdict_commands import verdict
 from .view_commands import view
-from .win_rate_commands import winrate
 
 __all__ = ["Exit", "app", "main"]
 
@@ -147,7 +146,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "judge-check": judge_check,
         "eval": CommandGroup(
             "Measure models and rewards.",
-            {"run": evaluate, "winrate": winrate, "reward": reward_check},
+            {"run": evaluate, "reward": reward_check},
         ),
     },
     "Maintain": {

@@ -17,6 +17,7 @@ from .recorded_results import (
 )
 from .result_sources import refuse_unlike
 
+MODEL = "generator_2"
 SHOWN = 60
 
 
@@ -61,9 +62,15 @@ def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
     """Return each prompt's win, of the model of `output_1` (a) and of that of `output_2` (b).
 
     Raises:
-        InputError: if the file cannot be read.
+        InputError: if the file cannot be read, or holds preferences on several models.
     """
     rows = loaded(path)
+    models = sorted({str(row[MODEL]) for _, row in rows if row.get(MODEL) is not None})
+    if len(models) > 1:
+        raise InputError(
+            f"{path}: {MODEL!r} names {len(models)} models ({', '.join(models[:3])}); give a file "
+            "for each model"
+        )
     key = fields.key or key_field({path: rows})
     found = recorded(path, rows, replace(fields, key=key, value=fields.value or PREFERENCE))
     results = {key: found.results[key] for key in sorted(found.results)}

@@ -37,6 +37,8 @@ VALUE_FIELDS = (
 OUTPUT_FIELDS = ("output_2", *ANSWER_FIELDS)
 REFERENCE = "output_1"
 TRUTHS = {"true": 1.0, "false": 0.0}
+ROUNDING = 1e-9
+"""How far a sum of probabilities may exceed AlpacaEval's bounds, 1 and 2."""
 SHOWN = 200
 
 
@@ -205,7 +207,7 @@ def _value(given: object, figure: str) -> float:
     several = cast("list[object]", given) if isinstance(given, list) else []
     if several:
         return fmean(_value(one, figure) for one in several)
-    if isinstance(given, bool):
+    if isinstance(given, bool) and figure != PREFERENCE:
         return float(given)
     if isinstance(given, str) and given.strip().lower() in TRUTHS:
         return TRUTHS[given.strip().lower()]
@@ -219,7 +221,7 @@ def _value(given: object, figure: str) -> float:
         raise RowError(f"{figure!r} must be true, false or a number, but is {told}")
     if figure != PREFERENCE:
         return value
-    if not (value == 0 or 1 <= value <= 2):  # noqa: PLR2004 -- AlpacaEval's preferences
+    if not (value == 0 or 1 - ROUNDING <= value <= 2 + ROUNDING):
         raise RowError(
             f"{figure!r} is {value:g}; it must be from 1 (the baseline wins) to 2 (the model "
             "wins), or 0 or 1.5 for a draw"

@@ -33,13 +33,8 @@ class FigureSource:
 
 def names_of(rows: Iterable[Row]) -> dict[str, frozenset[str]]:
     """Return the names that rows give, by kind; a kind that none names is left out."""
-    return joined_names(_names(row) for row in rows)
-
-
-def joined_names(several: Iterable[Mapping[str, frozenset[str]]]) -> dict[str, frozenset[str]]:
-    """Return all names, by kind."""
     found: dict[str, frozenset[str]] = {}
-    for names in several:
+    for names in map(_names, rows):
         for kind, given in names.items():
             if not given <= found.get(kind, frozenset()):
                 found[kind] = found.get(kind, frozenset()) | given

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
@@ -134,3 +135,25 @@ def test_published_systems(shared_data):
     assert answer("175b_verification", "6b_verification") == "not better"
     # Cobbe et al. 2021: 6B with a verifier is "slightly" better than a finetuned 175B.
     assert answer("175b_finetuning", "6b_verification") == "undecided"
+
+
+def test_preferences_give_win_rates(tmp_path):
+    def row(n, preference):
+        return {
+            "instruction": f"question {n}",
+            "output_1": "7",
+            "output_2": "8",
+            "preference": preference,
+        }
+
+    given = [1, 2, 0, 1.5, 1.75, 2 + 1e-12, None]
+    file = written(tmp_path, "a.jsonl", [row(n, value) for n, value in enumerate(given)])
+    code, stdout, stderr = asked("--preferences", file, "--json")
+    assert code == 0, stderr
+    found = json.loads(stdout)
+    assert found["after"] == pytest.approx((0 + 1 + 0.5 + 0.5 + 0.75 + 1) / 6)
+    assert found["n"] == 6
+    for bad in ({**row(1, 3)}, {**row(1, True)}, {**row(1, 2), "generator_2": "other"}):
+        file = written(tmp_path, "b.jsonl", [{**row(0, 1), "generator_2": "one"}, bad])
+        code, stdout, stderr = asked("--preferences", file)
+        assert (code, stdout, len(stderr.strip().splitlines())) == (2, "", 1)

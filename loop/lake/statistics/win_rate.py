@@ -1,11 +1,11 @@
-"""The win-rate against a reference, and the difference between two models' win-rates.
+"""What a preference is worth, and the difference between two models' results.
 
 AlpacaFarm, Section 3 and AlpacaEval: a preference of 1 means that the reference wins, 2 that the
 model does, 0 or 1.5 that neither; what lies between is the judge's probability. The win-rate is
 mean(preference - 1), so a draw counts half.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -15,22 +15,6 @@ from .clustered_error import mean_error
 TIES = (0.0, 1.5)
 DRAWS = 10_000
 """Bootstrap resamples."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WinRate:
-    """A win-rate, from 0 to 1, of `n` read preferences, `n_draws` draws; `n_unscored` are unread.
-
-    `standard_error` and `interval`, a bootstrap interval of level 95 %, are those of clusters; the
-    error is None for a single one.
-    """
-
-    win_rate: float
-    standard_error: float | None
-    n: int
-    n_draws: int
-    n_unscored: int
-    interval: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,30 +34,6 @@ class Difference:
 def share_won(preference: float) -> float:
     """Return what a preference is worth to the model: 0, 1, or between for a draw or in doubt."""
     return 0.5 if preference in TIES else preference - 1
-
-
-def win_rate(
-    preferences: Sequence[float | None], prompts: Sequence[str], *, seed: int = 0
-) -> WinRate:
-    """Return the win-rate of preferences, each about the prompt beside it; None was not read.
-
-    Raises:
-        ValueError: if none was read: there is no win-rate.
-    """
-    read = [(p, x) for p, x in zip(preferences, prompts, strict=True) if p is not None]
-    if not read:
-        raise ValueError("no preference could be read, so there is no win-rate")
-    won = [share_won(preference) for preference, _ in read]
-    about = [prompt for _, prompt in read]
-    spread = mean_interval(won, numbered(about), draws=DRAWS, seed=seed)
-    return WinRate(
-        win_rate=fmean(won),
-        standard_error=mean_error(won, about),
-        n=len(won),
-        n_draws=sum(preference in TIES for preference, _ in read),
-        n_unscored=len(preferences) - len(read),
-        interval=(spread.low, spread.high),
-    )
 
 
 def difference(

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpfloop.loop.evaluation.instruction_difficulty import difficulties_of
 from lpfloop.loop.evaluation.length_control import (
     Compared,
     Uncontrolled,
@@ -78,3 +79,9 @@ def test_reasons_for_no_figure(subtests):
             found = length_controlled(comparisons)
             assert isinstance(found, Uncontrolled)
             assert reason in found.reason
+
+
+def test_difficulties_of_a_table(tmp_path):
+    path = tmp_path / "difficulty.csv"
+    path.write_text("instruction,difficulty\na,0.5\nb,-1\n")
+    assert difficulties_of(path, ["b", "a"]) == [-1, 0.5]

@@ -5,7 +5,7 @@ field can declare.
 """
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
@@ -34,9 +34,7 @@ __all__ = [
     "BudgetConfig",
     "ConfigError",
     "CriticConfig",
-    "EmbedderConfig",
     "EngineConfig",
-    "IndexConfig",
     "ModelPrice",
     "PartsConfig",
     "PolicyConfig",
@@ -294,27 +292,6 @@ class PriceConfig(Section):
     batch: float = live(0.5, "share of its price that a request in a batch file costs", ge=0, le=1)
 
 
-class EmbedderConfig(Section):
-    """The model that embeds texts for `lpfloop search --vector` and `--hybrid`."""
-
-    kind: Literal["none", "policy", "endpoint", "sentence-transformers"] = cosmetic(
-        "policy", "policy: the mean hidden state of the model that the run began with"
-    )
-    model: Place | None = cosmetic(
-        None, "a folder, or the endpoint's URL; default: the policy's folder"
-    )
-    model_name: str | None = cosmetic(None, "model name at the endpoint; default: its only model")
-    max_tokens: int = cosmetic(512, "tokens of a text that are embedded; the rest is cut off", ge=8)
-    batch_size: ClassVar[int] = 32
-    """Texts in one forward pass or one request."""
-
-
-class IndexConfig(Section):
-    """The search index of the lake (`lpfloop lake reindex`)."""
-
-    embedder: EmbedderConfig = EmbedderConfig()
-
-
 class RunConfig(Section):
     """Everything a run depends on."""
 
@@ -353,7 +330,6 @@ class RunConfig(Section):
     drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()
-    index: IndexConfig = IndexConfig()
     evaluation: SamplingConfig = semantic(
         SamplingConfig(temperature=0.0), "how held-out answers are drawn"
     )

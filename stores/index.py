@@ -1,19 +1,18 @@
 # pyright: basic
-"""The search index of a lake: candidates, critiques and prompts, by words and by meaning.
+"""The search index of a lake: candidates, critiques and prompts, by their words.
 
 It is kept in LanceDB and is not a source of truth: the folder can be deleted, and is rebuilt from
 the runs' parts. One process writes. Each row names its part; a part counts as indexed once it is
 in the table of parts, which is written after the rows. Before rows are added, their parts are
 noted in a file: after a crash the next writer removes their rows, so no row is there twice.
 
-LAKE/index: index.json (format, vectors), pending.json, run.lock, tables/ (LanceDB).
+LAKE/index: index.json (format), pending.json, run.lock, tables/ (LanceDB).
 """
 
 import hashlib
 import json
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,14 @@ import polars as pl
 import pyarrow as pa
 
 from .durable import make_folder, remove, write_file
-from .index_table import KEPT, ROW, IndexQuery, Vectors, finish, ranked
+from .index_table import KEPT, ROW, IndexQuery, finish, ranked
 from .installation import pip_install
 from .journal_reader import Part
 from .keys import canonical_json
 from .lock import acquire, release
 
 FOLDER = "index"
-FORMAT = 1
+FORMAT = 2
 FACTS = "index.json"
 PENDING = "pending.json"
 TABLES = "tables"
@@ -65,7 +64,7 @@ class Index:
             IndexUnusableError: if it does not exist or cannot be read.
         """
         self.folder = folder
-        self.vectors = _read_facts(folder)
+        _check_format(folder)
         with _readable(folder):
             self._db = _connected(folder)
 
@@ -84,10 +83,8 @@ class Index:
         """Return the best rows with a score; higher is better.
 
         Raises:
-            IndexUnusableError: if the index has no vectors and some are asked for, or is damaged.
+            IndexUnusableError: if the index is damaged.
         """
-        if question.vector is not None and self.vectors is None:
-            raise without_vectors(self.folder)
         with _readable(self.folder):
             found = ranked(self._db.open_table(question.table), question)
         return found.drop("part")
@@ -107,10 +104,9 @@ class IndexWriter(Index):
 
     def add(self, table: str, keys: Sequence[str], rows: pa.Table) -> None:
         """Add the rows of whole parts, exactly once even if the process is killed."""
-        schema = _row_schema(self.vectors)
         self._note(keys)
         with _readable(self.folder):
-            self._db.open_table(table).add(rows.select(schema.names).cast(schema))
+            self._db.open_table(table).add(rows.select(ROW.names).cast(ROW))
         self._record(keys)
         (self.folder / PENDING).unlink()
 
@@ -123,10 +119,10 @@ class IndexWriter(Index):
         self._drop_pending()
 
     def finish(self) -> None:
-        """Update the indices on words and vectors, so that a search need not scan every row."""
+        """Update the indices on words, so that a search need not scan every row."""
         with _readable(self.folder):
             for name in SEARCHED:
-                finish(self._db.open_table(name), vectors=self.vectors is not None)
+                finish(self._db.open_table(name))
             self._db.open_table(PARTS).optimize(cleanup_older_than=KEPT)
 
     def _note(self, keys: Sequence[str]) -> None:
@@ -152,12 +148,12 @@ class IndexWriter(Index):
 
 
 @contextmanager
-def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Generator[IndexWriter]:
-    """Lock and open a lake's index; create it if absent, without needed vectors, or `anew`.
+def writing(lake: Path, *, anew: bool = False) -> Generator[IndexWriter]:
+    """Lock and open a lake's index; create it if it is absent, or `anew`.
 
     Raises:
         LockedError: if another process writes it.
-        IndexUnusableError: if it cannot be read, or its vectors are of another embedder.
+        IndexUnusableError: if it cannot be read.
     """
     _need_lancedb()
     folder = index_folder(lake)
@@ -165,14 +161,10 @@ def writing(lake: Path, vectors: Vectors | None, *, anew: bool = False) -> Gener
         raise IndexUnusableError(f"{folder} is not a folder: move it away for the search index")
     lock = acquire(make_folder(folder), f"the search index of {lake}")
     try:
-        made = _read_facts(folder) if is_there(folder) and not anew else None
-        if made is None and (anew or vectors is not None):
+        if anew:
             _clear(folder)
         if not is_there(folder):
-            _create(folder, vectors)
-        elif made is not None and vectors is not None:
-            check_same(folder, made, vectors)
-            _write_facts(folder, vectors)
+            _create(folder)
         yield IndexWriter(folder)
     finally:
         release(lock)
@@ -210,8 +202,8 @@ def _readable(folder: Path) -> Generator[None]:
         ) from error
 
 
-def _read_facts(folder: Path) -> Vectors | None:
-    """Return the embedder of an index's vectors, or None if it has none.
+def _check_format(folder: Path) -> None:
+    """Require that an index is there and of this format.
 
     Raises:
         IndexUnusableError: if the index does not exist, or is not of this format.
@@ -224,41 +216,17 @@ def _read_facts(folder: Path) -> Vectors | None:
         facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
         if facts["format"] != FORMAT:
             raise ValueError(f"its format is {facts['format']}, this lpfloop writes {FORMAT}")
-        made = facts["vectors"]
-        return None if made is None else Vectors(**made)
 
 
-def _create(folder: Path, vectors: Vectors | None) -> None:
+def _create(folder: Path) -> None:
     """Make an empty index, removing first what a killed process left."""
     if (folder / TABLES).exists():
         remove(folder / TABLES)
     db = _connected(folder)
     for name in SEARCHED:
-        db.create_table(name, schema=_row_schema(vectors))
+        db.create_table(name, schema=ROW)
     db.create_table(PARTS, schema=_PART)
-    _write_facts(folder, vectors)
-
-
-def _write_facts(folder: Path, vectors: Vectors | None) -> None:
-    made = None if vectors is None else asdict(vectors)
-    write_file(folder / FACTS, canonical_json({"format": FORMAT, "vectors": made}).encode())
-
-
-def check_same(folder: Path, made: Vectors | None, wanted: Vectors) -> None:
-    """Require that existing vectors, if any, come from the same embedder as new ones.
-
-    Raises:
-        IndexUnusableError: if another embedder made them.
-    """
-    if made is not None and made.maker != wanted.maker:
-        raise IndexUnusableError(
-            f"the vectors of the search index {folder} are not of this embedder ({_told(made)}, "
-            f"not {_told(wanted)}): `lpfloop lake reindex --full --embed` makes them anew with it"
-        )
-
-
-def _told(vectors: Vectors) -> str:
-    return f"{vectors.kind} {vectors.identity[:12]}, {vectors.max_tokens} tokens"
+    write_file(folder / FACTS, canonical_json({"format": FORMAT}).encode())
 
 
 def _clear(folder: Path) -> None:
@@ -268,22 +236,8 @@ def _clear(folder: Path) -> None:
             remove(folder / name)
 
 
-def _row_schema(vectors: Vectors | None) -> pa.Schema:
-    if vectors is None:
-        return ROW
-    return ROW.append(pa.field("vector", pa.list_(pa.float32(), vectors.dims)))
-
-
 def _in_groups(column: str, keys: Sequence[str]) -> Generator[str]:
     """Yield SQL conditions on these keys, each short enough for one query."""
     for start in range(0, len(keys), DELETED_AT_ONCE):
         named = ", ".join(f"'{key}'" for key in keys[start : start + DELETED_AT_ONCE])
         yield f"{column} IN ({named})"
-
-
-def without_vectors(folder: Path) -> IndexUnusableError:
-    """Return the error for a search by vectors in an index without them."""
-    return IndexUnusableError(
-        f"the search index {folder} has no vectors: `lpfloop lake reindex --embed` makes it anew, "
-        "with them"
-    )

@@ -8,9 +8,6 @@ from typing import Any, cast
 import polars as pl
 import pyarrow as pa
 
-MANY_VECTORS = 100_000
-"""From this many rows on, vectors get an approximate index; fewer are compared one by one."""
-
 KEPT = timedelta(hours=1)
 """How long a replaced version is kept for readers that still use it."""
 
@@ -28,77 +25,43 @@ ROW = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vectors:
-    """The embedder of an index's vectors: name, settings, hash of its weights, maximum length."""
-
-    kind: str
-    model: str
-    model_name: str | None
-    identity: str
-    max_tokens: int
-    dims: int
-
-    @property
-    def maker(self) -> tuple[str, str, int]:
-        """What the vectors depend on; the path of the weights is not part of it."""
-        return self.kind, self.identity, self.max_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexQuery:
-    """A query: any of the words, all of the phrases, a vector; a field that is None is not used.
-
-    With both text and a vector the two rankings are merged.
-    """
+    """A query: any of the words, all of the phrases; a field that is None is not used."""
 
     table: str
     words: str = ""
     phrases: tuple[str, ...] = ()
-    vector: tuple[float, ...] | None = None
     run: str | None = None
     iteration: int | None = None
     task: str | None = None
     limit: int = 20
 
 
-def finish(table: Any, *, vectors: bool) -> None:
+def finish(table: Any) -> None:
     """Index a table's new rows; the first time, all rows."""
-    from lancedb.index import FTS, Bitmap, IvfPq
+    from lancedb.index import FTS, Bitmap
 
     made = {index.name for index in table.list_indices()}
-    rows = table.count_rows()
-    if rows and "text_idx" not in made:
+    if table.count_rows() and "text_idx" not in made:
         # Stop words are kept, also for phrases: "not" makes a difference in a critique.
         table.create_index("text", config=FTS(with_position=True, remove_stop_words=False))
         for column in ("run", "iteration", "task"):
             table.create_index(column, config=Bitmap())
-    if vectors and rows >= MANY_VECTORS and "vector_idx" not in made:
-        table.create_index("vector", config=IvfPq(distance_type="cosine"))
     table.optimize(cleanup_older_than=KEPT)
 
 
 def ranked(table: Any, question: IndexQuery) -> pl.DataFrame:
     """Return the rows of a table that answer a question best, with their scores."""
-    text = _full_text(question)
-    if question.vector is None:
-        score, query = "_score", table.search(text, query_type="fts")
-    elif text is None:
-        score, query = "_distance", table.search(list(question.vector), query_type="vector")
-    else:
-        score = "_relevance_score"
-        query = table.search(query_type="hybrid").vector(list(question.vector)).text(text)
-    if question.vector is not None:
-        query = query.distance_type("cosine")
+    query = table.search(_full_text(question), query_type="fts")
     if condition := _condition(question):
         query = query.where(condition, prefilter=True)
-    columns = [*ROW.names, *(() if score == "_relevance_score" else (score,))]
+    columns = [*ROW.names, "_score"]
     found = pl.DataFrame(query.select(columns).limit(question.limit).to_arrow())
-    value = 1 - pl.col(score) if score == "_distance" else pl.col(score)
-    return found.select(value.cast(pl.Float64).alias("score"), *ROW.names)
+    return found.select(pl.col("_score").cast(pl.Float64).alias("score"), *ROW.names)
 
 
 def _full_text(question: IndexQuery) -> Any:
-    """Return the query in LanceDB's terms, or None if there are no words."""
+    """Return the query in LanceDB's terms."""
     from lancedb.query import BooleanQuery, MatchQuery, Occur, PhraseQuery
 
     # LanceDB's stubs declare options with defaults as required.

@@ -14,7 +14,6 @@ from .common import (
     Lake,
     OneIteration,
     OneTask,
-    Settings,
     exit_codes,
 )
 from .word_completion import run_names
@@ -36,12 +35,6 @@ def search(
     *,
     lake: Lake = DEFAULT_LAKE,
     table: Annotated[Searched, typer.Option(help="Table to search.")] = Searched.CRITIQUES,
-    vector: Annotated[
-        bool, typer.Option("--vector", help="Search by meaning, not by words.")
-    ] = False,
-    hybrid: Annotated[
-        bool, typer.Option("--hybrid", help="Search by words and by meaning.")
-    ] = False,
     run: Annotated[
         str | None,
         typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
@@ -53,18 +46,13 @@ def search(
     form: AsForm = Form.AUTO,
 ) -> None:
     """Find critiques, answers or prompts by their text."""
-    from ..data.files import InputError
     from ..lake.query.row_output import write_frame
     from ..lake.search.text_search import TextSearch
     from ..lake.search.text_search import search as found
 
     with exit_codes():
-        if vector and hybrid:
-            raise InputError("--vector and --hybrid exclude each other: give only one")
         wanted = TextSearch(
             text=text,
-            by_words=not vector,
-            by_meaning=vector or hybrid,
             table=table.value,
             run=run,
             iteration=iteration,
@@ -79,26 +67,25 @@ def reindex(
     *,
     lake: Lake = DEFAULT_LAKE,
     full: Annotated[bool, typer.Option("--full", help="Rebuild the index from scratch.")] = False,
-    embed: Annotated[
-        bool, typer.Option("--embed", help="Also make vectors, for --vector and --hybrid.")
-    ] = False,
-    settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring the search index up to date.
 
     With all runs of the lake, or with one.
     """
-    from ..lake.search.text_search import reindexed
+    from ...stores.index import SEARCHED, Index, index_folder
+    from ..lake.search.text_search import reindex
     from .tables import print_json
 
     with exit_codes():
-        done = reindexed(lake, name, settings or (), full=full, embed=embed)
+        done = reindex(lake, name, full=full)
+        index = Index(index_folder(lake))
+        held = {table: index.count(table) for table in SEARCHED}
     if as_json:
-        print_json(done)
+        print_json({"added": done.rows, "forgotten": done.forgotten, "rows": held})
     else:
-        rows = ", ".join(f"{count:,} {table}" for table, count in done["rows"].items())
-        typer.echo(f"{done['added']:,} rows added; the index holds {rows}")
+        rows = ", ".join(f"{count:,} {table}" for table, count in held.items())
+        typer.echo(f"{done.rows:,} rows added; the index holds {rows}")
 
 
 def duplicates(

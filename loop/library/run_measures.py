@@ -122,13 +122,11 @@ class RunMeasures(RunTables):
         text: str,
         *,
         table: Literal["critiques", "candidates", "prompts"] = "critiques",
-        vector: bool = False,
-        hybrid: bool = False,
         iteration: int | None = None,
         task: str | None = None,
         limit: int = 20,
     ) -> pl.DataFrame:
-        """Find rows of the run by words; by meaning with `vector`, by both with `hybrid`.
+        """Find rows of the run by words.
 
         Raises:
             InputError: if the query cannot be parsed.
@@ -136,8 +134,6 @@ class RunMeasures(RunTables):
         """
         wanted = TextSearch(
             text=text,
-            by_words=not vector,
-            by_meaning=vector or hybrid,
             table=table,
             run=self.name,
             iteration=iteration,

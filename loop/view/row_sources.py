@@ -158,8 +158,6 @@ def _matching(lake: Path, run: RunReader, table: Listed, wanted: Wanted, words: 
         raise ListError("matches of the search index come best first: leave out the sorting")
     search = TextSearch(
         text=words,
-        by_words=not wanted.by_meaning,
-        by_meaning=wanted.by_meaning,
         table=table,
         run=run.folder.name,
         iteration=None if table == "prompts" else rows.iteration,

@@ -25,7 +25,6 @@ class How(StrEnum):
 
     CONTAINS = "contains"
     WORDS = "words"
-    MEANING = "meaning"
 
 
 class Flip(StrEnum):
@@ -40,7 +39,7 @@ class Wanted:
     """The filters of a list; None is no filter. `given` is what the address said, to say it again.
 
     `rows` are those that a row answers by itself; the others choose prompts. `words` is what the
-    search index is asked for, by words or by meaning.
+    search index is asked for.
     """
 
     rows: RowSelection = field(default_factory=RowSelection)
@@ -50,7 +49,6 @@ class Wanted:
     before: int | None = None
     after: int | None = None
     words: str | None = None
-    by_meaning: bool = False
     start: int = 0
     given: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -85,7 +83,6 @@ def wanted(query: Mapping[str, str]) -> Wanted:
         before=number("before", given.get("before")),
         after=number("after", given.get("after")),
         words=None if how is How.CONTAINS else text,
-        by_meaning=how is How.MEANING,
         start=max(number("start", query.get("start")) or 0, 0),
         given=given,
     )

@@ -1,1 +1,1 @@
-"""Engines that draw, score and embed within the calling process, and their protocol."""
+"""Engines that draw and score within the calling process, and their protocol."""

@@ -1,4 +1,4 @@
-"""What engines, scorers and embedders accept and return, and the errors that they raise.
+"""What engines and scorers accept and return, and the errors that they raise.
 
 Requests travel in batches that the caller can commit one by one; an engine may work on several at
 once, and returns each as soon as it is complete. Each request has its own seed, so results do not
@@ -310,18 +310,6 @@ class Scorer(Protocol):
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Score every batch; yield each when it is complete, in any order."""
-        ...
-
-    def close(self) -> None:
-        """Release the model."""
-        ...
-
-
-class Embedder(Protocol):
-    """Maps texts to vectors; similar meanings give vectors that are close."""
-
-    def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the vector of each text, in order, as the bytes of 32-bit floats."""
         ...
 
     def close(self) -> None:

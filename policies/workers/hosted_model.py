@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Generic
 
-from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from ...configs.schema import EngineConfig, RewardConfig
 from ...stores.records import Message
 from ..engines.engine import (
     AnswerLogprob,
@@ -37,7 +37,6 @@ from .model_process import ModelProcess, Starter, WorkerDeathError
 from .node_model import moved
 from .poison import PoisonSearch
 from .work import (
-    EMBED,
     GENERATE,
     LOAD_S,
     MEASURE,
@@ -133,7 +132,7 @@ class _Call(Generic[In, Ans]):
 
 
 class HostedModel(ModelCalls):
-    """An engine, a scorer or an embedder whose model is in a process that `start` starts.
+    """An engine or a scorer whose model is in a process that `start` starts.
 
     One thread at a time uses it, but any may nudge and close it. With a `proof` each process proves
     its weights before it is given work. After it has given up, the next call counts deaths from
@@ -143,7 +142,7 @@ class HostedModel(ModelCalls):
     def __init__(self, opening: Opening, start: Starter) -> None:
         self._opening = opening
         self._start = start
-        # Scorers and embedders have the limits that engines have by default.
+        # Scorers have the limits that engines have by default.
         limits = opening.config if isinstance(opening.config, EngineConfig) else EngineConfig()
         self._restarts, self._hang_timeout_s = limits.restarts, limits.hang_timeout_s
         self._deaths_in_row = 0
@@ -207,26 +206,6 @@ class HostedModel(ModelCalls):
                     yield from results
         finally:
             self._leave(call)
-
-    def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return one vector a text, in order, as the bytes of 32-bit floats.
-
-        Texts of similar length are sent together.
-        """
-        config = self._opening.config
-        if not isinstance(config, EmbedderConfig):
-            raise EngineError(f"{self._opening.model} was not opened as an embedder")
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        groups = [
-            order[first : first + config.batch_size]
-            for first in range(0, len(order), config.batch_size)
-        ]
-        batches = (_texts(number, group, texts) for number, group in enumerate(groups))
-        vectors = [b""] * len(texts)
-        for result in self.stream(batches, EMBED):
-            for place, vector in zip(groups[int(result.key)], result.answers, strict=True):
-                vectors[place] = vector
-        return vectors
 
     def prove(self, proof: Proof) -> None:
         """Prove the weights now, and those of each later process before it is given work.
@@ -530,11 +509,3 @@ class HostedModel(ModelCalls):
             process, self._process = self._process, None
         if process is not None:
             process.kill()
-
-
-def _texts(number: int, places: Sequence[int], texts: Sequence[str]) -> ScoreBatch:
-    requests = (
-        ScoreRequest(request_id=str(place), messages=(Message(role="user", content=texts[place]),))
-        for place in places
-    )
-    return ScoreBatch(key=str(number), requests=tuple(requests))

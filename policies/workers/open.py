@@ -1,4 +1,4 @@
-"""Opens the engine, scorer or embedder that is configured, in the process where it belongs.
+"""Opens the engine or scorer that is configured, in the process where it belongs.
 
 Models run in processes of their own. Endpoints and scripts hold no model in memory and run in the
 calling process.
@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...configs.own_function import names_function
-from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
-from ...stores.installation import pip_install, vllm_command
+from ...configs.schema import EngineConfig, RewardConfig
+from ...stores.installation import vllm_command
 from ..devices import driver_gpus
-from ..engines.engine import Embedder, Engine, EngineError, Scorer
+from ..engines.engine import Engine, EngineError, Scorer
 from ..engines.vllm_engine import refuse_vllm
 from .hosted_model import HostedModel
 from .identity import check_folder, is_url, scorer_digest
@@ -140,31 +140,10 @@ def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
     return _hosted(opening, Placement(place="local", group=group), log)
 
 
-def open_embedder(model: str, config: EmbedderConfig, *, log: Path) -> Embedder:
-    """Open an embedder: an endpoint, or a model in a process that prints to `log`.
-
-    Raises:
-        EngineError: when the folder holds no model, an address is not a URL, or a library is
-        missing.
-    """
-    if config.kind == "endpoint":
-        from ..endpoint.endpoint_embedder import EndpointEmbedder
-
-        return EndpointEmbedder(model, config)
-    if config.kind == "sentence-transformers" and find_spec("sentence_transformers") is None:
-        raise EngineError(
-            "index.embedder.kind: sentence-transformers is not installed: "
-            f"{pip_install('sentence-transformers')}, or choose another kind"
-        )
-    check_folder(Path(model))
-    opening = Opening(kind=config.kind, model=model, config=config)
-    return _hosted(opening, Placement(place="local"), log)
-
-
 def _hosted(opening: Opening, placement: Placement, log: Path) -> HostedModel:
     """Open a model in a process where it is placed; `log` is for one on this machine."""
     config = opening.config
-    if placement.place == "local" or isinstance(config, EmbedderConfig):
+    if placement.place == "local":
         return HostedModel(opening, child_processes(log=log, devices=placement.group))
     request = ray_request(config)
     # It imports Ray, which is known to be there now.

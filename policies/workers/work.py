@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
-from ...configs.schema import EmbedderConfig, EngineConfig, RewardConfig
+from ...configs.schema import EngineConfig, RewardConfig
 from ...stores.records import Message
 from ..engines.engine import (
     AnswerLogprob,
@@ -49,7 +49,7 @@ class SoughtModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The model to load; the type of `config` decides whether as engine, scorer or embedder.
+    """The model to load; the type of `config` decides whether as engine or scorer.
 
     `model` is a folder, or the place of a reward function, which must then have the identity
     `function`. `sought` is given to a process on another machine.
@@ -57,7 +57,7 @@ class Opening:
 
     kind: str
     model: str
-    config: EngineConfig | RewardConfig | EmbedderConfig
+    config: EngineConfig | RewardConfig
     function: str | None = None
     sought: SoughtModel | None = None
 
@@ -196,8 +196,4 @@ SCORE: WorkKind[ScoreBatch, float | None] = WorkKind(
 
 MEASURE: WorkKind[ScoreBatch, AnswerLogprob | None] = WorkKind(
     task="measure", worked=lambda logprob: logprob is not None, refusal=None
-)
-
-EMBED: WorkKind[ScoreBatch, bytes] = WorkKind(
-    task="embed", worked=lambda _vector: True, refusal=None
 )

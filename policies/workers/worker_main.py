@@ -21,7 +21,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from ...configs.schema import EmbedderConfig, RewardConfig
+from ...configs.schema import RewardConfig
 from ..engines.engine import (
     AnswerLogprob,
     EngineError,
@@ -34,7 +34,6 @@ from ..engines.entailment import EntailmentScorer
 from ..engines.feed import Feed
 from ..engines.scorers import OwnScorer, RewardScorer, VLLMScorer
 from ..engines.scripted_engine import ScriptedEngine
-from ..engines.text_embedder import TextEmbedder, load_embedder
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
 from .work import (
@@ -61,14 +60,14 @@ UNLOADABLE = (
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
 Scorer = RewardScorer | VLLMScorer | EntailmentScorer | OwnScorer
-LocalModel = LocalEngine | Scorer | TextEmbedder
+LocalModel = LocalEngine | Scorer
 HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer | EntailmentScorer
 """What can leave its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """A call of an engine, a scorer or an embedder: its number, its task, its items."""
+    """A call of an engine or a scorer: its number, its task, its items."""
 
     number: int
     task: str
@@ -146,8 +145,6 @@ def load(opening: Opening) -> LocalModel:
 
 def _loaded(opening: Opening) -> LocalModel:
     config = opening.config
-    if isinstance(config, EmbedderConfig):
-        return load_embedder(Path(opening.model), config)
     if isinstance(config, RewardConfig):
         return _scorer(opening, config)
     match opening.kind:
@@ -180,8 +177,6 @@ def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, 
     results: Iterator[Any]
     if isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
         results = model.score(stream.feed)
-    elif isinstance(model, TextEmbedder):
-        results = model.embed(stream.feed)
     elif stream.task == "measure":
         results = _measured(model, stream.feed)
     else:

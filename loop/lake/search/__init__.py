@@ -1,1 +1,1 @@
-"""The search index over the texts of a lake, its embedders, and near copies."""
+"""The search index over the texts of a lake, and near copies."""

@@ -18,7 +18,6 @@ from ....stores.journal_reader import JournalError, Part
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.sealed import DamagedError
 from ...run.terminal import say
-from .embedding import Embed
 
 BATCH_ROWS = 65_536
 """Rows that are added at once: some 100 MB."""
@@ -66,7 +65,7 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
     return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
 
 
-def catch_up(lake: Path, index: IndexWriter, embed: Embed | None, run: str | None = None) -> Added:
+def catch_up(lake: Path, index: IndexWriter, run: str | None = None) -> Added:
     """Add what is missing, of one run or of all, and remove what is no longer in a journal."""
     owed = missing(lake, index.indexed())
     if owed.stale:
@@ -74,7 +73,7 @@ def catch_up(lake: Path, index: IndexWriter, embed: Embed | None, run: str | Non
     done = Added(forgotten=len(owed.stale))
     for name, parts in owed.parts.items():
         if run in (None, name):
-            _add_run(lake, name, parts, index, embed, done)
+            _add_run(lake, name, parts, index, done)
     index.finish()
     return done
 
@@ -89,7 +88,6 @@ def _add_run(
     name: str,
     parts: Sequence[Part],
     index: IndexWriter,
-    embed: Embed | None,
     done: Added,
 ) -> None:
     run = RunReader(run_folder(lake, name))
@@ -97,10 +95,7 @@ def _add_run(
         tasks = run.scan("prompts").select("prompt_id", "task").unique("prompt_id").collect()
         for table, batch in _batches(parts):
             rows = _rows(run, table, batch, tasks)
-            arrow = rows.to_arrow()
-            if embed is not None:
-                arrow = arrow.append_column("vector", embed(rows["text"].to_list()))
-            index.add(table, [part_key(name, part) for part in batch], arrow)
+            index.add(table, [part_key(name, part) for part in batch], rows.to_arrow())
             done.rows += rows.height
             done.by_table[table] += rows.height
     finally:

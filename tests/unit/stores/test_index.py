@@ -40,7 +40,7 @@ def ids(index, words="", table="critiques", **wanted):
 
 @pytest.fixture
 def lake(tmp_path):
-    with writing(tmp_path, None) as index:
+    with writing(tmp_path) as index:
         index.add("critiques", ["k"], rows(["the unit is wrong", "all is well", "not wrong"]))
         index.finish()
     return tmp_path
@@ -55,7 +55,7 @@ def test_rare_words_first(lake):
 
 
 def test_filters_hold(lake):
-    with writing(lake, None) as index:
+    with writing(lake) as index:
         index.add("critiques", ["j"], rows(["wrong"], part="j", iteration=3, task="o'clock"))
         index.finish()
     assert ids(index, "wrong", iteration=3) == ["j-0"]
@@ -76,9 +76,9 @@ def test_crash_leaves_no_row_twice(subtests, lake, monkeypatch):
             batch = rows([f"unit of the batch {dies_in}"], part=dies_in)
             with monkeypatch.context() as patch:
                 patch.setattr(IndexWriter, dies_in, die)
-                with pytest.raises(Killed), writing(lake, None) as index:
+                with pytest.raises(Killed), writing(lake) as index:
                     index.add("critiques", [dies_in], batch)
-            with writing(lake, None) as index:
+            with writing(lake) as index:
                 if dies_in not in index.indexed():
                     index.add("critiques", [dies_in], batch)
                 index.finish()
@@ -89,9 +89,9 @@ def test_crash_leaves_no_row_twice(subtests, lake, monkeypatch):
 
 def test_one_process_writes(lake):
     with (
-        writing(lake, None),
+        writing(lake),
         pytest.raises(LockedError, match=r"the search index of .* is in use by another process"),
-        writing(lake, None),
+        writing(lake),
     ):
         pass
 
@@ -103,7 +103,7 @@ def test_damaged_index(subtests, lake):
                 path.write_bytes(b"garbage" * 9)
             with pytest.raises(IndexUnusableError, match="`lpfloop lake reindex --full`"):
                 ids(Index(index_folder(lake)), "wrong")
-            with writing(lake, None, anew=True) as index:
+            with writing(lake, anew=True) as index:
                 index.add("critiques", ["k"], rows(["wrong"]))
                 index.finish()
                 assert ids(index, "wrong") == ["k-0"]

@@ -1,13 +1,14 @@
-"""How M_t's answers differ in style from M_0's, and whether what it was trained on prefers that.
+"""How M_t's answers differ in length and repetition from M_0's, and whether training prefers that.
 
-A style that moves far is an alarm where training prefers it: the policy learns how to say, beside
-what to say. It stops a run only where a judge approves more and nothing verified has been gained.
+An alarm says that a figure moved far and that the pairs prefer it: the policy learns how to say
+something rather than what to say. It stops a run only if a judge also approves more and no more
+answers are right.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import fmean
 
 from ...stores.records import Alarm
@@ -19,27 +20,38 @@ from .observed import (
     REWARD,
     Observation,
     ObservedLessons,
-    ObservedPolicy,
     Shift,
     percent,
 )
-from .style_figures import PLAIN, Figure, distinct, new_openers, opener, stock, stock_phrases
 
 STYLE = "style"
-OPENER, STOCK, LENGTH, DISTINCT = "opener", "stock", "length", "distinct"
-FLOORS: Mapping[str, float] = {OPENER: 0.25, "lists": 0.25, "markup": 0.25, LENGTH: 0.2}
-"""The smallest spread of a figure: where M_0's answers are all alike, a few others are no alarm."""
+LENGTH, REPETITION = "length", "repetition"
+FLOORS: Mapping[str, float] = {LENGTH: 0.2, REPETITION: 0.1}
+"""The smallest spread of a figure: if M_0's answers are all alike, a few others are no alarm."""
 FAR = 1.0
-"""Standard deviations among M_0's answers of one family by which a style figure may move."""
-FLOOR = 0.1
+"""Standard deviations among M_0's answers of one family by which a figure may move."""
 WORDED: Mapping[str, str] = {
-    OPENER: "of its answers open in ways that were rare",
-    STOCK: "of what it says is phrases that its answers to other prompts share",
     LENGTH: "characters are in a typical answer",
-    "lists": "of its answers have a list",
-    "markup": "of its answers have headings, bold words, tables or code",
-    "repetition": "of what it says it has said in the same answer",
+    REPETITION: "of what it says it has said in the same answer",
 }
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|[^\w\s]")
+"""A word or a mark; of scripts without spaces, a character."""
+GRAM = 3
+
+
+def length(text: str) -> float:
+    """Return the logarithm of a text's length in characters."""
+    return math.log(1 + len(text))
+
+
+def repetition(text: str) -> float:
+    """Return the share of a text's sequences of three words that it has said before."""
+    words = WORD.findall(text.lower())
+    found = [tuple(words[i : i + GRAM]) for i in range(len(words) - GRAM + 1)]
+    return 1 - len(set(found)) / len(found) if found else 0.0
+
+
+FIGURES: Mapping[str, Callable[[str], float]] = {LENGTH: length, REPETITION: repetition}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,53 +105,31 @@ def style_numbers(seen: Observation) -> dict[str, tuple[float, int]]:
         if change.chosen is not None and change.rejected is not None:
             found[f"chosen:{change.figure}"] = (change.chosen, pairs)
             found[f"rejected:{change.figure}"] = (change.rejected, pairs)
-    for name, policy in (("initial", seen.initial), ("policy", seen.policy)):
-        value = distinct(answer.text for answer in policy.answers.values())
-        found[f"{name}:{DISTINCT}"] = (value, answers)
     return found
 
 
 def style_changes(seen: Observation) -> list[StyleChange]:
     """Return how each figure changed since M_0, over the prompts that both have answered."""
-    old, new = seen.initial, seen.policy
-    shared = [prompt for prompt in new.answers if prompt in old.answers]
+    shared = [prompt for prompt in seen.policy.answers if prompt in seen.initial.answers]
     if len(shared) < seen.fewest:
         return []
-    return [_changed(seen, shared, *figures) for figures in _figures(old, new, shared)]
-
-
-def _figures(
-    old: ObservedPolicy, new: ObservedPolicy, shared: Sequence[str]
-) -> Iterator[tuple[str, Figure, Figure]]:
-    """Yield each figure by its name, as it is measured of M_0's answers and of all others."""
-    before = [old.answers[prompt].text for prompt in shared]
-    after = [new.answers[prompt].text for prompt in shared]
-    habits = new_openers(before, after)
-
-    def opens(text: str) -> float:
-        return float(opener(text) in habits)
-
-    yield OPENER, opens, opens
-    was, now = stock_phrases(before), stock_phrases(after)
-    yield STOCK, partial(stock, phrases=was), partial(stock, phrases=now)
-    for name, figure in PLAIN.items():
-        yield name, figure, figure
+    return [_changed(seen, shared, name, figure) for name, figure in FIGURES.items()]
 
 
 def _changed(
-    seen: Observation, shared: Sequence[str], name: str, of_initial: Figure, of_others: Figure
+    seen: Observation, shared: Sequence[str], name: str, figure: Callable[[str], float]
 ) -> StyleChange:
-    before = {p: of_initial(seen.initial.answers[p].text) for p in shared}
-    after = {p: of_others(seen.policy.answers[p].text) for p in shared}
+    before = {p: figure(seen.initial.answers[p].text) for p in shared}
+    after = {p: figure(seen.policy.answers[p].text) for p in shared}
     moves = {p: after[p] - before[p] for p in shared}
     move = fmean(moves.values())
     up = math.copysign(1, move)
-    pairs = [(p.prompt_id, of_others(p.chosen), of_others(p.rejected)) for p in seen.lessons.pairs]
+    pairs = [(p.prompt_id, figure(p.chosen), figure(p.rejected)) for p in seen.lessons.pairs]
     return StyleChange(
         figure=name,
         before=fmean(before.values()),
         after=fmean(after.values()),
-        moved=move / max(_spread(seen, before), FLOORS.get(name, FLOOR)),
+        moved=move / max(_spread(seen, before), FLOORS[name]),
         by_chance=chance_of_rise([up * moved for moved in moves.values()]),
         chosen=fmean(c for _, c, _ in pairs) if pairs else None,
         rejected=fmean(r for *_, r in pairs) if pairs else None,

@@ -1,7 +1,7 @@
 """How far a policy's style has moved from M_0's, as one figure.
 
-It is the mean over the figures of `style_alarms` (openers, stock phrases, length, lists, markup,
-repetition) of how far each has moved, in standard deviations of M_0's answers. It says nothing of
+It is the mean over the figures of `style_alarms` (length, repetition) of how far each has moved, in
+standard deviations of M_0's answers. It says nothing of
 whether answers are better: a policy that learns has to move, one that moves far without becoming
 better has learned how to please.
 """

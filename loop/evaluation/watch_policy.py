@@ -1,7 +1,7 @@
 """Watching a policy for signs that it learns to please its judge: alarms, and whether they stop.
 
 The stage reads what is stored of the policies' answers, asks no model, and commits the alarms with
-the figures of style beside them.
+the figures of length and repetition beside them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from .probe import ALARM
 from .raise_alarms import raised
 from .style_alarms import STYLE, style_numbers
 
-WATCH = Verb("watch")
+WATCH = Verb("watch", semantics=2)
 
 
 def watch(it: Iteration, benchmark: Split) -> None:

@@ -6,7 +6,8 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
-from ..evaluation.panels import Bars, Heights, Histogram, Lines, Panel, Series
+from ..evaluation.panels import Heights, Histogram, Lines, Panel, Series
+from ..evaluation.style_alarms import REPETITION, STYLE
 from .report_plot import ReportPlot, names_of
 
 BINS = 24
@@ -14,9 +15,6 @@ LONGEST = 0.99
 """The share of answers that a panel shows; the rest is in its last bin."""
 DRAWN = 6
 """So many iterations are drawn over each other: the first, and the latest."""
-STYLE = "style"
-FIGURES = ("opener", "stock", "lists", "markup", "repetition")
-SAID = {"opener": "new openers", "stock": "stock phrases"}
 SIDES = ("chosen", "rejected")
 MISSING = "no answer of the run says how many tokens it has"
 SQL = "SELECT iteration, kind, completion_tokens, count(*) AS n FROM candidates GROUP BY ALL"
@@ -33,16 +31,16 @@ SCHEMA = {
 
 
 def length_plot(runs: Sequence[RunReader]) -> ReportPlot:
-    """Return the lengths of answers by iteration and side of the pairs, and figures of style."""
+    """Return the lengths of answers by iteration and side of the pairs, and their repetition."""
     parts = [part for run in runs for part in (*_lengths(run), _style(run))]
     rows = pl.concat([pl.DataFrame(schema=SCHEMA), *parts], how="diagonal_relaxed")
     several = len(runs) > 1
     return ReportPlot(
         name="length",
-        title="Length and style",
+        title="Length and repetition",
         reading=(
             "Answers that grow longer from iteration to iteration, or chosen ones that are longer "
-            "or open alike more often than rejected ones, show a policy that learns a manner "
+            "or repeat more than rejected ones, show a policy that learns a manner "
             "rather than to be right."
         ),
         command=f'lpfloop sql "{SQL}" --run {names_of(runs)[0]}',
@@ -112,7 +110,7 @@ def _means(counts: pl.DataFrame, run: str) -> pl.DataFrame:
 
 
 def _style(run: RunReader) -> pl.DataFrame:
-    """Return the figures of style that the run's watch has stored."""
+    """Return the figures of length and repetition that the run's watch has stored."""
     return (
         run.scan("evaluations")
         .filter(pl.col("benchmark") == STYLE)
@@ -139,7 +137,7 @@ def _panels(rows: pl.DataFrame) -> Iterator[Panel]:
         last = paired["iteration"].max()
         own = paired.filter(pl.col("iteration") == last)
         yield _histogram(own, "part", f"pairs of iteration {last}", "{}")
-    yield from _styles(rows.filter(pl.col("what") == STYLE))
+    yield from _repetition(rows.filter(pl.col("what") == STYLE))
 
 
 def _some(rows: pl.DataFrame) -> pl.DataFrame:
@@ -168,46 +166,31 @@ def _part(label: str, rows: pl.DataFrame, width: float, bins: int) -> Heights:
     return Heights(label=label, values=[found.get(n, 0.0) / total for n in range(bins)])
 
 
-def _styles(rows: pl.DataFrame) -> Iterator[Panel]:
-    """Give how the policies write, and how chosen and rejected answers did at last."""
-    if rows.is_empty():
-        return
+def _repetition(rows: pl.DataFrame) -> Iterator[Panel]:
+    """Give how much of its answers each policy repeats, and each side of its pairs."""
     of = {
-        (t, part): value for t, part, value in rows.select("iteration", "part", "value").iter_rows()
+        (t, part): 100 * value
+        for t, part, value in rows.select("iteration", "part", "value").iter_rows()
     }
     numbers = sorted({t for t, _ in of})
-    first, last = numbers[0], numbers[-1]
-    lines = [
-        Series(
-            label=SAID.get(name, name),
-            x=[first - 1, *numbers],
-            y=[100 * of.get((first, f"initial:{name}"), 0.0)]
-            + [100 * of.get((t, f"policy:{name}"), 0.0) for t in numbers],
-        )
-        for name in FIGURES
-        if (first, f"policy:{name}") in of
-    ]
+    if not numbers:
+        return
+    initial = of.get((numbers[0], f"initial:{REPETITION}"), 0.0)
+    lines = list[Series]()
+    for side in ("policy", *SIDES):
+        known = [t for t in numbers if (t, f"{side}:{REPETITION}") in of]
+        values = [of[t, f"{side}:{REPETITION}"] for t in known]
+        if side == "policy":
+            lines.append(Series(label=side, x=[numbers[0] - 1, *known], y=[initial, *values]))
+        elif known:
+            lines.append(Series(label=side, x=known, y=values))
     yield Lines(
         series=lines,
-        title="style of each policy's answers",
+        title="repetition within an answer",
         x_label="iteration",
         y_label="share, %",
         whole_x=True,
     )
-    known = [name for name in FIGURES if (last, f"{SIDES[0]}:{name}") in of]
-    if known:
-        yield Bars(
-            groups=[SAID.get(name, name) for name in known],
-            parts=[
-                Heights(
-                    label=s, values=[100 * of.get((last, f"{s}:{name}"), 0.0) for name in known]
-                )
-                for s in SIDES
-            ],
-            title=f"style of the pairs of iteration {last}",
-            y_label="share, %",
-            lying=True,
-        )
 
 
 def _over_runs(rows: pl.DataFrame) -> Iterator[Panel]:

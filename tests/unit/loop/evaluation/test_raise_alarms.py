@@ -18,6 +18,7 @@ from lpfloop.loop.evaluation.observed import (
     ObservedPrompt,
 )
 from lpfloop.loop.evaluation.raise_alarms import raised
+from lpfloop.loop.evaluation.style_alarms import length, repetition
 from lpfloop.loop.lake.statistics.sign_flips import chance_of_rise
 
 SIZE = 200
@@ -136,16 +137,22 @@ def pairs(chosen):
     )
 
 
-def test_flourish_that_pairs_prefer():
+def test_length_that_pairs_prefer():
     """It is an alarm, and stops the run only if nothing is gained."""
 
-    def flattering(limit, lessons):
+    def lengthening(limit, lessons):
         answers = [
             said(n, right=n % 4 < limit, approved=n % 4 < 3, prefix=FLATTERY) for n in range(SIZE)
         ]
         alarms = found(seen(half_right(), policy(1, answers), lessons=lessons))
-        return alarms.get(("style", "all", "opener"))
+        return alarms.get(("style", "all", "length"))
 
-    assert not flattering(3, pairs(FLATTERY)).stops
-    assert flattering(2, pairs(FLATTERY)).stops
-    assert flattering(3, pairs("")) is None
+    assert not lengthening(3, pairs(FLATTERY)).stops
+    assert lengthening(2, pairs(FLATTERY)).stops
+    assert lengthening(3, pairs("")) is None
+
+
+def test_figures_of_style():
+    assert repetition("say it again say it again") == 0.25
+    assert repetition("two words") == repetition("") == 0
+    assert length("") == 0

@@ -29,7 +29,6 @@ import pyarrow.parquet as pq
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import (
-    DistillationTraining,
     DPOTraining,
     PPOTraining,
     QuarkTraining,
@@ -161,9 +160,7 @@ def rows(path: Path, method: str, count: int, length: int) -> Path:
     said = answers(2 * count, length - 40)
     prompt = [turns("Say it.", "user")] * count
     table: dict[str, Any] = {"prompt": prompt}
-    if method == "distil":
-        table["teacher_prompt"] = [turns("Say it. Say it well.", "user")] * count
-    if method in ("sft", "distil"):
+    if method == "sft":
         table["completion"] = [turns(text, "assistant") for text in said[:count]]
     else:
         table["pair_id"] = [str(i) for i in range(count)]
@@ -179,7 +176,6 @@ def settings(method: str, *, micro: int, batch: int, length: int) -> Any:
     kinds: dict[str, Callable[..., Any]] = {
         "dpo": DPOTraining,
         "sft": SFTTraining,
-        "distil": DistillationTraining,
         "reward": RewardTraining,
     }
     return kinds[method](
@@ -217,8 +213,6 @@ def offline(
         accumulation=batch // micro,
         on_gpu=False,
         fit=fit,
-        reference=method == "distil" and not fit.adapts,
-        answer=LENGTH if method == "distil" else 0,
     )
     return peaks.bytes["train_worker"], training_terms(shape_of(policy), work)
 
@@ -343,8 +337,6 @@ CASES: dict[str, Callable[[Path], tuple[float, list[Term]]]] = {
     "dpo, one pass a step": lambda folder: offline(folder, "dpo", SMALL, 2, 2),
     "sft": lambda folder: offline(folder, "sft", SMALL, 4, 8),
     "reward": lambda folder: offline(folder, "reward", SMALL, 2, 4),
-    "distil": lambda folder: offline(folder, "distil", SMALL, 2, 4),
-    "distil, lora": lambda folder: offline(folder, "distil", SMALL, 2, 4, ADAPTED),
     "dpo recomputed": lambda folder: offline(folder, "dpo", LARGER, 2, 4, AGAIN),
     "dpo, gradient_checkpointing=always": lambda folder: offline(folder, "dpo", SMALL, 2, 8, AGAIN),
     "dpo, lora": lambda folder: offline(folder, "dpo", SMALL, 2, 8, ADAPTED),

@@ -184,22 +184,6 @@ class RLRF(Scheduled, Varied):
         return self
 
 
-class CritiqueDistillation(Varied):
-    """Learning, token by token, to answer as the policy does when it sees its critique."""
-
-    name: str = semantic("critique-distillation", "the variant; see `lpfloop config variants`")
-    n: int = semantic(4, "drafts a prompt, of which the best by reward is refined", ge=1)
-    m: int = semantic(8, "refinements of the promising draft, from which the policy learns", ge=1)
-    refine: Refined = semantic(
-        "all", "which promising drafts are refined: all, or failures, which the critic faults"
-    )
-    learn: Literal["all", "passed"] = semantic(
-        "passed",
-        "which refinements are learned: those that the critic passes, or all, which it then does "
-        "not judge",
-    )
-
-
 class KTO(Recipe):
     """Kahneman-Tversky optimisation on the critic's verdicts (Ethayarajh et al., 2024)."""
 

@@ -6,7 +6,6 @@ from pydantic import BeforeValidator, model_validator
 
 from .group_methods import GRPOTraining, OnlineDPOTraining, RLOOTraining
 from .methods import (
-    DistillationTraining,
     DPOTraining,
     KTOTraining,
     NextToken,
@@ -70,7 +69,6 @@ class TrainingConfig(Section):
     )
     dpo: DPOTraining = DPOTraining()
     sft: SFTTraining = SFTTraining()
-    distil: DistillationTraining = DistillationTraining()
     kto: KTOTraining = KTOTraining()
     reward: RewardTraining = RewardTraining()
     ppo: PPOTraining = PPOTraining()

@@ -52,7 +52,6 @@ from .trainers.checkpoints import (
     newest_whole,
     seal_prepared,
 )
-from .trainers.distillation_trainer import make_distillation_trainer
 from .trainers.faults import halted
 from .trainers.job import ONLINE, Method, TrainingError, TrainJob, job_identity, read_job
 from .trainers.launch import WAIT
@@ -91,7 +90,6 @@ METHODS: Mapping[Method, Callable[[TrainJob, PreTrainedTokenizerBase], Trainer]]
     "dpo": make_trainer,
     "sft": make_trainer,
     "kto": make_trainer,
-    "distil": make_distillation_trainer,
     "reward": make_reward_trainer,
 }
 """What builds the trainer of each method that is not `ONLINE`."""

@@ -361,26 +361,6 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distillation:
-    """A refinement z with both prompts between which it is distilled.
-
-    `teacher_prompt` is what the teacher saw when it drew z: x, the draft y~ and the critique f of
-    it; `prompt`, which the policy learns to answer so, is x alone. Its candidate names draft and
-    critique; `ratings` are those of z, if it was critiqued in turn.
-    """
-
-    distillation_id: str
-    prompt_id: str
-    iteration: int
-    candidate_id: str
-    rule: str
-    ratings: tuple[Rating, ...]
-    prompt: tuple[Message, ...]
-    teacher_prompt: tuple[Message, ...]
-    completion: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnpairedAnswer:
     """(x, y, success or failure), without another answer beside it.
 

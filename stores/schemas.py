@@ -32,7 +32,6 @@ from .records import (
     Claim,
     Critique,
     Demonstration,
-    Distillation,
     Evaluation,
     Grade,
     Pair,
@@ -62,7 +61,6 @@ Row = (
     | Preference
     | Pair
     | Demonstration
-    | Distillation
     | UnpairedAnswer
     | Yield
     | Checkpoint
@@ -104,7 +102,6 @@ TABLES: Mapping[type[Row], str] = {
     Preference: "preferences",
     Pair: "pairs",
     Demonstration: "demonstrations",
-    Distillation: "distillations",
     UnpairedAnswer: "unpaired_answers",
     Yield: "yields",
     Checkpoint: "checkpoints",

@@ -176,24 +176,6 @@ def critiques_asked(run: RunReader, iteration: int = 1) -> float:
     return float(judged.join(made, on="candidate_id", how="semi").select(pl.len()).collect().item())
 
 
-def distilled_divergence(run: RunReader, *, first: bool) -> float:
-    """Return the divergence from the teacher at a training's first or last steps, in nats a token.
-
-    It is the mean of a tenth of the steps.
-
-    Raises:
-        NotMeasuredError: if nothing was distilled.
-    """
-    steps = run.scan("statistics", iteration=1).filter(
-        pl.col("metric") == "loss", pl.col("method") == "distil"
-    )
-    values = steps.sort("step").collect()["value"].to_list()
-    if not values:
-        raise NotMeasuredError(f"run {run.folder.name} has distilled nothing")
-    part = max(1, len(values) // 10)
-    return fmean(values[:part] if first else values[-part:])
-
-
 def margin_of_logs(run: RunReader, iteration: int = 1) -> float:
     """Return how far DPO moved chosen answers from rejected ones, in nats, at its last step.
 

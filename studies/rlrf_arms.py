@@ -44,15 +44,6 @@ MORE_REFINED = rlrf_arm("rlrf-n2-m6", n=2, m=6)
 ROUNDS = rlrf_arm("rlrf-two-rounds", "recipe.rounds=2")
 WIDE = rlrf_arm("rlrf-n4-m8", m=2 * M)
 
-DISTILLED = StudyArm(
-    name="distilled",
-    recipe="critique-distillation",
-    settings=("iterations=1", f"recipe.n={N}", f"recipe.m={M}", "recipe.learn=passed"),
-    tiny=SMALL,
-    fork=FIRST,
-)
-"""Learns from the very refinements of the first."""
-
 STEPS = 30
 """Of 16 prompts with 4 answers each: as many answers as the iterations of `COURSE` generate."""
 COURSE = StudyArm(

@@ -286,8 +286,8 @@ def _counted(counts: Mapping[str, Any]) -> str:
         f"{counts[name]:,} {name}"
         for name in ("candidates", "critiques", "pairs", "demonstrations")
     ]
-    if_any = (name for name in ("distillations", "unpaired_answers") if counts.get(name))
-    parts += [f"{counts[name]:,} {name.replace('_', ' ')}" for name in if_any]
+    if counts.get("unpaired_answers"):
+        parts.append(f"{counts['unpaired_answers']:,} unpaired answers")
     unscored = ", ".join(f"{number} {reason}" for reason, number in counts["unscored"].items())
     outcomes = ", ".join(f"{n} {name}" for name, n in counts["prompts_by_outcome"].items())
     if unscored:

@@ -257,16 +257,14 @@ class MemoryStages:
         )
 
     def _has_reference(self, method: Method, *, divided: bool) -> bool:
-        """Whether a training loads a second, frozen model: a reference or a teacher.
+        """Whether a training loads a second, frozen model.
 
-        A teacher, and an online method's first reference, is what lies below the adapters if there
-        are any. DPO and KTO ask the trained model before they begin, unless it is divided.
+        An online method's first reference is what lies below the adapters if there are any. DPO and
+        KTO ask the trained model before they begin, unless it is divided.
         """
         training = self.config.training
         whole = training.lora.r == 0
         later = self.config.iterations > 1 and training.reference == "initial"
-        if method == "distil":
-            return whole
         if method in ONLINE:
             return later or whole
         return method in ("dpo", "kto") and (later or divided)

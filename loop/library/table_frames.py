@@ -261,10 +261,6 @@ class RunTables:
         """Return the successes and failures; `derived` names a table of `lpfloop rederive`."""
         return self._rows("unpaired_answers", iteration, derived)
 
-    def distillations(self, iteration: int | None = None) -> RowsFrame:
-        """Return the refinements that were distilled, each with both of its prompts."""
-        return self._rows("distillations", iteration)
-
     def yields(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:
         """Return how many rows to train on each prompt gave, or why none."""
         return self._rows("yields", iteration, derived)

@@ -14,7 +14,6 @@ from . import (
     chatglm_dpo,
     chatglm_ppo,
     chatglm_rs,
-    critique_distillation,
     critique_model,
     dpo,
     expert_iteration,
@@ -70,7 +69,6 @@ def shipped(recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = 
 
 RECIPES: Mapping[str, Variant] = {
     "rlrf": shipped(rlrf.rlrf),
-    "critique-distillation": shipped(critique_distillation.critique_distillation),
     "kto": shipped(kto.kto),
     "reward-only": shipped(reward_only.reward_only),
     "sft": shipped(sft.sft, compared=True),

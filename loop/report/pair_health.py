@@ -19,7 +19,7 @@ MARGIN, PER_PROMPT, OUTCOME, SHARE = "margin", "rows a prompt", "outcome", "shar
 ITERATIONS = 4
 """How many of the last iterations are drawn beside each other."""
 GROUP = ["iteration", "measure", "name"]
-FULL = ("paired", "demonstrated", "distilled", "unpaired")
+FULL = ("paired", "demonstrated", "unpaired")
 """The outcomes of prompts that gave rows to train on."""
 
 
@@ -72,7 +72,6 @@ def _made(run: RunReader) -> pl.LazyFrame:
     sources = (
         ("pairs", "chosen_id", "chosen"),
         ("demonstrations", "candidate_id", "completion"),
-        ("distillations", "candidate_id", "completion"),
     )
     frames = [
         *(

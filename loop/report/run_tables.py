@@ -28,8 +28,8 @@ from .html_elements import Content, Html, element, joined, prose, table
 PLAN = "plan"
 NONE = "-"
 COUNTED = ("candidates", "critiques", "pairs", "demonstrations")
-IF_ANY = ("distillations", "unpaired_answers")
-"""Rows of one recipe alone, which others need not be told of."""
+IF_ANY = "unpaired_answers"
+"""Rows that only KTO has."""
 ROLES = ("policy", "critic", "reward")
 SPLITS = {"train": "to train on", DEV: "to decide by (dev)", HELD_OUT: "held out (test)"}
 
@@ -79,7 +79,7 @@ def _prompts(run: RunReader) -> Iterator[tuple[str, str, str]]:
 
 def iterations_section(run: RunReader) -> Html:
     """Return what came of each iteration: results with their change, verdicts, and counts."""
-    counted = [*COUNTED, *(name for name in IF_ANY if any(run.journal.parts(table=name)))]
+    counted = [*COUNTED, *([IF_ANY] if any(run.journal.parts(table=IF_ANY)) else ())]
     return element(
         "section",
         element("h2", "Iterations"),

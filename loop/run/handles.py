@@ -17,7 +17,6 @@ from ...stores.records import (
     Claim,
     Critique,
     Demonstration,
-    Distillation,
     Grade,
     Pair,
     Preference,
@@ -38,7 +37,6 @@ T = TypeVar(
     Grade,
     Pair,
     Demonstration,
-    Distillation,
     UnpairedAnswer,
     Score,
     Breakdown,
@@ -121,13 +119,12 @@ AnyRows = (
     | Rows[Grade]
     | Rows[Pair]
     | Rows[Demonstration]
-    | Rows[Distillation]
     | Rows[UnpairedAnswer]
     | Rows[Score]
     | Rows[Breakdown]
     | Rows[Claim]
 )
-Trainable = Rows[Pair] | Rows[Demonstration] | Rows[Distillation] | Rows[UnpairedAnswer]
+Trainable = Rows[Pair] | Rows[Demonstration] | Rows[UnpairedAnswer]
 """Rows that a policy is trained on."""
 
 

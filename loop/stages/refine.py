@@ -202,7 +202,7 @@ def _passed(it: Iteration, critiques: Rows[Critique], chunk: int, which: Refined
     return frozenset(said.filter("success")["candidate_id"])
 
 
-def reflection(it: Iteration, draft: Candidate, critique: Critique) -> tuple[Message, ...]:
+def _reflection(it: Iteration, draft: Candidate, critique: Critique) -> tuple[Message, ...]:
     """(x, y~, f(x, y~)): what the policy is asked when it refines a draft after its critique."""
     prompt = it.run.prompts[draft.prompt_id]
     return it.run.critic.reflect(prompt, draft.text, without_mark(critique.text))
@@ -216,7 +216,7 @@ def _refinements(
         it,
         identity,
         prompt,
-        messages=reflection(it, draft, critique),
+        messages=_reflection(it, draft, critique),
         count=count,
         parent_id=draft.candidate_id,
         critique_id=critique.critique_id,

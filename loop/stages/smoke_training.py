@@ -30,7 +30,6 @@ from ...stores.keys import Json, derive_seed
 from ...stores.records import (
     Candidate,
     Demonstration,
-    Distillation,
     Pair,
     Prompt,
     Statistic,
@@ -38,7 +37,6 @@ from ...stores.records import (
 )
 from ...stores.schemas import to_table
 from ...stores.sealing import write_parts
-from ..data.distillations import Refinements, distillations
 from ..data.training_rows import (
     Origin,
     demonstration_rows,
@@ -61,7 +59,7 @@ STEP = Verb("smoke_step")
 ROWS = 2
 """Rows of a step; more where more processes share it."""
 Online = Literal["ppo", "quark", "grpo", "rloo", "online_dpo"]
-Trained = Literal["dpo", "sft", "distil", "kto", "reward"] | Online
+Trained = Literal["dpo", "sft", "kto", "reward"] | Online
 Two = tuple[Candidate, Candidate]
 
 
@@ -176,7 +174,7 @@ def _processes(it: Iteration, method: Trained) -> int:
 
 def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> TrainJob:
     """Return the training of a step."""
-    if method not in ("dpo", "sft", "distil", "kto", "reward"):
+    if method not in ("dpo", "sft", "kto", "reward"):
         return _online(it, method, twos, work)
     run, settings = it.run, _settings(it, method)
     start = run.models.initial if method == "reward" else it.policy
@@ -229,8 +227,6 @@ def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
     by = Origin(rule=SMOKE, iteration=it.number)
     if method == "sft":
         return to_table(Demonstration, as_arrow(demonstration_rows(first, asked, by)))
-    if method == "distil":
-        return to_table(Distillation, as_arrow(_distilled(twos, it, by)))
     if method == "kto":
         sides = (first.with_columns(label=True), second.with_columns(label=False))
         either = pl.concat([sides[place % 2][[place]] for place in range(len(twos))])
@@ -238,19 +234,3 @@ def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
     # A point apart: where margins are of scores, the step has some.
     better, worse = first.with_columns(reward=pl.lit(1.0)), second.with_columns(reward=pl.lit(0.0))
     return to_table(Pair, as_arrow(pair_rows(better, worse, asked, by)))
-
-
-def _distilled(twos: Sequence[Two], it: Iteration, by: Origin) -> pl.DataFrame:
-    """Return distillations of the first answers, as if they refined the second ones."""
-    prompts = {z.prompt_id: it.run.prompts[z.prompt_id] for z, _ in twos}
-    shown = {
-        z.candidate_id: it.run.critic.reflect(prompts[z.prompt_id], draft.text, z.text)
-        for z, draft in twos
-    }
-    written = [z for z, _ in twos]
-    yes = pl.lit(value=True)
-    judged = unrated(rows_frame(Candidate, written)).with_columns(
-        usable=yes, rated=yes, learned=yes
-    )
-    found = Refinements(candidates=written, shown=shown, judged=judged)
-    return distillations(found, [*prompts.values()], by).rows

@@ -12,16 +12,15 @@ from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame
 from ...stores.keys import Json
 from ...stores.lake import RunReader
-from ...stores.records import Demonstration, Distillation, Pair, UnpairedAnswer
+from ...stores.records import Demonstration, Pair, UnpairedAnswer
 from ...stores.sealing import write_parts
 from ..data.pairs import TrainedRow
 from ..run.models import Served
 from ..run.run import Run
 
-IDS: Mapping[TrainedRow | type[Distillation], tuple[str, ...]] = {
+IDS: Mapping[TrainedRow, tuple[str, ...]] = {
     Pair: ("chosen_id", "rejected_id"),
     Demonstration: ("candidate_id",),
-    Distillation: ("candidate_id",),
     UnpairedAnswer: ("candidate_id",),
 }
 
@@ -42,9 +41,7 @@ def thought_params(run: Run) -> dict[str, Json]:
     return {} if thought == "none" else {"thought": thought}
 
 
-def thoughts_file(
-    run: Run, row_type: TrainedRow | type[Distillation], keys: Sequence[str], folder: Path
-) -> Path | None:
+def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: Path) -> Path | None:
     """Leave the thoughts of the answers in rows in a file, where they are trained; else None."""
     if run.config.training.thought != "own":
         return None

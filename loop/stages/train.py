@@ -19,7 +19,6 @@ from ...stores.lake import CHECKPOINTS
 from ...stores.records import (
     Checkpoint,
     Demonstration,
-    Distillation,
     Pair,
     Receipt,
     Statistic,
@@ -50,7 +49,6 @@ TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 METHODS: Mapping[type[Row], Method] = {
     Pair: "dpo",
     Demonstration: "sft",
-    Distillation: "distil",
     UnpairedAnswer: "kto",
 }
 """How rows are trained."""
@@ -69,7 +67,7 @@ class Training:
         """What the checkpoint depends on besides the rows."""
         return {
             "policy": self.policy.params,
-            "reference": self._reference(rows).identity,
+            "reference": self._reference().identity,
             "settings": semantic(self._settings(rows)),
             **thought_params(self.run),
             **fit_params(policy_fit(self.run.config)),
@@ -83,7 +81,7 @@ class Training:
         """Train in a work folder, publish the result and commit the checkpoint."""
         self.run.models.make_room()
         self.run.verify(self.policy)
-        reference = self._reference(rows)
+        reference = self._reference()
         self.run.verify(reference)
         work = self.run.store.folder / "work" / unit.key
         method = METHODS[rows.row_type]
@@ -115,13 +113,9 @@ class Training:
         stage.commit(unit, {Checkpoint: [row], Statistic: told}, Advance(rows=result.steps))
         self.run.reporter.note(_summary(method, result))
 
-    def _reference(self, rows: Trainable) -> Served:
-        """Return the reference policy pi_ref: M_0, or the policy before this iteration.
-
-        A distillation's is its teacher, who wrote what is learned: the policy itself.
-        """
+    def _reference(self) -> Served:
+        """Return the reference policy pi_ref: M_0, or the policy before this iteration."""
         initial = self.run.config.training.reference == "initial"
-        initial = initial and rows.row_type is not Distillation
         return self.run.models.initial if initial else self.policy
 
     def _settings(self, rows: Trainable) -> Settings:
@@ -147,7 +141,7 @@ def train(
     *,
     start: Literal["initial", "previous"] = "previous",
 ) -> Checkpoint:
-    """M_t: a policy trained by DPO on pairs, SFT on demonstrations, KTO or distillation on theirs.
+    """M_t: a policy trained by DPO on pairs, SFT on demonstrations, or KTO on unpaired answers.
 
     It is published. Training begins with M_{t-1}, or with M_0 where `start` is initial.
 

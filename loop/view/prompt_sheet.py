@@ -11,7 +11,6 @@ from ...stores.records import (
     Candidate,
     Critique,
     Demonstration,
-    Distillation,
     Message,
     Pair,
     Prompt,
@@ -26,7 +25,6 @@ from ..lake.trace.story import Story
 from ..lake.trace.why import (
     critiques_of,
     why_demonstration,
-    why_distillation,
     why_pair,
     why_unpaired,
     why_yield,
@@ -120,7 +118,6 @@ def _named(story: Story) -> Iterator[tuple[str, int]]:
     yield from ((row.preference_id, row.iteration) for row in story.preferences)
     yield from ((row.pair_id, row.iteration) for row in story.pairs)
     yield from ((row.demonstration_id, row.iteration) for row in story.demonstrations)
-    yield from ((row.distillation_id, row.iteration) for row in story.distillations)
     yield from ((row.unpaired_id, row.iteration) for row in story.unpaired_answers)
 
 
@@ -171,9 +168,6 @@ def _roles(story: Story, identity: str) -> Iterator[tuple[str, str]]:
     for row in story.demonstrations:
         if identity == row.candidate_id:
             yield row.demonstration_id, "demonstrated"
-    for row in story.distillations:
-        if identity == row.candidate_id:
-            yield row.distillation_id, "distilled"
     for row in story.unpaired_answers:
         if identity == row.candidate_id:
             yield row.unpaired_id, "a success" if row.label else "a failure"
@@ -187,7 +181,6 @@ def _training(story: Story, iteration: int | None) -> Iterator[TrainingRow]:
         yield from (_of_pair(story, p, where) for p in pairs if p.iteration == iteration)
         yield from (_shown(story, d, where) for d in demonstrations if d.iteration == iteration)
         yield from (_unpaired(story, u, where) for u in unpaired if u.iteration == iteration)
-    yield from (_distilled(story, d) for d in story.distillations if d.iteration == iteration)
 
 
 def _of_pair(story: Story, pair: Pair, where: str) -> TrainingRow:
@@ -221,19 +214,6 @@ def _unpaired(story: Story, row: UnpairedAnswer, where: str) -> TrainingRow:
         why=why_unpaired(story, row),
         spans=plain_text(_text(row.completion)),
         given=_given(prompt=row.prompt, completion=row.completion),
-    )
-
-
-def _distilled(story: Story, row: Distillation) -> TrainingRow:
-    return TrainingRow(
-        identity=row.distillation_id,
-        kind="distillation",
-        where="",
-        why=why_distillation(story, row),
-        spans=plain_text(_text(row.completion)),
-        given=_given(
-            prompt=row.prompt, teacher_prompt=row.teacher_prompt, completion=row.completion
-        ),
     )
 
 

@@ -58,9 +58,6 @@ PASSES: Mapping[Method, MethodPasses] = {
     "kto": MethodPasses(),  # its pass for the KL keeps nothing and ends before the answers' begins
     "dpo": MethodPasses(sequences=2),
     "reward": MethodPasses(sequences=2),
-    # The student's and the teacher's log-probabilities, the teacher's probabilities, differences,
-    # two gradients. The teacher's pass: logits, those that are learned, their log-probabilities.
-    "distil": MethodPasses(logits=6, measured=1, measured_logits=3),
     "ppo": _ONLINE,
     "grpo": _ONLINE,
     "rloo": _ONLINE,
@@ -75,8 +72,8 @@ class Workload:
 
     `accumulation` counts the passes of an optimizer step. `divided`: FSDP2 gives each of the
     `processes` its part of weights, gradients and moments. `reference`: a second, frozen model is
-    loaded, the reference or the teacher. `answer` is the most that an answer has of the length, if
-    the method computes whole logits; `reward_number` the bytes of a weight of the reward model.
+    loaded as the reference. `answer` is the most that an answer has of the length, if the method
+    computes whole logits; `reward_number` the bytes of a weight of the reward model.
     """
 
     method: Method
@@ -171,8 +168,7 @@ def training_terms(
         value = adapter if work.fit.adapts else (reward or shape).parameters
     states = state_terms(body, work, others=value)
     least, most = _pass_bytes(shape, work, states)
-    second = work.method in ONLINE or (work.method == "distil" and work.reference)
-    networks = 1 + second + (work.method == "ppo")
+    networks = 1 + (work.method in ONLINE) + (work.method == "ppo")
     scoring = 0 if reward is None else work.reward_number * reward.parameters
     return [
         *states,
@@ -203,7 +199,7 @@ def _reference_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> i
     """
     if not work.reference:
         return 0
-    if work.method == "distil" or work.method in ONLINE:
+    if work.method in ONLINE:
         return round(work.part * (BFLOAT16 if work.on_gpu else FLOAT32) * shape.parameters)
     loaded = work.part * body_bytes(shape, work.fit, on_gpu=work.on_gpu)
     return max(0, round(loaded) - _sum_of(states, "gradients", "optimizer"))

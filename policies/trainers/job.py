@@ -18,7 +18,6 @@ from ...configs.group_methods import (
     RLOOTraining,
 )
 from ...configs.methods import (
-    DistillationTraining,
     DPOTraining,
     KTOTraining,
     PPOTraining,
@@ -32,17 +31,12 @@ from ...stores.keys import canonical_json
 from ...stores.sealed import known_sha256
 from .training_fit import PLAIN, TrainingFit, anywhere, master_of
 
-Method = Literal[
-    "dpo", "sft", "kto", "distil", "reward", "ppo", "quark", "grpo", "rloo", "online_dpo"
-]
-Settings = (
-    DPOTraining | SFTTraining | KTOTraining | DistillationTraining | RewardTraining | OnlineSettings
-)
+Method = Literal["dpo", "sft", "kto", "reward", "ppo", "quark", "grpo", "rloo", "online_dpo"]
+Settings = DPOTraining | SFTTraining | KTOTraining | RewardTraining | OnlineSettings
 
 SETTINGS: Mapping[Method, type[Settings]] = {
     "dpo": DPOTraining,
     "sft": SFTTraining,
-    "distil": DistillationTraining,
     "kto": KTOTraining,
     "reward": RewardTraining,
     "ppo": PPOTraining,
@@ -151,12 +145,11 @@ class OnlineJob:
 class TrainJob:
     """Everything a training depends on, and the work folder that belongs to it alone.
 
-    `reference` is the reference policy of DPO, KTO and the online methods, and the teacher of
-    distillation; None is the model itself before training. `data` are the files to train on; for
-    an online method its prompts (`prompt_id`, `messages`), and `reward` is the folder of its reward
-    model. `sees_end`: a reward model in training reads the answers' end tokens; `bucket_width`: the
-    width, in tokens, of its buckets of length; `template`: the text of a chat template that
-    replaces the model's.
+    `reference` is the reference policy of DPO, KTO and the online methods; None is the model itself
+    before training. `data` are the files to train on; for an online method its prompts
+    (`prompt_id`, `messages`), and `reward` is the folder of its reward model. `sees_end`: a reward
+    model in training reads the answers' end tokens; `bucket_width`: the width, in tokens, of its
+    buckets of length; `template`: the text of a chat template that replaces the model's.
     """
 
     method: Method

@@ -22,13 +22,11 @@ LABEL, ASKED = "label", "prompt_id"
 COLUMNS = {
     "dpo": ("prompt", "chosen", "rejected"),
     "sft": ("prompt", "completion"),
-    "distil": ("prompt", "teacher_prompt", "completion"),
     "kto": ("prompt", "completion", LABEL, ASKED),
 }
 ANSWERS = {
     "dpo": {"chosen": "chosen_id", "rejected": "rejected_id"},
     "sft": {"completion": "candidate_id"},
-    "distil": {"completion": "candidate_id"},
     "kto": {"completion": "candidate_id"},
 }
 """By method, the columns with answers, and those with the ids of their candidates."""

@@ -45,11 +45,6 @@ UNPAIRED_ANSWER = r.UnpairedAnswer(
     rule="success_or_failure", rank=0, ratings=(1,), reward=None, prompt=USER, completion=RIGHT,
     label=True,
 )  # fmt: skip
-DISTILLATION = r.Distillation(
-    distillation_id="distil-1", prompt_id="prompt-1", iteration=1, candidate_id="cand-1",
-    rule="refined", ratings=(1,), prompt=USER, teacher_prompt=(*USER, *RIGHT, *USER),
-    completion=RIGHT,
-)  # fmt: skip
 YIELD = r.Yield(prompt_id="prompt-1", iteration=1, rule="r", outcome="paired", made=1)
 CHECKPOINT = r.Checkpoint(
     checkpoint_id="c", parent_id=None, reference_id=None, iteration=0, recipe="initial",
@@ -117,6 +112,6 @@ CLAIM = r.Claim(
 )  # fmt: skip
 ONE_OF_EACH = (
     PROMPT, CANDIDATE, CRITIQUE, REWARD, PREFERENCE, PAIR, DEMONSTRATION, UNPAIRED_ANSWER,
-    DISTILLATION, YIELD, CHECKPOINT, REWARD_MODEL, ROLLOUT, STATISTIC, GRADE, PROMPT_REVIEW,
+    YIELD, CHECKPOINT, REWARD_MODEL, ROLLOUT, STATISTIC, GRADE, PROMPT_REVIEW,
     RECEIPT, EVALUATION, SCORE, VERDICT, STANDING, ALARM, BREAKDOWN, CLAIM,
 )  # fmt: skip

@@ -15,7 +15,6 @@ import pytest
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import (
-    DistillationTraining,
     DPOTraining,
     KTOTraining,
     PPOTraining,
@@ -128,19 +127,6 @@ def write_demonstrations(path: Path, count: int) -> Path:
     )
 
 
-def write_distillations(path: Path, count: int) -> Path:
-    """Write distillations of counting up; the teacher sees a draft and what was said of it."""
-    shown = (f"Count from {i}. Before you said {i}. It should go on." for i in range(count))
-    return _write(
-        path,
-        distillation_id=[f"dist-{i}" for i in range(count)],
-        candidate_id=[f"cand-{i}" for i in range(count)],
-        prompt=_asked(f"Count from {i}." for i in range(count)),
-        teacher_prompt=_asked(shown),
-        completion=_answered(f"up {i} {i + 1}" + " more" * (i % 3) for i in range(count)),
-    )
-
-
 def write_unpaired(path: Path, prompts: int, *, failures: int = 2) -> Path:
     """Write for each prompt a success, which counts up, and failures, which count down."""
     names = [n for n in range(prompts) for _ in range(1 + failures)]
@@ -170,11 +156,6 @@ KTO = KTOTraining(
     learning_rate=1e-3, batch_size=8, micro_batch_size=4, max_length=128, epochs=2.0, beta=0.5
 )
 
-DISTIL = DistillationTraining(
-    learning_rate=3e-3, batch_size=8, micro_batch_size=4, max_length=128, epochs=2.0,
-    warmup_ratio=0,
-)  # fmt: skip
-
 
 def make_world(folder: Path) -> Path:
     """Make a model with half-precision weights, as shipped, and the parts of a small lake."""
@@ -182,7 +163,6 @@ def make_world(folder: Path) -> Path:
     write_pairs(folder / "pairs-1.parquet", 48)
     write_pairs(folder / "pairs-2.parquet", 48, first=48)
     write_demonstrations(folder / "demonstrations.parquet", 48)
-    write_distillations(folder / "distillations.parquet", 24)
     return folder
 
 
@@ -206,10 +186,6 @@ def kto_job(world: Path, output: Path) -> TrainJob:
 
 def sft_job(world: Path, output: Path) -> TrainJob:
     return _job("sft", world, output, SFT, 1, "demonstrations")
-
-
-def distil_job(world: Path, output: Path) -> TrainJob:
-    return _job("distil", world, output, DISTIL, 1, "distillations")
 
 
 def sha256(path: Path) -> str:

@@ -77,8 +77,8 @@ SMALL = (
 IDS = {
     "prompts": ("prompt_id",), "candidates": ("candidate_id",), "critiques": ("critique_id",),
     "rewards": ("candidate_id",), "preferences": ("preference_id",), "pairs": ("pair_id",),
-    "demonstrations": ("demonstration_id",), "distillations": ("distillation_id",),
-    "unpaired_answers": ("unpaired_id",), "yields": ("prompt_id", "iteration", "rule"),
+    "demonstrations": ("demonstration_id",), "unpaired_answers": ("unpaired_id",),
+    "yields": ("prompt_id", "iteration", "rule"),
     "checkpoints": ("checkpoint_id",), "grades": ("grade_id",),
     "prompt_reviews": ("prompt_id", "iteration"), "rollouts": ("candidate_id",),
     "statistics": ("iteration", "method", "step", "metric"),

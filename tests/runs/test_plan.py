@@ -153,9 +153,7 @@ def test_own_recipe_may_differ_later(tmp_path: Path, prompts: list[Prompt]) -> N
     assert calls == [16, 16, 32, 16, 16]
 
 
-@pytest.mark.parametrize(
-    "name", ["rlrf", "critique-distillation", pytest.param("reflective-sft", id="reflective")]
-)
+@pytest.mark.parametrize("name", ["rlrf", pytest.param("reflective-sft", id="reflective")])
 def test_failures_are_planned_as_all(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
     plans = [
         planned(config_of(name, f"recipe.refine={which}"), prompts, tmp_path)

@@ -23,7 +23,7 @@ CHUNKED = frozenset({"sample", "refine"})
 """The stages whose rows lie in the chunks of their prompts."""
 IMPORTED = "import"
 ANNOTATED = "annotate:"
-MADE = frozenset({"pair", "demonstrate", "unpair", "distil"})
+MADE = frozenset({"pair", "demonstrate", "unpair"})
 """The stages after judging."""
 
 

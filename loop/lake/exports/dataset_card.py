@@ -143,7 +143,7 @@ def _rubric(run: RunReader) -> str:
 def _rules(run: RunReader, contents: Contents) -> str:
     made = [
         (table, *found)
-        for table in ("pairs", "demonstrations", "distillations", "unpaired_answers")
+        for table in ("pairs", "demonstrations", "unpaired_answers")
         for found in _counted(run.scan(table, iteration=contents.iteration), "rule")
     ]
     recipe = json.loads(run.journal.meta("config") or "{}").get("recipe")

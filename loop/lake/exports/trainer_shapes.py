@@ -45,9 +45,6 @@ PAIR_LINEAGE = [(name, TEXT) for name in ("pair_id", "prompt_id", "chosen_id", "
 PAIR_LINEAGE += [("rule", TEXT), ("iteration", INT)]
 DEMO_LINEAGE = [(name, TEXT) for name in ("demonstration_id", "prompt_id", "candidate_id")]
 DEMO_LINEAGE += [("rule", TEXT), ("iteration", INT)]
-
-DISTILLED_LINEAGE = [(name, TEXT) for name in ("distillation_id", "prompt_id", "candidate_id")]
-DISTILLED_LINEAGE += [("rule", TEXT), ("iteration", INT)]
 UNPAIRED_LINEAGE = [(name, TEXT) for name in ("unpaired_id", "prompt_id", "candidate_id")]
 UNPAIRED_LINEAGE += [("rule", TEXT), ("iteration", INT)]
 
@@ -92,12 +89,6 @@ def trl_sft(row: Record) -> Iterator[Record]:
     """Yield TRL's prompt and completion."""
     given = {name: row[name] for name in ("prompt", "completion")}
     yield {**given, **_lineage(row, DEMO_LINEAGE)}
-
-
-def trl_sft_of_distillation(row: Record) -> Iterator[Record]:
-    """Yield TRL's prompt and completion: the refinement as an answer to the bare prompt."""
-    given = {name: row[name] for name in ("prompt", "completion")}
-    yield {**given, **_lineage(row, DISTILLED_LINEAGE)}
 
 
 def llamafactory_pairs(row: Record) -> Iterator[Record]:
@@ -250,13 +241,6 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
             ending=".parquet",
             columns=[("prompt", TURNS), ("completion", TURNS), *DEMO_LINEAGE],
             convert=trl_sft,
-            tags=("trl", "sft"),
-        ),
-        Shape(
-            table="distillations",
-            ending=".parquet",
-            columns=[("prompt", TURNS), ("completion", TURNS), *DISTILLED_LINEAGE],
-            convert=trl_sft_of_distillation,
             tags=("trl", "sft"),
         ),
     ],

@@ -35,7 +35,6 @@ COUNTED = (
     "critiques",
     "pairs",
     "demonstrations",
-    "distillations",
     "unpaired_answers",
 )
 

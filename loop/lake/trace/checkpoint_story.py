@@ -69,7 +69,6 @@ def trained_on(run: RunReader, checkpoint: Checkpoint) -> list[TrainedOn]:
     sources = (
         ("pairs", "chosen_id"),
         ("demonstrations", "candidate_id"),
-        ("distillations", "candidate_id"),
         ("unpaired_answers", "candidate_id"),
     )
     return [

@@ -26,7 +26,6 @@ Kind = Literal[
     "claim",
     "pair",
     "demonstration",
-    "distillation",
     "unpaired answer",
     "checkpoint",
 ]
@@ -41,7 +40,6 @@ COLUMNS: dict[Kind, tuple[str, str]] = {
     "claim": ("claims", "claim_id"),
     "pair": ("pairs", "pair_id"),
     "demonstration": ("demonstrations", "demonstration_id"),
-    "distillation": ("distillations", "distillation_id"),
     "unpaired answer": ("unpaired_answers", "unpaired_id"),
     "checkpoint": ("checkpoints", "checkpoint_id"),
 }
@@ -56,7 +54,6 @@ PREFIXES: dict[str, Kind] = {
     "claim-": "claim",
     "pair-": "pair",
     "demo-": "demonstration",
-    "dist-": "distillation",
     "unp-": "unpaired answer",
 }
 HEXADECIMAL = re.compile(r"[0-9a-f]{1,64}")

@@ -12,7 +12,6 @@ from ....stores.records import (
     Candidate,
     Critique,
     Demonstration,
-    Distillation,
     Pair,
     Preference,
     Reward,
@@ -26,14 +25,13 @@ from .story import Story
 from .why import (
     critiques_of,
     why_demonstration,
-    why_distillation,
     why_pair,
     why_unpaired,
     why_yield,
 )
 from .word_diff import Span, word_diff
 
-Learned = Pair | Demonstration | Distillation | UnpairedAnswer
+Learned = Pair | Demonstration | UnpairedAnswer
 """A row to train on."""
 POLICY = 40
 BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
@@ -257,7 +255,7 @@ def _comment(critique: Critique) -> str:
 
 def _roles(story: Story, candidate_id: str) -> list[tuple[str, str]]:
     """Return the rows to train on that a candidate is part of, each with the reason."""
-    own = (*story.pairs, *story.demonstrations, *story.distillations, *story.unpaired_answers)
+    own = (*story.pairs, *story.demonstrations, *story.unpaired_answers)
     made: list[tuple[str, Learned]] = [("", row) for row in own]
     for table in story.derived:
         where = f"derived table {table.name}: "
@@ -296,11 +294,8 @@ def _role(story: Story, candidate_id: str, row: Learned) -> tuple[str, str] | No
     if isinstance(row, Demonstration):
         identity, why = row.demonstration_id, why_demonstration(story, row)
         return identity, f"demonstration {identity}: {why}"
-    if isinstance(row, UnpairedAnswer):
-        identity, why = row.unpaired_id, why_unpaired(story, row)
-        return identity, f"unpaired answer {identity}: {why}"
-    identity, why = row.distillation_id, why_distillation(story, row)
-    return identity, f"distillation {identity}: {why}"
+    identity, why = row.unpaired_id, why_unpaired(story, row)
+    return identity, f"unpaired answer {identity}: {why}"
 
 
 def _side(story: Story, candidate_id: str, row: Pair) -> tuple[str, str] | None:

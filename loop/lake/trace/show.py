@@ -10,7 +10,6 @@ from ....stores.records import (
     Candidate,
     Critique,
     Demonstration,
-    Distillation,
     Pair,
     UnpairedAnswer,
 )
@@ -47,7 +46,6 @@ CANDIDATE_ROW: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "chosen_of": _IDS,
     "rejected_of": _IDS,
     "demonstrated_by": _IDS,
-    "distilled_by": _IDS,
     "unpaired_by": _IDS,
 }
 EVALUATION_ROW: Mapping[str, type[pl.DataType]] = {
@@ -119,9 +117,6 @@ def candidate_rows(story: Story) -> pl.DataFrame:
             "demonstrated_by": _made(
                 story.demonstrations, "candidate_id", candidate, "demonstration_id"
             ),
-            "distilled_by": _made(
-                story.distillations, "candidate_id", candidate, "distillation_id"
-            ),
             "unpaired_by": _made(story.unpaired_answers, "candidate_id", candidate, "unpaired_id"),
         }
         for candidate in story.candidates
@@ -151,7 +146,7 @@ def _said(critique: Critique | None) -> dict[str, object]:
 
 
 def _made(
-    rows: Sequence[Pair | Demonstration | Distillation | UnpairedAnswer],
+    rows: Sequence[Pair | Demonstration | UnpairedAnswer],
     side: str,
     candidate: Candidate,
     identity: str,

@@ -15,7 +15,6 @@ from ....stores.records import (
     Claim,
     Critique,
     Demonstration,
-    Distillation,
     Grade,
     Pair,
     Preference,
@@ -40,7 +39,6 @@ MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Claim,
     Pair,
     Demonstration,
-    Distillation,
     UnpairedAnswer,
     Yield,
     Score,
@@ -81,7 +79,6 @@ class Story:
     scores: list[Score]
     checkpoints: list[Checkpoint]
     derived: list[DerivedRows]
-    distillations: list[Distillation] = field(default_factory=list[Distillation])
     unpaired_answers: list[UnpairedAnswer] = field(default_factory=list[UnpairedAnswer])
     deciding: Deciding = field(default_factory=Deciding)
 
@@ -114,7 +111,6 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         claims=rows(Claim),
         pairs=rows(Pair),
         demonstrations=rows(Demonstration),
-        distillations=rows(Distillation),
         unpaired_answers=rows(UnpairedAnswer),
         yields=rows(Yield),
         scores=rows(Score),

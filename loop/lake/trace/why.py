@@ -10,14 +10,12 @@ from ....stores.records import (
     Candidate,
     Critique,
     Demonstration,
-    Distillation,
     Order,
     Pair,
     Preference,
     UnpairedAnswer,
     Yield,
 )
-from ...data.distillations import PASSED, REFINED
 from ...data.judged_candidates import verdicts
 from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
 from ...data.row_fields import TRUSTED
@@ -87,18 +85,6 @@ def why_demonstration(story: Story, row: Demonstration) -> str:
     reward = "no reward" if row.reward is None else f"reward {row.reward:.3f}"
     because = _because(story, row.candidate_id, row.ratings, row.rule)
     return f"rule {row.rule}, {_rank(story, row)}, {reward}; shown for {because}"
-
-
-def why_distillation(story: Story, row: Distillation) -> str:
-    """Return the rule of a distillation, what its teacher saw, and the reason for it."""
-    written = next((c for c in story.candidates if c.candidate_id == row.candidate_id), None)
-    seen = "a draft and its critique"
-    if written is not None:
-        seen = f"draft {written.parent_id} and critique {written.critique_id}"
-    because = "every whole refinement is learned"
-    if row.rule == PASSED:
-        because = f"passed for {_because(story, row.candidate_id, row.ratings, row.rule)}"
-    return f"rule {row.rule}; its teacher saw {seen}; {because}"
 
 
 def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
@@ -192,14 +178,10 @@ def _positives(story: Story) -> frozenset[str]:
 def _lack(story: Story, row: Yield) -> str:
     """Return what a prompt without pairs lacked."""
     judged = judged_in(story, row.iteration)
-    if row.rule in (REFINED, PASSED):
-        judged = [c for c in judged if c.kind == "refinement"]
     usable = [c for c in judged if c.usable]
     reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED
     if row.outcome in reasons_of_rule:
         return reasons_of_rule[row.outcome]
-    if row.outcome == "no_refinement":
-        return "none of its drafts was refined: no whole one with a critique, or none to refine"
     if row.outcome == "no_candidates":
         return "the prompt has no candidates"
     if row.outcome == "none_usable":
@@ -253,7 +235,6 @@ def reasons(story: Story) -> dict[str, str]:
     return {
         **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
         **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},
-        **{row.distillation_id: why_distillation(story, row) for row in story.distillations},
         **{row.unpaired_id: why_unpaired(story, row) for row in story.unpaired_answers},
         **{f"iteration {y.iteration}, {y.rule}": why_yield(story, y) for y in story.yields},
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
-    from ..daemon.equal_rows import EqualTable
+    from ..daemon.equal_table import EqualTable
     from ..daemon.equal_tokens import EqualSuite
     from ..daemon.job import Job
 
@@ -75,7 +75,6 @@ def show_equal(
         FormError, TargetError: if the plot cannot be made.
     """
     from ...configs.schema import ConfigError
-    from ..daemon.equal_rows import as_document
     from ..evaluation.plots import check_plot
     from .tables import print_json
 
@@ -88,7 +87,7 @@ def show_equal(
     if plot is not None:
         _write_plot(shown, plot, force=force)
     if as_json:
-        print_json(as_document(shown))
+        print_json(shown.as_document())
     else:
         print_equal(shown)
 
@@ -97,8 +96,7 @@ def print_equal(shown: "EqualTable") -> None:
     """Print a comparison: what each method came to, which is better, and what was tried."""
     from rich.console import Console
 
-    from ..daemon.equal_reach import reach_head, reach_rows, reached_scores
-    from ..daemon.equal_rows import TRIAL_HEAD, VERDICT_HEAD, trial_rows, verdict_rows
+    from ..daemon.equal_table import TRIAL_HEAD, VERDICT_HEAD, reach_texts, reached_scores
     from ..data.telling import tell
     from .compare_tables import fitted_tables, print_texts
 
@@ -106,12 +104,12 @@ def print_equal(shown: "EqualTable") -> None:
     tell(console, shown.title)
     for table in fitted_tables(shown.names, shown.columns, console.width):
         console.print(table)
-    print_texts(console, VERDICT_HEAD, verdict_rows(shown))
+    print_texts(console, VERDICT_HEAD, shown.verdict_rows)
     reached = reached_scores(shown.outcomes)
     if reached:
         tell(console, "Tokens of the policy to the same score")
-        print_texts(console, reach_head(reached), reach_rows(reached))
-    print_texts(console, TRIAL_HEAD, trial_rows(shown.record))
+        print_texts(console, *reach_texts(reached))
+    print_texts(console, TRIAL_HEAD, shown.trial_rows)
     for remark in shown.remarks():
         tell(console, remark)
 
@@ -124,8 +122,7 @@ def _table(lake: Path, name: str) -> "EqualTable":
     """
     from ...configs.schema import ConfigError
     from ..daemon.equal_record import known_comparisons, read_record
-    from ..daemon.equal_rows import EqualTable
-    from ..daemon.equal_tokens import outcomes_of
+    from ..daemon.equal_table import EqualTable, outcomes_of
 
     record = read_record(lake, name)
     if record is None:
@@ -140,10 +137,12 @@ def _table(lake: Path, name: str) -> "EqualTable":
 
 def _write_plot(shown: "EqualTable", path: Path, *, force: bool) -> None:
     from ...configs.schema import ConfigError
-    from ..daemon.equal_rows import equal_panels
+    from ..evaluation.method_outcomes import shared_metric
     from ..evaluation.plots import write_plot
+    from ..evaluation.token_panels import token_panels
 
-    panels = equal_panels(shown.outcomes)
+    metric = shared_metric(shown.outcomes)
+    panels = [] if metric is None else token_panels(shown.outcomes, metric)
     if not panels:
         raise ConfigError("nothing to draw: no method has measured a policy yet")
     write_plot(path, panels, force=force)

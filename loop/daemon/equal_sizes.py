@@ -1,41 +1,38 @@
-"""How long a run may be within a budget of generated tokens: its steps, or its prompts a round.
+"""How long a run may be within a budget of generated tokens: its steps, or its prompts.
 
-A method that samples while it trains makes steps, in one iteration; any other takes prompts, in a
-few iterations. What a unit costs is not known before the first run: then it is what the plan says
-that it may cost at most. What a trial measured sizes the runs that are compared.
+A method that samples while it trains makes steps in one iteration; any other method takes prompts
+in each of a few iterations. The plan's upper bounds size a trial; what the trial generated sizes
+the compared runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import floor
-from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...configs.grouped_recipes import GRPO, RLOO, OnlineDPO
 from ...configs.load import Override
 from ...configs.recipes import PPO, ChatGLMPPO, Quark, Recipe, UltraFeedbackPPO
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.beside import measured_beside
-from ...stores.lake import RunReader
-from ...stores.records import Prompt
 from ..data.stage_names import is_exam
-from ..evaluation.token_course import SpentUnit, TokenBudget, spent_units
-from ..stages.people_labels import labels_of
-from .plan import PlannedStage, plan_of
-from .rehearsal import rehearse
+from ..evaluation.token_course import SpentUnit, TokenBudget
+from .plan import Plan, PlannedStage
 
 SOURCE = "--policy-tokens"
 TRIAL_SHARE = 0.4
-"""The share of the budget that a trial may take, if every answer is as long as it may be."""
+"""The share of the budget that a trial may use if every answer is as long as it may be."""
 TRIAL_ITERATIONS = 2
-"""So many iterations a trial has: what the second costs tells what later ones will."""
+"""Iterations of a trial: the cost of the second one tells what later ones will cost."""
 ITERATIONS = 4
-"""So many iterations a compared run has that takes prompts, if these suffice."""
+"""Iterations of a compared run that takes prompts, unless there are too few prompts."""
 POINTS = 8
-"""So many policies a compared run publishes that makes steps: one of the last is in the budget."""
+"""Policies that a compared run of steps publishes, so that one of the last is in the budget."""
 FILLED = 0.94
-"""The share of the budget that is aimed at: what is made beyond it does not count, and answers may
-grow as a policy learns."""
+"""The share of the budget to aim at: answers may grow as a policy learns."""
 PLANNED_PROMPTS, PLANNED_STEPS = 64, 2
 STEPPED: Mapping[tuple[type[Recipe], ...], str] = {
     (PPO, UltraFeedbackPPO, ChatGLMPPO): "ppo",
@@ -44,165 +41,108 @@ STEPPED: Mapping[tuple[type[Recipe], ...], str] = {
     (RLOO,): "rloo",
     (OnlineDPO,): "online_dpo",
 }
-"""The recipes whose training samples, by its method."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitCost:
-    """Generated tokens: what is spent once, and for each prompt or step; `judge` of judges alone.
-
-    `later` counts for each prompt of the iterations after the first, or for each later step.
-    """
-
-    once: tuple[float, float]
-    each: tuple[float, float]
-    later: tuple[float, float]
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether judges generate any."""
-        return bool(self.once[1] or self.each[1])
+"""The recipes that sample while they train, by their training method."""
+Tokens = NDArray[np.float64]
+"""Generated tokens: the policy's, then its judges'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSize:
-    """How long a run is: steps of an online `method`, or iterations of so many prompts."""
+    """How long a run is: `units` are steps of an online `method`, or prompts an iteration."""
 
     method: str = ""
-    steps: int = 0
+    units: int = 0
     iterations: int = 1
-    prompts: int = 0
 
     def __str__(self) -> str:
         if self.method:
-            return f"{self.steps} steps"
-        return f"{self.iterations} iterations of {self.prompts} prompts"
+            return f"{self.units} steps"
+        return f"{self.iterations} iterations of {self.units} prompts"
 
     def overrides(self, *, points: int = 0) -> list[Override]:
-        """Return the settings of such a run; `points` policies are examined on the way, if any."""
+        """Return the settings of such a run, which publishes `points` policies on the way."""
         named: dict[str, object] = {"iterations": self.iterations}
         if self.method:
-            training, every = f"training.{self.method}", max(1, self.steps // max(1, points))
-            examined = points > 0 and every < self.steps
+            training, every = f"training.{self.method}", max(1, self.units // max(1, points))
+            examined = points > 0 and every < self.units
             named |= {
-                f"{training}.max_steps": self.steps,
+                f"{training}.max_steps": self.units,
                 f"{training}.publish_every": every if examined else 0,
                 f"{training}.held_out_each": examined,
                 f"{training}.choose": "last",
             }
         else:
-            named["prompts.per_iteration"] = self.prompts
+            named["prompts.per_iteration"] = self.units
         return [Override(source=SOURCE, path=path, value=value) for path, value in named.items()]
 
 
 def stepped_method(config: RunConfig) -> str:
-    """Return the method that samples while it trains in a run; nothing if none does."""
+    """Return the method that samples while it trains in a run; empty if none does."""
     return next((m for kinds, m in STEPPED.items() if isinstance(config.recipe, kinds)), "")
 
 
 def planning_size(config: RunConfig) -> RunSize:
-    """Return the size of a run that is planned only to see what its units may cost."""
+    """Return the size of a run whose plan tells what a step or a prompt may cost."""
     method = stepped_method(config)
-    if method:
-        return RunSize(method=method, steps=PLANNED_STEPS)
-    return RunSize(iterations=1, prompts=PLANNED_PROMPTS)
+    return RunSize(method=method, units=PLANNED_STEPS if method else PLANNED_PROMPTS)
 
 
-def planned_cost(
-    config: RunConfig, prompts: Sequence[Prompt], lake: Path, size: RunSize
-) -> UnitCost:
-    """Return what a unit may cost at most; `config` has the `planning_size`.
+def counted_stages(plan: Plan) -> list[PlannedStage]:
+    """Return the stages whose tokens count: those that make something to learn from."""
+    return [s for s in plan.stages if not is_exam(s.stage) and measured_beside(s.stage) is None]
+
+
+def trial_size(config: RunConfig, plan: Plan, budget: TokenBudget, trained: int) -> RunSize:
+    """Return the size of a trial; `plan` is that of `config`, which has the `planning_size`.
+
+    `trained` is the number of prompts to train on.
 
     Raises:
-        ConfigError: if the run would be refused.
-        RehearsalError: if its recipe fails.
+        ConfigError: if the budget has no room for one step or prompt.
     """
-    plan = plan_of(rehearse(config, prompts, labels=labels_of(config, lake)), prompts)
-    stages = [s for s in plan.stages if not is_exam(s.stage) and measured_beside(s.stage) is None]
+    size, stages = planning_size(config), counted_stages(plan)
+    once = np.zeros(2)
     if size.method:
         settings: Any = getattr(config.training, size.method)
-        own = size.steps * settings.rollouts * config.policy.sampling.max_tokens
+        own = size.units * settings.rollouts * config.policy.sampling.max_tokens
+        # Judges may work in the steps themselves.
+        every = sum(stage.most_tokens for stage in stages if stage.stage == size.method)
         once = _planned(stage for stage in stages if stage.stage != size.method)
-        # A step's answers may be judged in the step itself.
-        every = sum(_planned(stage for stage in stages if stage.stage == size.method))
-        each = _over((min(every, own), max(0.0, every - own)), size.steps)
-        return UnitCost(once=once, each=each, later=each)
-    count = sum(prompt.split == "train" for prompt in prompts)
-    each = _over(_planned(stages), max(1, min(size.prompts, count)))
-    return UnitCost(once=(0.0, 0.0), each=each, later=each)
+        each = np.array([min(every, own), max(0, every - own)]) / size.units
+        trial = RunSize(method=size.method)
+    else:
+        each = TRIAL_ITERATIONS * _planned(stages) / max(1, min(size.units, trained))
+        trial = RunSize(iterations=TRIAL_ITERATIONS)
+    units = _fitting(once, each, budget, TRIAL_SHARE)
+    if not units:
+        unit = "step" if size.method else "prompt"
+        raise _too_small(config.recipe.name, unit, (once + each) / TRIAL_SHARE, each, budget)
+    return replace(trial, units=units if size.method else min(units, trained))
 
 
-def measured_cost(run: RunReader, size: RunSize) -> UnitCost:
-    """Return what a unit of a run did cost; of steps, the later half tells what more would."""
-    units = list(spent_units(run.journal))
-    if size.method:
-        steps = [unit for unit in units if unit.step is not None]
-        half = [unit for unit in steps if (unit.step or 0) > len(steps) // 2]
-        return UnitCost(
-            once=_spent(unit for unit in units if unit.step is None),
-            each=_over(_spent(steps), max(1, len(steps))),
-            later=_over(_spent(half), max(1, len(half))),
-        )
-    last = max((unit.iteration for unit in units), default=1)
-    first = _over(_spent(unit for unit in units if unit.iteration <= 1), size.prompts)
-    later = _over(_spent(unit for unit in units if unit.iteration == last), size.prompts)
-    return UnitCost(once=(0.0, 0.0), each=first, later=later)
+def compared_size(
+    spent: Sequence[SpentUnit], tried: RunSize, budget: TokenBudget, trained: int
+) -> RunSize:
+    """Return the size of a compared run, by the units that its trial of size `tried` has spent.
 
-
-def trial_size(cost: UnitCost, budget: TokenBudget, method: str, trained: int) -> RunSize:
-    """Return the size of a trial; `trained` are the prompts to train on. Zero if nothing fits."""
-    each = RunSize(method=method, iterations=1 if method else TRIAL_ITERATIONS)
-    units = _fitting(cost.once, cost.each, budget, TRIAL_SHARE)
-    if method:
-        return RunSize(method=method, steps=units)
-    return RunSize(iterations=each.iterations, prompts=min(units // each.iterations, trained))
-
-
-def final_size(cost: UnitCost, budget: TokenBudget, tried: RunSize, trained: int) -> RunSize:
-    """Return the size of a compared run, by what a trial of this size measured. Zero likewise."""
-    if tried.method:
-        done = tuple(a + b * tried.steps for a, b in zip(cost.once, cost.each, strict=True))
-        more = _fitting((done[0], done[1]), cost.later, budget, FILLED)
-        fewer = _fitting(cost.once, cost.each, budget, FILLED)
-        return RunSize(method=tried.method, steps=tried.steps + more if more else fewer)
-    rounds = ITERATIONS - 1
-    over = tuple(a + rounds * b for a, b in zip(cost.each, cost.later, strict=True))
-    prompts = _fitting((0.0, 0.0), (over[0], over[1]), budget, FILLED)
-    if prompts <= trained:
-        return RunSize(iterations=ITERATIONS, prompts=prompts)
-    first = tuple(each * trained for each in cost.each)
-    later = tuple(each * trained for each in cost.later)
-    more = _fitting((first[0], first[1]), (later[0], later[1]), budget, FILLED)
-    return RunSize(iterations=1 + more, prompts=trained)
-
-
-def require_room(size: RunSize, recipe: str, cost: UnitCost, budget: TokenBudget) -> None:
-    """Refuse a budget that holds no unit.
-
-    Raises:
-        ConfigError: saying what it would take.
+    The later ones tell what more will cost.
     """
-    if size.steps or size.prompts:
-        return
-    if not sum(cost.each):
-        raise ConfigError(
-            f"--policy-tokens {budget.policy_tokens}: {recipe} generates nothing to learn from, as "
-            "far as its plan tells, so no budget of tokens makes it comparable; leave it out"
-        )
-    unit = "step" if size.method else "prompt"
-    rounds = 1 if size.method else TRIAL_ITERATIONS
-    least = [(a + rounds * b) / TRIAL_SHARE for a, b in zip(cost.once, cost.each, strict=True)]
-    judged = "" if budget.judge_tokens is None else f" and --judge-tokens {least[1]:,.0f}"
-    raise ConfigError(
-        f"--policy-tokens {budget.policy_tokens}: too few for one {unit} of a trial of {recipe}, "
-        f"whose answers may be long: it takes {least[0]:,.0f}{judged}, and many times that to "
-        "learn something"
-    )
+    if tried.method:
+        late = [unit for unit in spent if (unit.step or 0) > tried.units // 2]
+        each = _spent(late) / max(1, len(late))
+        once = _spent(spent) - tried.units * each
+        return replace(tried, units=_fitting(once, each, budget, FILLED))
+    last = max((unit.iteration for unit in spent), default=1)
+    first = _spent(unit for unit in spent if unit.iteration <= 1) / tried.units
+    later = _spent(unit for unit in spent if unit.iteration == last) / tried.units
+    prompts = _fitting(np.zeros(2), first + (ITERATIONS - 1) * later, budget, FILLED)
+    if prompts <= trained:
+        return RunSize(iterations=ITERATIONS, units=prompts)
+    rounds = _fitting(trained * (first - later), trained * later, budget, FILLED)
+    return RunSize(iterations=max(1, rounds), units=trained)
 
 
-def _fitting(
-    once: tuple[float, float], each: tuple[float, float], budget: TokenBudget, share: float
-) -> int:
+def _fitting(once: Tokens, each: Tokens, budget: TokenBudget, share: float) -> int:
     """Return how many units fit into a share of the budget, by the tighter of its two parts."""
     limits = (budget.policy_tokens, budget.judge_tokens)
     rooms = [
@@ -213,17 +153,31 @@ def _fitting(
     return max(0, floor(min(rooms, default=0.0)))
 
 
-def _planned(stages: "Iterator[PlannedStage] | Sequence[PlannedStage]") -> tuple[float, float]:
-    """Return the policy's tokens and the judges' of planned stages, at most."""
+def _too_small(
+    recipe: str, unit: str, least: Tokens, each: Tokens, budget: TokenBudget
+) -> ConfigError:
+    if not each.sum():
+        return ConfigError(
+            f"--policy-tokens {budget.policy_tokens}: the plan of {recipe} generates nothing to "
+            "learn from, so no budget of tokens makes it comparable; leave it out"
+        )
+    judged = "" if budget.judge_tokens is None else f" and --judge-tokens {least[1]:,.0f}"
+    return ConfigError(
+        f"--policy-tokens {budget.policy_tokens}: too few for one {unit} of a trial of {recipe} "
+        f"if its answers are long, which takes {least[0]:,.0f}{judged}; to learn something it "
+        "takes many times that"
+    )
+
+
+def _planned(stages: Iterable[PlannedStage]) -> Tokens:
+    """Return the most tokens that planned stages may generate."""
     every = list(stages)
     judged = sum(stage.most_tokens for stage in every if stage.judge_calls)
-    return float(sum(stage.most_tokens for stage in every) - judged), float(judged)
+    return np.array([sum(stage.most_tokens for stage in every) - judged, judged], dtype=float)
 
 
-def _spent(units: "Iterator[SpentUnit] | Sequence[SpentUnit]") -> tuple[float, float]:
+def _spent(units: Iterable[SpentUnit]) -> Tokens:
     every = [unit.cost for unit in units]
-    return float(sum(c.policy_tokens for c in every)), float(sum(c.judge_tokens for c in every))
-
-
-def _over(tokens: tuple[float, float], units: int) -> tuple[float, float]:
-    return tokens[0] / units, tokens[1] / units
+    return np.array(
+        [sum(c.policy_tokens for c in every), sum(c.judge_tokens for c in every)], dtype=float
+    )

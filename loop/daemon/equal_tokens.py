@@ -1,52 +1,105 @@
-"""Methods at equal tokens: the same trials for each, then runs that all have the same budget.
+"""Methods at equal tokens: the same number of trials for each, then runs with the same budget.
 
-Of each method so many settings are tried, at a seed of their own and for a share of the budget;
-the dev prompts alone choose among them. What a trial's units cost sizes the runs that are
-compared: one a seed, each with the whole budget. No run takes units over from another, as each is
-to be paid for by itself. Where every method begins, whom it may ask, and what is measured is as
-the first variant has it.
+A trial is a run at a seed that no compared run has, for a share of the budget; dev prompts alone
+choose among a method's trials. A method is then run once a seed with the whole budget. No run
+re-uses units of another one, as each pays for what it uses. The first variant decides where every
+method begins, whom it may ask and what is measured.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
+from typing import cast, get_args
 
-from ...configs.load import Override, semantic
+import polars as pl
+
+from ...configs.annotation import INITIAL, Role
+from ...configs.describe import settable
+from ...configs.load import Override, load_config, semantic
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError
+from ...configs.recipes import Annotated, Graded
+from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
-from ...policies.engines.engine import EngineError
-from ...stores.journal_reader import JOURNAL
-from ...stores.lake import RunReader, run_folder
-from ..evaluation.method_outcomes import MethodOutcome
+from ...stores.keys import canonical_json
+from ..data.splits import DEV, TRAIN
+from ..evaluation.compare_runs import measured_scores
 from ..evaluation.token_course import (
     TokenBudget,
     TokenCost,
-    TokenCourse,
     spent_units,
-    token_course,
 )
+from ..lake.query.figures import measured_metrics
 from ..lake.query.model_names import checkpoints
-from ..lake.query.runs import open_run
+from ..lake.query.policy_figures import USUAL, values_of
+from ..lake.query.runs import ending, open_run
 from ..recipes import RECIPES, variant_of
-from ..run.outcomes import NothingToTrainOn
-from .equal_config import alike, equal_config
-from .equal_record import ComparedMethod, EqualRecord, read_record, require_same, write_record
-from .equal_sizes import POINTS
-from .equal_trials import Note, Trying, Turn, planned_trials, require_judges, tried, worked
+from ..recipes.trial_settings import OWN, TrialSettings
+from ..run.models import is_rewarded
+from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
+from .control import resolved_at
+from .equal_record import (
+    ComparedMethod,
+    EqualRecord,
+    TriedSettings,
+    opened_run,
+    read_record,
+    require_same,
+    write_record,
+)
+from .equal_sizes import (
+    POINTS,
+    SOURCE,
+    RunSize,
+    compared_size,
+    counted_stages,
+    planning_size,
+    stepped_method,
+    trial_size,
+)
 from .job import Job
-from .rehearsal import RehearsalError
-from .suite import ALL, Suite
-from .trials import TRIALS, trials_of
+from .plan import Plan
+from .planning import dry_plan
+from .suite import Suite, named_recipes
 
 TRIAL_SEED = 1000
-"""So far behind the first compared seed lies that of the trials: seeds may be added."""
+"""The trials' seed is this far above the first compared seed, so that seeds may be added."""
+TRIALS: Mapping[str, tuple[TrialSettings, ...]] = {
+    name: variant.trials for name, variant in RECIPES.items() if variant.trials
+}
+"""The trials of each recipe that makes its policy of what it generates."""
+ALIKE = (
+    *("policy.", "critic.", "reward.", "evaluation.", "assessment.", "annotation.", "facts."),
+    *("verdict.", "prompts.source", "prompts.held_out", "prompts.turns", "prompts.input"),
+    *("prompts.fields", "prompts.task", "prompts.dev", "prompts.skip_bad", "prompts.evaluated"),
+    *("prompts.deciding", "prompts.chunk", "guard"),
+)
+"""What is the same for all methods: where they begin, whom they ask, and what is measured."""
+OF_A_METHOD = ("critic.samples",)
+"""Still a method's own: exams ask the critic once, whatever it says."""
+USUALLY = {
+    # The last policy is compared: no run chooses an earlier one, or ends early.
+    "verdict.on_regression": "continue",
+    "alarms.on_alarm": "continue",
+    "assessment.kl": True,
+    "report.each_iteration": False,
+    # Prompts that a method does not use are not set aside for it.
+    "prompts.parts.layout": "used",
+}
+"""What a comparison sets unless the user does."""
+UNEXAMINED = {"prompts.evaluated": 1, "assessment.kl": False}
+"""A trial's policies are hardly examined on held-out prompts, so nobody can choose by them."""
+PROPORTION = 1000
+"""Sizes of parts are proportions: an iteration may have more prompts than they add up to."""
+Turn = Callable[[Job], None]
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualSuite:
-    """A suite whose arms all get the same budget of generated tokens, and so many trials."""
+    """A suite whose methods all get the same budget of generated tokens, and so many trials."""
 
     suite: Suite
     budget: TokenBudget
@@ -57,19 +110,9 @@ def compared_methods(text: str) -> list[str]:
     """Return the recipes of a list with commas; `all` are those with trials.
 
     Raises:
-        ConfigError: for a name that is none, or a recipe that no budget of tokens makes comparable.
+        ConfigError: for a name that is no recipe.
     """
-    named = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if named == [ALL]:
-        named = list(TRIALS)
-    unknown = [name for name in named if not (name in RECIPES or names_function(name))]
-    if unknown or not named:
-        wrong = f"there is no recipe {unknown[0]!r}; " if unknown else ""
-        raise ConfigError(
-            f"--variants {text}: {wrong}write {ALL}, or some of {', '.join(TRIALS)}, or "
-            "./FILE.py:NAME, with commas"
-        )
-    return named
+    return named_recipes(text, every=TRIALS, shown=TRIALS)
 
 
 def run_equal(equal: EqualSuite, recipes: Sequence[str], turn: Turn, note: Note) -> EqualRecord:
@@ -79,138 +122,252 @@ def run_equal(equal: EqualSuite, recipes: Sequence[str], turn: Turn, note: Note)
     continues. A method that has nothing to train on keeps no other from running.
 
     Raises:
-        ConfigError: before anything is run, if the budget holds no trial, or nothing can be chosen.
+        ConfigError: before anything is run, if the budget holds no trial, nothing can be chosen, or
+            the comparison was begun with other settings.
     """
-    suite = equal.suite
-    shared = alike(equal_config(suite, recipes[0], suite.seeds[0]))
-    record = decided(equal, recipes, shared)
-    trying = _trying(equal, record.trial_seed, shared)
-    write_record(suite.lake, record)
-    for method in record.methods:
-        record = record.having(tried(trying, method, turn, note))
-        write_record(suite.lake, record)
-    for seed in suite.seeds:
+    shared = _shared(equal.suite, recipes[0])
+    comparison = _Comparison(equal=equal, shared=shared, turn=turn, note=note)
+    record = comparison.begun(recipes)
+    write_record(equal.suite.lake, record)
+    for number, method in enumerate(record.methods):
+        methods = list(record.methods)
+        methods[number] = comparison.tried(record, method)
+        record = replace(record, methods=tuple(methods))
+        write_record(equal.suite.lake, record)
+    for seed in equal.suite.seeds:
         for method in record.methods:
             if method.size is not None:
-                _compared(equal, record, method, seed, shared, turn, note)
+                comparison.compare(record, method, method.size, seed)
     return record
 
 
-def decided(equal: EqualSuite, recipes: Sequence[str], shared: Sequence[Override]) -> EqualRecord:
-    """Return the comparison as it was begun; or as it begins, with its trials and their sizes.
-
-    Raises:
-        ConfigError: as `run_equal`, or if it was begun otherwise.
-    """
-    suite, budget = equal.suite, equal.budget
-    for recipe in recipes:
-        trials_of(recipe, equal.trials)
-    known = read_record(suite.lake, suite.prefix)
-    trial_seed = suite.seeds[0] + TRIAL_SEED if known is None else known.trial_seed
-    wanted = EqualRecord(
-        name=suite.prefix,
-        budget=budget,
-        trials=equal.trials,
-        trial_seed=trial_seed,
-        seeds=suite.seeds,
-        settings={r: semantic(equal_config(suite, r, trial_seed, shared)) for r in recipes},
-        methods=tuple(ComparedMethod(name=short_name(r), recipe=r, trials=()) for r in recipes),
-    )
-    if known is not None:
-        require_same(known, wanted)
-        return replace(known, seeds=suite.seeds)
-    trying = _trying(equal, wanted.trial_seed, shared)
-    try:
-        planned = [planned_trials(trying, recipe) for recipe in recipes]
-    except (RehearsalError, EngineError) as error:
-        raise ConfigError(str(error)) from error
-    require_judges(budget, [cost for _, cost in planned])
-    return replace(wanted, methods=tuple(method for method, _ in planned))
+def _shared(suite: Suite, recipe: str) -> list[Override]:
+    """Return what all methods take over from the first; with annotators, win-rates over M_0."""
+    first = _config(suite, recipe, suite.seeds[0], [])
+    known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
+    shared = {path: resolved_at(first, path) for path in known if path not in OF_A_METHOD}
+    named = all(first.annotation.model_of(role).model for role in get_args(Role))
+    if named and first.assessment.reference is None:
+        shared["assessment.reference"] = INITIAL
+    return _overrides(shared)
 
 
-def outcomes_of(lake: Path, record: EqualRecord) -> list[MethodOutcome]:
-    """Return what each method came to, of the seeds under which all of them are over.
+def _config(suite: Suite, recipe: str, seed: int, over: Sequence[Override]) -> RunConfig:
+    """Return the configuration of a method; `over` is laid over what the user says."""
+    said = [*_overrides(USUALLY), *suite.overrides]
+    own = [*over, *_overrides({"seed": seed})]
+    config = load_config(suite.config, recipe, [*said, *own], suite.env)
+    parts = config.prompts.parts
+    sizes = {"sft": parts.sft, "preference": parts.preference, "unlabeled": parts.unlabeled}
+    said += _overrides({f"prompts.parts.{name}": PROPORTION * n for name, n in sizes.items()})
+    makes_reward = isinstance(config.recipe, Annotated | Graded) and not is_rewarded(config)
+    if stepped_method(config) and not makes_reward:
+        # Its steps may take from all prompts, as other methods may.
+        said += _overrides({"prompts.per_iteration": None})
+    return load_config(suite.config, recipe, [*said, *own], suite.env)
 
-    A method that has no run yet, or none that was measured, is left out.
-    """
-    courses = {method.name: _courses(lake, record, method.name) for method in record.methods}
-    begun = {name: by_seed for name, by_seed in courses.items() if by_seed}
-    shared = set(record.seeds).intersection(*begun.values())
-    return [
-        MethodOutcome(
-            method=name,
-            budget=record.budget,
-            courses=tuple(course for seed, course in by_seed.items() if seed in shared),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """Works on a comparison; `shared` are the settings that all its runs have."""
+
+    equal: EqualSuite
+    shared: Sequence[Override]
+    turn: Turn
+    note: Note
+
+    def begun(self, recipes: Sequence[str]) -> EqualRecord:
+        """Return the comparison as it was begun, or a new one with its trials and their size."""
+        suite, budget = self.equal.suite, self.equal.budget
+        known = read_record(suite.lake, suite.prefix)
+        seed = suite.seeds[0] + TRIAL_SEED if known is None else known.trial_seed
+        tried = {recipe: _trials_of(recipe, self.equal.trials) for recipe in recipes}
+        configs = {recipe: _config(suite, recipe, seed, self.shared) for recipe in recipes}
+        asked = {
+            "--policy-tokens": budget.policy_tokens,
+            "--judge-tokens": budget.judge_tokens,
+            "--trials": self.equal.trials,
+            "--variants": ",".join(recipes),
+            "settings": {recipe: semantic(config) for recipe, config in configs.items()},
+        }
+        asked = json.loads(canonical_json(asked))
+        if known is not None:
+            require_same(known, asked, suite.seeds)
+            return replace(known, seeds=suite.seeds)
+        plans = {recipe: self._plan(config, seed) for recipe, config in configs.items()}
+        judged = any(s.judge_calls for plan in plans.values() for s in counted_stages(plan))
+        if budget.judge_tokens is not None and not judged:
+            raise ConfigError(
+                f"--judge-tokens {budget.judge_tokens}: none of these methods asks a judge while "
+                "it trains, so nothing would be bounded; leave it out"
+            )
+        methods = list[ComparedMethod]()
+        for recipe, plan in plans.items():
+            config, name = configs[recipe], short_name(recipe)
+            trained = sum(plan.prompts[TRAIN].values())
+            trials = tuple(
+                TriedSettings(
+                    run=f"{suite.prefix}-trial-{name}-{number}", settings=_settings(trial, config)
+                )
+                for number, trial in enumerate(tried[recipe], start=1)
+            )
+            size = trial_size(config, plan, budget, trained)
+            methods.append(
+                ComparedMethod(
+                    name=name, recipe=recipe, trials=trials, trial_size=size, trained=trained
+                )
+            )
+        return EqualRecord(
+            name=suite.prefix,
+            asked=asked,
+            budget=budget,
+            trials=self.equal.trials,
+            trial_seed=seed,
+            seeds=suite.seeds,
+            methods=tuple(methods),
         )
-        for name, by_seed in begun.items()
-        if shared
-    ]
+
+    def _plan(self, config: RunConfig, seed: int) -> Plan:
+        """Return the plan of a few prompts or steps of a method, by its preset's own settings."""
+        suite, recipe = self.equal.suite, config.recipe.name
+        over = [*self.shared, *planning_size(config).overrides()]
+        few = _config(suite, recipe, seed, over)
+        plan = dry_plan(Job(config=few, lake=suite.lake, name=f"{suite.prefix}-trial"))
+        if not plan.groups.get(DEV):
+            raise ConfigError(
+                "--policy-tokens: the run has no dev prompts to choose the settings of a method "
+                "by: set prompts.dev_share, such as 0.05, or prompts.dev; held-out prompts never "
+                "choose"
+            )
+        return plan
+
+    def tried(self, record: EqualRecord, method: ComparedMethod) -> ComparedMethod:
+        """Run a method's trials; return it with their scores, the best settings and its size."""
+        if method.size is not None or method.left_out:
+            return method
+        suite, size = self.equal.suite, method.trial_size
+        for trial in method.trials:
+            self.note(f"{trial.run}: trial of {method.recipe}, {size}: {trial}")
+            own = _overrides({**trial.settings, **UNEXAMINED})
+            over = [*self.shared, *own, *size.overrides()]
+            config = _config(suite, method.recipe, record.trial_seed, over)
+            self._worked(Job(config=config, lake=suite.lake, name=trial.run))
+        trials = _scored(suite.lake, method.trials)
+        scores = {place: t.score for place, t in enumerate(trials) if t.score is not None}
+        if not scores:
+            left_out = "; ".join(dict.fromkeys(trial.reason for trial in trials))
+            self.note(f"{method.recipe} is left out: no trial came to a policy that was measured")
+            return replace(method, trials=trials, left_out=left_out)
+        # Of equal scores the first: the preset's own settings before others.
+        chosen = max(scores, key=lambda place: (scores[place], -place))
+        with closing(open_run(suite.lake, trials[chosen].run)) as run:
+            spent = list(spent_units(run.journal))
+        size = compared_size(spent, size, record.budget, method.trained)
+        self.note(f"{method.recipe}: chosen is {trials[chosen]}; its runs have {size}")
+        return replace(method, trials=trials, chosen=chosen, size=size)
+
+    def compare(
+        self, record: EqualRecord, method: ComparedMethod, size: RunSize, seed: int
+    ) -> None:
+        """Run a method under a seed; iterations are added while one more fits into the budget."""
+        suite, name = self.equal.suite, record.run_of(method.name, seed)
+        self.note(f"{name}: {variant_of(method.recipe).summary}: {size}")
+        chosen = method.trials[method.chosen or 0].settings
+        over = [*self.shared, *_overrides(chosen), *size.overrides(points=POINTS)]
+        config = _config(suite, method.recipe, seed, over)
+        iterations = max(size.iterations, _made(suite.lake, name))
+        while True:
+            longer = config.model_copy(update={"iterations": iterations})
+            done = self._worked(Job(config=longer, lake=suite.lake, name=name))
+            if not done or size.method or not _has_room(suite.lake, name, record.budget):
+                return
+            iterations += 1
+
+    def _worked(self, job: Job) -> bool:
+        """Work on a job; return whether it came to its end, and did not end early."""
+        try:
+            self.turn(job)
+        except (NothingToTrainOn, Regressed, AlarmStopError) as end:
+            self.note(f"{job.name}: {end}")
+            return False
+        return True
 
 
-def _courses(lake: Path, record: EqualRecord, method: str) -> dict[int, TokenCourse]:
-    """Return the courses of a method's runs that are over and were measured, by seed."""
-    found = dict[int, TokenCourse]()
-    for seed in record.seeds:
-        name = record.run_of(method, seed)
-        if (run_folder(lake, name) / JOURNAL).exists():
-            with closing(open_run(lake, name)) as run:
-                course = token_course(run, method) if _is_over(run) else None
-            if course is not None and course.points:
-                found[seed] = course
-    return found
+def _trials_of(recipe: str, count: int) -> tuple[TrialSettings, ...]:
+    """Return the trials of a recipe; the user's own has one, with its settings."""
+    if names_function(recipe):
+        return (OWN,)
+    if recipe not in TRIALS:
+        raise ConfigError(
+            f"--policy-tokens: {recipe} does not make its policy of tokens that it generates, so "
+            f"no budget of them makes it comparable; leave it out, or compare some of "
+            f"{', '.join(TRIALS)}"
+        )
+    most = min(map(len, TRIALS.values()))
+    if count > most:
+        raise ConfigError(f"--trials {count}: each method has {most} settings to try, or fewer")
+    return TRIALS[recipe][:count]
 
 
-def _is_over(run: RunReader) -> bool:
-    """Whether a run has ended by itself: with its iterations, or with nothing to train on."""
-    ended = [str(how) for how in run.journal.events("end")[-1:]]
-    return any(how.startswith(("done", NothingToTrainOn.__name__)) for how in ended)
+def _settings(trial: TrialSettings, config: RunConfig) -> dict[str, float | str]:
+    """Return what a trial changes of a configuration that has the preset's own settings."""
+    scaled = {
+        path: cast("float", resolved_at(config, path)) * by for path, by in trial.times.items()
+    }
+    return {**{path: float(f"{value:.6g}") for path, value in scaled.items()}, **trial.values}
 
 
-def _trying(equal: EqualSuite, seed: int, shared: Sequence[Override]) -> Trying:
-    return Trying(
-        suite=equal.suite, budget=equal.budget, count=equal.trials, seed=seed, shared=shared
-    )
+def _overrides(values: Mapping[str, object]) -> list[Override]:
+    return [Override(source=SOURCE, path=path, value=value) for path, value in values.items()]
 
 
-def _compared(
-    equal: EqualSuite,
-    record: EqualRecord,
-    method: ComparedMethod,
-    seed: int,
-    shared: Sequence[Override],
-    turn: Turn,
-    note: Note,
-) -> None:
-    """Run a method under a seed; where less was spent than expected, iterations are added."""
-    suite, size, name = equal.suite, method.size, record.run_of(method.name, seed)
-    if size is None:
-        return
-    note(f"{name}: {variant_of(method.recipe).summary}: {size}")
-    over = [*shared, *method.settings, *size.overrides(points=POINTS)]
-    config = equal_config(suite, method.recipe, seed, over)
-    iterations = max(size.iterations, _iterations(suite.lake, name))
-    while True:
-        longer = config.model_copy(update={"iterations": iterations})
-        if not worked(Job(config=longer, lake=suite.lake, name=name), turn, note):
-            return
-        if size.method or not _has_room(suite.lake, name, equal.budget):
-            return
-        iterations += 1
+def _scored(lake: Path, trials: Sequence[TriedSettings]) -> tuple[TriedSettings, ...]:
+    """Return trials with the score of the last policy of each, all by the first shared figure."""
+    measured = [_measured(lake, trial) for trial in trials]
+    figure = next((f.name for f in USUAL if all(f.name in of for _, of in measured if of)), "")
+    return tuple(_with_score(trial, figure, of.get(figure)) for trial, of in measured)
 
 
-def _iterations(lake: Path, name: str) -> int:
+def _with_score(
+    trial: TriedSettings, figure: str, values: Mapping[str, float] | None
+) -> TriedSettings:
+    if values is None:
+        return trial
+    score, prompts = fmean(values.values()), len(values)
+    return replace(trial, figure=figure, score=score, prompts=prompts, reason="")
+
+
+def _measured(
+    lake: Path, trial: TriedSettings
+) -> tuple[TriedSettings, Mapping[str, Mapping[str, float]]]:
+    """Return a trial with its tokens, and its last policy's values on dev prompts by figure."""
+    with opened_run(lake, trial.run) as run:
+        if run is None:
+            return replace(trial, reason="it was not run"), {}
+        cost = sum((unit.cost for unit in spent_units(run.journal)), TokenCost())
+        scores = measured_scores(run).filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
+        metrics = measured_metrics(scores)
+        found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
+        told = replace(
+            trial,
+            policy_tokens=cost.policy_tokens,
+            judge_tokens=cost.judge_tokens,
+            reason=ending(run.journal) or "it has not ended",
+        )
+    return told, {name: of[max(of)] for name, of in found.items() if of}
+
+
+def _made(lake: Path, name: str) -> int:
     """Return how many iterations a run has made."""
-    if not (run_folder(lake, name) / JOURNAL).exists():
-        return 0
-    with closing(open_run(lake, name)) as run:
-        return max((policy.iteration for policy in checkpoints(run)), default=0)
+    with opened_run(lake, name) as run:
+        made = [] if run is None else checkpoints(run)
+    return max((policy.iteration for policy in made), default=0)
 
 
 def _has_room(lake: Path, name: str, budget: TokenBudget) -> bool:
     """Whether an iteration that costs as much as the last one would still be within the budget."""
-    with closing(open_run(lake, name)) as run:
-        units, made = list(spent_units(run.journal)), checkpoints(run)
-    if not units or made[-1].iteration == 0:
-        return False
-    last = sum((u.cost for u in units if u.iteration == made[-1].iteration), TokenCost())
-    return budget.holds(sum((unit.cost for unit in units), last))
+    made = _made(lake, name)
+    with opened_run(lake, name) as run:
+        units = [] if run is None else list(spent_units(run.journal))
+    last = [unit for unit in units if unit.iteration == made]
+    return made > 0 and budget.holds(sum((unit.cost for unit in [*units, *last]), TokenCost()))

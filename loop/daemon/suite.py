@@ -82,18 +82,29 @@ def chosen_variants(text: str) -> tuple[Arm, ...]:
     Raises:
         ConfigError: for a name that is none.
     """
-    named = [name.strip() for name in text.split(",") if name.strip()]
+    every = [name for name, variant in RECIPES.items() if variant.compared]
+    return in_order(named_recipes(text, every=every, shown=RECIPES))
+
+
+def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> list[str]:
+    """Return the recipes of a list with commas; `all` stands for `every`.
+
+    Raises:
+        ConfigError: for a name that is no recipe, with those that are `shown`.
+    """
+    named = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if named == [ALL]:
-        named = [name for name, variant in RECIPES.items() if variant.compared]
+        named = list(every)
     unknown = [name for name in named if not (name in RECIPES or names_function(name))]
     if unknown or not named:
-        known = ", ".join(RECIPES)
+        wrong = f"there is no recipe {unknown[0]!r}; " if unknown else ""
         raise ConfigError(
-            f"--variants {text}: write {ALL}, or some of {known}, or ./FILE.py:NAME, with commas"
+            f"--variants {text}: {wrong}write {ALL}, or some of {', '.join(shown)}, or "
+            "./FILE.py:NAME, with commas"
         )
     for name in named:
         variant_of(name)
-    return in_order(named)
+    return named
 
 
 def in_order(variants: Iterable[str]) -> tuple[Arm, ...]:

@@ -12,9 +12,9 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import control
 from lpfloop.loop.daemon.equal_record import read_record
-from lpfloop.loop.daemon.equal_rows import EqualTable, as_document
 from lpfloop.loop.daemon.equal_sizes import ITERATIONS
-from lpfloop.loop.daemon.equal_tokens import EqualSuite, outcomes_of, run_equal
+from lpfloop.loop.daemon.equal_table import EqualTable, outcomes_of
+from lpfloop.loop.daemon.equal_tokens import EqualSuite, run_equal
 from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.data import prompts
 from lpfloop.loop.evaluation.token_course import TokenBudget
@@ -83,7 +83,7 @@ def test_trials_then_a_run_for_each_seed(compared):
         assert not outcome.is_short
         assert min(len(course.points) for course in outcome.courses) > ITERATIONS
     assert any("trial of ppo" in line and "training.ppo.learning_rate" in line for line in told)
-    verdict = as_document(EqualTable(record=record, outcomes=outcomes))["verdicts"]
+    verdict = EqualTable(record=record, outcomes=outcomes).as_document()["verdicts"]
     assert [each["answer"] for each in verdict] == ["undecided"]
 
 
@@ -94,7 +94,7 @@ def test_dev_prompts_choose_among_trials(tmp_path):
     record, _ = run(equal(tmp_path, seeds=(0,)), "reward-only", world=world)
     (method,) = record.methods
     assert method.chosen == 1
-    assert method.trials[1].settings == (("training.dpo.learning_rate", best),)
+    assert method.trials[1].settings == {"training.dpo.learning_rate": best}
     assert method.trials[1].score > method.trials[0].score
     assert {trial.figure for trial in method.trials} == {"verified"}
 

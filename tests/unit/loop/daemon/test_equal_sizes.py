@@ -1,24 +1,28 @@
-"""How long runs at equal tokens are, and which settings each method tries."""
+"""How long the runs of a comparison at equal tokens are, by what their trials generated."""
 
-from lpfloop.loop.daemon.equal_sizes import (
-    RunSize,
-    UnitCost,
-    final_size,
-    trial_size,
-)
-from lpfloop.loop.evaluation.token_course import TokenBudget
+from lpfloop.loop.daemon.equal_sizes import RunSize, compared_size
+from lpfloop.loop.evaluation.token_course import SpentUnit, TokenBudget, TokenCost
+
+OWN = TokenBudget(policy_tokens=100_000)
 
 
-def test_sizes_of_runs():
-    budget = TokenBudget(policy_tokens=100_000, judge_tokens=10_000)
-    cost = UnitCost(once=(0.0, 0.0), each=(100.0, 20.0), later=(50.0, 20.0))
-    assert trial_size(cost, budget, "", 500) == RunSize(iterations=2, prompts=100)
-    tried = RunSize(iterations=2, prompts=100)
-    assert final_size(cost, budget, tried, 5_000) == RunSize(iterations=4, prompts=117)
-    own = TokenBudget(policy_tokens=100_000)
-    assert final_size(cost, own, tried, 5_000).prompts == 376, "100 + 3 * 50 a prompt"
-    assert final_size(cost, own, tried, 200) == RunSize(iterations=8, prompts=200)
-    steps = UnitCost(once=(1_000.0, 0.0), each=(100.0, 0.0), later=(200.0, 0.0))
-    assert trial_size(steps, own, "ppo", 500) == RunSize(method="ppo", steps=390)
-    longer = final_size(steps, own, RunSize(method="ppo", steps=390), 500)
-    assert longer.steps == 390 + 270
+def spent(iteration: int, policy: int, judges: int = 0, *, step: int | None = None) -> SpentUnit:
+    cost = TokenCost(policy_tokens=policy, judge_tokens=judges)
+    return SpentUnit(iteration=iteration, stage="any", step=step, cost=cost)
+
+
+def test_prompts_by_both_iterations_of_a_trial() -> None:
+    tried = RunSize(iterations=2, units=100)
+    units = [spent(1, 10_000, 2_000), spent(2, 5_000, 2_000)]
+    both = TokenBudget(policy_tokens=100_000, judge_tokens=10_000)
+    assert compared_size(units, tried, both, 5_000) == RunSize(iterations=4, units=117)
+    assert compared_size(units, tried, OWN, 5_000).units == 376, "100 + 3 * 50 a prompt"
+    assert compared_size(units, tried, OWN, 200) == RunSize(iterations=8, units=200)
+
+
+def test_steps_by_the_later_half_of_a_trial() -> None:
+    steps = [spent(1, 100 if step <= 195 else 200, step=step) for step in range(1, 391)]
+    tried = RunSize(method="ppo", units=390)
+    more = (94_000 - 1_000 - 195 * 300) // 200
+    size = compared_size([spent(1, 1_000), *steps], tried, OWN, 500)
+    assert size == RunSize(method="ppo", units=390 + more)

@@ -167,7 +167,7 @@ def _require_use(config: RunConfig, seen: Observed) -> None:
 
 def _every_stage(run: RehearsedRun, config: RunConfig) -> tuple[RehearsedStage, ...]:
     done = [*_with_probes(run, config)]
-    return (*_supervised(run, config), *divided(run, config, done, run.notes))
+    return (*_supervised(run, config), *divided(run, config, done))
 
 
 def _supervised(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:

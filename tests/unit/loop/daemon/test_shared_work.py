@@ -1,55 +1,28 @@
-"""What annotators that share pairs are expected to be asked is what draws come to."""
-
-import math
-from collections import Counter
+"""Annotators that share pairs get what was drawn for them, each in as few requests as it takes."""
 
 import pytest
 
-from lpfloop.configs.load import load_config
 from lpfloop.critics.annotators.annotator_pool import load_pool
-from lpfloop.critics.annotators.simulate import assign, coin
-from lpfloop.loop.daemon.shared_work import SharedPairs
+from lpfloop.loop.daemon.shared_work import DRAWN, drawn_pairs
 from lpfloop.loop.run.panel import Panel
 
-PROMPTS = 1500
 POOL = load_pool("alpacafarm")
 
 
-def drawn_requests(shared: SharedPairs, pairs: int, seed: int) -> Counter[str]:
-    """Draw annotators and coins as a run does, and put what each gets of a chunk together."""
-    by_instruction = shared.config.annotation.keyed_on == "instruction"
-    got = Counter[tuple[int, str]]()
-    for prompt in range(shared.prompts):
-        for number in range(pairs):
-            key = f"{prompt}" if by_instruction else f"{prompt}-{number}"
-            if coin(key, seed, shared.panel.flip_probability) is None:
-                name = assign(shared.panel.pool, key, seed).name
-                got[prompt // shared.config.prompts.chunk, name] += 1
-    sizes = {annotator.name: annotator.batch_size for annotator in POOL.annotators}
-    found = Counter[str]()
-    for (_, name), count in got.items():
-        found[name] += shared.showings * math.ceil(count / sizes[name])
-    return found
-
-
-def test_expected_requests(subtests):
-    for pairs, flips, settings in [
-        (1, 0.25, ()),
-        (2, 0.0, ("annotation.keyed_on=instruction",)),
-        (1, 0.0, ("annotation.order=both", "prompts.chunk=8")),
+def test_pairs_and_requests_of_annotators() -> None:
+    prompts = 3 * DRAWN
+    for pairs, flips, keyed_on in [
+        (1.0, 0.25, "pair"),
+        (2.0, 0.0, "instruction"),
+        (1.5, 0.0, "pair"),
     ]:
-        with subtests.test(pairs=pairs, flips=flips, settings=settings):
-            shared = SharedPairs(
-                config=load_config("tiny", "dpo", settings, {}),
-                panel=Panel(pool=POOL, flip_probability=flips),
-                prompts=PROMPTS,
-                pairs_a_prompt=pairs,
-            )
-            drawn = [drawn_requests(shared, pairs, seed) for seed in range(3)]
-            for annotator in POOL.annotators:
-                mean = sum(found[annotator.name] for found in drawn) / len(drawn)
-                assert shared.requests(annotator) == pytest.approx(mean, rel=0.15)
-            every = sum(map(shared.requests, POOL.annotators))
-            assert every == pytest.approx(
-                sum(found.total() for found in drawn) / len(drawn), rel=0.03
-            )
+        panel = Panel(pool=POOL, flip_probability=flips)
+        drawn = drawn_pairs(
+            panel, prompts=prompts, pairs_a_prompt=pairs, chunk=32, keyed_on=keyed_on, seed=7
+        )
+        shown = (1 - 2 * flips) * pairs * prompts
+        assert sum(each.pairs for each in drawn.values()) == pytest.approx(shown, rel=0.05)
+        for annotator in panel.annotators:
+            each = drawn[annotator.name]
+            assert each.pairs == pytest.approx(shown / len(panel.annotators), rel=0.35)
+            assert each.pairs / annotator.batch_size <= each.requests <= each.pairs

@@ -74,7 +74,7 @@ types: setup  ## check types, strictly
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
 
 demo: setup  ## run two iterations of the tiny world and show where to look
-	$(BIN)/lpfloop run --lake $(LAKE) --iterations 2 $(ARGS)
+	$(BIN)/lpfloop demo --lake $(LAKE) $(ARGS)
 
 gpu-check-on-cpu: setup  ## run what benchmarks/gpu_check.sh checks on a GPU, with tiny shapes on the CPU
 	test -x $(GPU)/machine/bin/python || $(PYTHON) -m venv $(GPU)/machine

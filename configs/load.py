@@ -37,6 +37,7 @@ __all__ = [
     "Override",
     "defaults_of",
     "fields",
+    "from_environment",
     "load_config",
     "load_with_sources",
     "overrides_of",
@@ -96,8 +97,12 @@ def _whole(path: str) -> str:
     return ending[0] if len(ending) == 1 else path
 
 
-def _from_environment(env: Mapping[str, str]) -> list[Override]:
-    """Read `LPFLOOP_SECTION__KEY=value`; two underscores stand for the dot."""
+def from_environment(env: Mapping[str, str]) -> list[Override]:
+    """Return the settings of variables `LPFLOOP_SECTION__KEY`; two underscores stand for the dot.
+
+    Raises:
+        ConfigError: if a value is not YAML.
+    """
     found = list[Override]()
     for name in sorted(env):
         if not name.startswith(PREFIX) or name in RESERVED:
@@ -189,7 +194,7 @@ def load_with_sources(
     Raises:
         ConfigError: as `load_config`.
     """
-    outside = _from_environment(env)
+    outside = from_environment(env)
     outside += overrides_given(overrides)
     layers = _layers(source, _chosen_variant(variant, outside))
     merged = _merged(layers, outside)

@@ -241,7 +241,7 @@ def real_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Its workers and trainers are started as everywhere but in tests: by the interpreter itself.
     """
     folder = tmp_path_factory.mktemp("real") / "lake"
-    code, stdout, stderr = call_command(folder, "run", "--iterations", "2", python=INTERPRETER)
+    code, stdout, stderr = call_command(folder, "demo", python=INTERPRETER)
     assert code == 0, stderr
     assert "M_2" in stdout
     return folder

@@ -41,7 +41,7 @@ from .principle_commands import principles
 from .query_commands import sql
 from .report_commands import report
 from .reward_commands import reward_check
-from .run_commands import resume, run
+from .run_commands import demo, resume, run
 from .search_commands import duplicates, reindex, search
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
@@ -103,12 +103,18 @@ class CommandTree(TyperGroup):
 
 
 PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
+    "Start here": {
+        "demo": demo,
+        "run": run,
+        "status": status,
+        "report": report,
+        "resume": resume,
+        "doctor": doctor,
+    },
     "Run": {
         "init": init,
-        "run": run,
         "prepare": prepare,
         "preview": preview,
-        "resume": resume,
         "adopt": adopt,
         "watch": watch,
         "pause": pause,
@@ -117,9 +123,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "launch": launch,
     },
     "Look": {
-        "status": status,
         "view": view,
-        "report": report,
         "model": model,
         "show": show,
         "diff": diff,
@@ -150,7 +154,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         ),
     },
     "Maintain": {
-        "doctor": doctor,
         "config": CommandGroup(
             "Show, compare and explain settings.",
             {

@@ -1,4 +1,4 @@
-"""Commands that run the loop: `run` and `resume`."""
+"""Commands that run the loop: `demo`, `run` and `resume`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..daemon.run_request import RunOptions
+from ..daemon.run_request import TINY, RunOptions
 from .common import (
     AnyRun,
     AsJson,
+    Exit,
     Lake,
     Settings,
     chosen_run,
     exit_codes,
 )
 from .run_options import (
+    COMPARE,
+    OUTPUT,
+    RESUME,
     ConfigName,
     Critic,
     Download,
@@ -36,19 +40,36 @@ if TYPE_CHECKING:
     from ..daemon.job import Job
     from ..daemon.suite import Arm
 
-Detach = Annotated[bool, typer.Option("--detach", help="Run in the background; see `status`.")]
+USAGE = """\
+Usage: lpfloop run --policy MODEL --prompts FILE --critic JUDGE [OPTIONS]
+
+Say what to run. There are two ways to start:
+  lpfloop demo    two iterations on toy models that come with lpfloop: 2 CPU cores, about 9 minutes
+  lpfloop run --policy Qwen/Qwen2.5-1.5B-Instruct --prompts prompts.jsonl \\
+      --critic http://localhost:8000/v1 --iterations 2 --download
+                  your own model; `lpfloop init` writes these settings to a file for --config
+
+`lpfloop run --help` lists all options."""
+DEMO_ITERATIONS = 2
+
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Run in the background; see `status`.", rich_help_panel=RESUME),
+]
 ForkOf = Annotated[
     str | None,
     typer.Option(
         "--fork",
-        help="Reuse what this run has made, as far as it still holds.",
+        help="Reuse cached results of this run whose settings match.",
         autocompletion=run_names,
+        rich_help_panel=RESUME,
     ),
 ]
 Variants = Annotated[
     str | None,
     typer.Option(
-        help="Run several recipes from the same start, and compare them: all, or NAME,NAME."
+        help="Run several recipes from the same start, and compare them: all, or NAME,NAME.",
+        rich_help_panel=COMPARE,
     ),
 ]
 Paper = Annotated[
@@ -56,11 +77,16 @@ Paper = Annotated[
     typer.Option(
         help="Make the main table of a paper: rlrf, alpacafarm, ultrafeedback or chatglm.",
         metavar="PAPER",
+        rich_help_panel=COMPARE,
     ),
 ]
 Seeds = Annotated[
     int,
-    typer.Option(min=1, help="How many seeds from --seed on; for --variants and --paper."),
+    typer.Option(
+        min=1,
+        help="How many seeds from --seed on; for --variants and --paper.",
+        rich_help_panel=COMPARE,
+    ),
 ]
 PolicyTokens = Annotated[
     int | None,
@@ -68,24 +94,59 @@ PolicyTokens = Annotated[
         "--policy-tokens",
         min=1,
         help="With --variants: the tokens that each method's policy may generate to learn from.",
+        rich_help_panel=COMPARE,
     ),
 ]
 JudgeTokens = Annotated[
     int | None,
     typer.Option(
-        "--judge-tokens", min=1, help="With --policy-tokens: likewise those of its judges."
+        "--judge-tokens",
+        min=1,
+        help="With --policy-tokens: likewise those of its judges.",
+        rich_help_panel=COMPARE,
     ),
 ]
 Trials = Annotated[
     int | None,
     typer.Option(
-        min=1, help="With --policy-tokens: settings to try of each method, on dev prompts; 3."
+        min=1,
+        help="With --policy-tokens: settings to try of each method, on dev prompts; 3.",
+        rich_help_panel=COMPARE,
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only tell what would be done: the plan of the run.")
+    bool,
+    typer.Option("--dry-run", help="Only print the plan of the run.", rich_help_panel=OUTPUT),
 ]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
+
+
+def demo(
+    *,
+    variant: Variant = None,
+    iterations: Iterations = DEMO_ITERATIONS,
+    name: RunName = None,
+    lake: Lake = DEFAULT_LAKE,
+    seed: Seed = None,
+    settings: Settings = None,
+    detach: Detach = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Try lpfloop on toy models: two iterations, about nine minutes.
+
+    The models come with lpfloop: no GPU and no network are needed. The same command continues it.
+    """
+    run(
+        config=TINY,
+        variant=variant,
+        iterations=iterations,
+        name=name,
+        lake=lake,
+        seed=seed,
+        settings=settings,
+        detach=detach,
+        dry_run=dry_run,
+    )
 
 
 def run(
@@ -113,7 +174,10 @@ def run(
     as_json: AsJson = False,
     announce: Announce = None,
 ) -> None:
-    """Run the loop, or continue a run of the same name.
+    """Train your model in the loop, or continue a run of the same name.
+
+    Example: lpfloop run --policy Qwen/Qwen2.5-1.5B-Instruct --prompts prompts.jsonl --critic
+    http://localhost:8000/v1 --iterations 2
 
     It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
     cleanly, 4 nothing to train on, 5 worse than before.
@@ -137,6 +201,9 @@ def run(
     )
     with exit_codes():
         refuse_secrets(settings or ())
+        if not (options.describes_a_run or variants or paper or fork):
+            typer.echo(USAGE, err=True)
+            raise typer.Exit(Exit.BAD_INPUT)
         refuse_json(as_json=as_json, dry_run=dry_run)
         _refuse_dropped(dry_run=dry_run, detach=detach, alone=not (variants or paper), seeds=seeds)
         several = variants is not None and paper is None

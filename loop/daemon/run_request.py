@@ -35,6 +35,20 @@ class RunOptions:
         return OWN if self.config is None and named else self.config
 
     @property
+    def describes_a_run(self) -> bool:
+        """Whether options or the environment say which models, prompts, recipe or settings to use.
+
+        Raises:
+            ConfigError: if a variable of the environment cannot be read.
+        """
+        from ...configs.load import from_environment
+
+        named = (self.config, self.variant, self.prompts, self.policy, self.critic)
+        given = any(value is not None for value in named) or bool(self.settings)
+        outside = {found.path.partition(".")[0] for found in from_environment(os.environ)}
+        return given or not outside.isdisjoint(("policy", "prompts", "critic", "models"))
+
+    @property
     def stem(self) -> str:
         """What names of runs begin with."""
         preset = self.preset or TINY

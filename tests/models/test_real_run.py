@@ -83,7 +83,7 @@ def call(lake, *arguments, dies=False):
 def lake(tmp_path_factory):
     """A lake with `tiny-rlrf`: one real iteration."""
     folder = tmp_path_factory.mktemp("real") / "lake"
-    done = call(folder, "run", "--iterations", "1")
+    done = call(folder, "demo", "--iterations", "1")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -121,7 +121,7 @@ def test_real_checkpoint_and_its_parents(lake):
 
 def test_killed_real_run_is_resumed(lake, tmp_path):
     """SIGKILL in the middle of the iteration, then `resume`."""
-    killed = call(tmp_path, "run", "--iterations", "1", dies=True)
+    killed = call(tmp_path, "demo", "--iterations", "1", dies=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     run = open_run(tmp_path, "tiny-rlrf")
     assert [s for s in run.journal.stages() if s.iteration == 1 and s.done]

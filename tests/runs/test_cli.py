@@ -104,6 +104,22 @@ def test_bad_options_are_refused(tmp_path):
         assert not (tmp_path / "lake").exists()
 
 
+def test_run_without_a_model_prints_both_ways_to_start(tmp_path):
+    for options in ((), ("--iterations", "2"), ("--run", "a", "--dry-run")):
+        told = invoke("run", *options, "--lake", tmp_path / "lake")
+        assert (told.exit_code, told.stdout) == (Exit.BAD_INPUT, "")
+        assert "lpfloop demo" in told.stderr
+        assert "lpfloop run --policy" in told.stderr
+        assert not (tmp_path / "lake").exists()
+
+
+def test_demo_is_a_run_of_the_tiny_preset(tmp_path):
+    words = ("--dry-run", "--lake", tmp_path / "lake", "--set", "prompts.per_iteration=8")
+    told = [invoke("demo", *words), invoke("run", "--config", "tiny", "--iterations", 2, *words)]
+    assert told[0].exit_code == 0, told[0].stderr
+    assert told[0].stdout == told[1].stdout
+
+
 def refused(told, expected):
     assert told.exit_code == Exit.BAD_INPUT, (told.stderr, told.exception)
     assert told.stderr.startswith("error: ")

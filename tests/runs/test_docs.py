@@ -34,7 +34,7 @@ SCRIPTED = {
 }
 
 
-FIRST = "lpfloop run --iterations 2"
+FIRST = "lpfloop demo"
 """What makes the lake of all others."""
 
 

@@ -14,7 +14,7 @@ from lpfloop.policies.memory.stage_memory import GIB
 def test_run_that_cannot_fit(tmp_path, monkeypatch):
     show_gpus(monkeypatch, tmp_path, "1 MiB")
     lake = tmp_path / "lake"
-    given = ["run", "--lake", str(lake), "--iterations", "1"]
+    given = ["demo", "--lake", str(lake), "--iterations", "1"]
     for words in (given, [*given, "--dry-run"]):
         refused = CliRunner().invoke(app, words)
         assert refused.exit_code == 2

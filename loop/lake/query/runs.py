@@ -61,7 +61,9 @@ def run_name(lake: Path, name: str | None) -> str:
     names = run_names(lake)
     if name is None:
         if not names:
-            raise NoSuchRunError(f"there is no run in {lake}: start one with `lpfloop run`")
+            raise NoSuchRunError(
+                f"there is no run in {lake}: start one with `lpfloop demo` or `lpfloop run`"
+            )
         name = names[-1]
     if name not in names:
         raise NoSuchRunError(

@@ -107,7 +107,7 @@ class Silent:
     def end(self, iteration: int, stage: str) -> None:
         """Say nothing."""
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, event: str = "note", **_: object) -> None:
         """Say nothing."""
 
 

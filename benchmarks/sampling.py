@@ -68,7 +68,7 @@ class Silent:
     def end(self, iteration: int, stage: str) -> None:
         """Report nothing."""
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, event: str = "note", **_: object) -> None:
         """Report nothing."""
 
 

@@ -1,4 +1,8 @@
-"""The display of a run: live on a terminal, plain lines elsewhere."""
+"""The display of a run: a line for each phase of an iteration, and how far the present ones are.
+
+What takes long shows a bar on a terminal, and a line each 30 s elsewhere. Bookkeeping, such as
+keeping prompts, is in the run's log alone.
+"""
 
 import threading
 import time
@@ -17,8 +21,11 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from ...stores.beside import smoked
+from ...stores.keys import Json
 from ..data.durations import duration
 from ..data.sanitize import one_line, visible
+from ..data.stage_names import is_exam
 from ..run.reporter import EVERY_S, Advance
 
 LONGEST_STAGE = 80
@@ -26,7 +33,25 @@ ROOMY = 120
 """From this width on, a bar and the name of its stage may be long."""
 TITLE, BAR = 38, 24
 NARROW_TITLE, NARROW_BAR = 28, 6
-_Place = tuple[int, str]
+BOOKKEEPING = frozenset(
+    {
+        *("prompts", "initial", "unchanged", "reward", "measure", "watch", "verdict", "choose"),
+        *("probe", "labels", "given", "answers", "best_of_n", "best_of_fewer"),
+    }
+)
+"""The verbs of stages that have no line when they end."""
+NOUNS = {
+    "critique": "critiques",
+    "grade": "grades",
+    "annotate": "comparisons",
+    "pair": "pairs",
+    "binarise": "pairs",
+    "prefer": "pairs",
+    "train": "steps",
+    "train_reward": "steps",
+}
+"""What a verb makes, if it makes something else than answers."""
+Place = tuple[int, str]
 """A stage, by its iteration and its name."""
 
 
@@ -36,24 +61,21 @@ class _Tally:
 
     title: str
     planned: int
-    done: int
     before: int
-    now: Callable[[], float] = time.monotonic
+    now: Callable[[], float]
     started: float = field(init=False)
-    rows: int = 0
-    tokens: int = 0
-    unscored: int = 0
+    done: int = field(init=False)
+    made: Advance = field(default_factory=Advance)
     work: str = ""
     left_s: float | None = None
+    details: list[str] = field(default_factory=list[str])
 
     def __post_init__(self) -> None:
-        self.started = self.now()
+        self.started, self.done = self.now(), self.before
 
     def add(self, advance: Advance) -> None:
         self.done += 1
-        self.rows += advance.rows
-        self.tokens += advance.tokens
-        self.unscored += advance.unscored
+        self.made += advance
         self.work, self.left_s = "", None
 
     @property
@@ -61,34 +83,138 @@ class _Tally:
         return max(self.now() - self.started, 1e-9)
 
     @property
-    def outlook(self) -> str:
-        """How long the rest will take, if that is known, of a stage that goes on."""
-        made, left = self.done - self.before, self.left_s
-        if left is None and made:
-            left = self.seconds / made * (self.planned - self.done)
-        return " so far" if left is None else f" so far, about {duration(left)} to go"
-
-    def line(self, end: str) -> str:
-        """Say on one line what was done."""
-        counts = f"{self.done}/{self.planned} units"
-        return f"{self.title:<34} {counts}, {self.summary}, {self.seconds:.1f} s{end}"
+    def figures(self) -> list[str]:
+        """The numbers behind the count and the time of a line."""
+        found = list[str]()
+        if self.made.tokens:
+            found.append(f"{self.made.tokens / self.seconds:,.0f} tokens/s")
+        if self.made.unscored:
+            found.append(f"{self.made.unscored:,} unscored")
+        if self.made.failed:
+            found.append(f"{self.made.failed:,} failed")
+        if self.before:
+            found.append(f"{self.before} units re-used")
+        return [*found, *self.details]
 
     @property
-    def summary(self) -> str:
-        parts = [self.work or f"{self.rows:,} rows"]
-        if self.tokens:
-            parts.append(f"{self.tokens / self.seconds:,.0f} tokens/s")
-        if self.unscored:
-            parts.append(f"unscored {self.unscored / max(self.rows, 1):.1%}")
-        if self.before:
-            parts.append(f"{self.before} units re-used")
-        return ", ".join(parts)
+    def progress(self) -> str:
+        """How far the stage is, and how long the rest takes if that is known."""
+        left, new = self.left_s, self.done - self.before
+        if left is None and new:
+            left = self.seconds / new * (self.planned - self.done)
+        outlook = "" if left is None else f", about {duration(left)} to go"
+        return f"{self.work or f'{self.made.rows:,} rows'}{outlook}"
 
 
-class LiveReporter:
-    """A bar for each stage, with rows, tokens/s, the unscored share and the time to go."""
+@dataclass(kw_only=True)
+class _Evaluation:
+    """The evaluation of an iteration's policy: several stages that have one line."""
+
+    started: float
+    answers: int = 0
+    warnings: list[str] = field(default_factory=list[str])
+
+
+class LineReporter:
+    """Prints a line at the end of each phase, and for each event."""
+
+    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._now = now
+        self._stages: dict[Place, _Tally] = {}
+        self._titles: dict[int, str] = {}
+        self._evaluations: dict[int, _Evaluation] = {}
+        self._iteration: int | None = None
+
+    def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
+        """Begin to count what a stage does."""
+        title = one_line(stage, limit=LONGEST_STAGE)
+        tally = _Tally(title=title, planned=planned, before=done, now=self._now)
+        self._stages[iteration, stage] = tally
+        if not is_exam(stage) and done < planned and stage.partition(":")[0] != "watch":
+            self._end_evaluations(iteration)
+        elif is_exam(stage) and done < planned:
+            self._evaluations.setdefault(iteration, _Evaluation(started=tally.started))
+
+    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+        """Count what a unit adds."""
+        self._stages[iteration, stage].add(advance)
+
+    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
+        """Remember how far a unit is."""
+        tally = self._stages[iteration, stage]
+        tally.work, tally.left_s = text, left_s
+
+    def end(self, iteration: int, stage: str) -> None:
+        """Print what a stage did in this process, if it was work."""
+        tally, verb = self._stages.pop((iteration, stage)), stage.partition(":")[0]
+        if is_exam(stage):
+            if verb == "evaluate" and iteration in self._evaluations:
+                self._evaluations[iteration].answers += tally.made.rows
+        elif tally.done > tally.before and verb not in BOOKKEEPING and smoked(stage) is None:
+            name = tally.title.removesuffix(":sample")
+            made = f"{tally.made.rows:,} {NOUNS.get(verb, 'answers')}"
+            if tally.done < tally.planned:
+                made += f", {tally.done} of {tally.planned} units"
+            self._print_phase(iteration, name, made, tally.seconds, tally.figures)
+
+    def note(self, text: str, event: str = "note", **fields: Json) -> None:
+        """Print an event, or put it at the end of the line that it belongs to."""
+        iteration = fields.get("iteration")
+        number = iteration if isinstance(iteration, int) else None
+        if event == "iteration" and number is not None:
+            self._titles[number] = text
+        elif event == "phase" and (stage := self._stages.get((number or 0, str(fields["stage"])))):
+            stage.details.append(text)
+        elif event == "score" and number is not None:
+            self._end_evaluation(number, text)
+        elif "code" in fields:
+            line = f"  warning {fields['code']}: {text}"
+            pending = None if number is None else self._evaluations.get(number)
+            if pending is None:
+                self._print(line)
+            else:
+                pending.warnings.append(line)
+        else:
+            self._print(text if self._iteration is None else f"  {text}")
+
+    def close(self) -> None:
+        """Print what is left to print."""
+        self._end_evaluations(None)
+
+    def _end_evaluations(self, iteration: int | None) -> None:
+        """Print the evaluations of other iterations, whose score nobody reported."""
+        for number in [*self._evaluations]:
+            if number != iteration:
+                self._end_evaluation(number)
+
+    def _end_evaluation(self, iteration: int, score: str = "") -> None:
+        evaluation = self._evaluations.pop(iteration, None)
+        if evaluation is None:
+            return
+        seconds, made = self._now() - evaluation.started, f"{evaluation.answers:,} answers"
+        self._print_phase(iteration, "evaluate", made, seconds, [score] if score else [])
+        for line in evaluation.warnings:
+            self._print(line)
+
+    def _print_phase(
+        self, iteration: int, name: str, made: str, seconds: float, figures: list[str]
+    ) -> None:
+        if iteration != self._iteration:
+            self._iteration = iteration
+            self._print(self._titles.get(iteration, f"iteration {iteration}"))
+        line = f"  {name:<18} {made:<18} {duration(seconds):>8}   {', '.join(figures)}"
+        self._print(line.rstrip())
+
+    def _print(self, text: str) -> None:
+        self._console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveReporter(LineReporter):
+    """Shows a bar for each stage under way, below the lines."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._title, bar = (TITLE, BAR) if console.width >= ROOMY else (NARROW_TITLE, NARROW_BAR)
         self._progress = Progress(
             TextColumn(f"{{task.description:<{self._title}}}"),
@@ -102,48 +228,46 @@ class LiveReporter:
             ),
             console=console,
             expand=True,
+            transient=True,
         )
-        self._bars: dict[_Place, tuple[_Tally, TaskID]] = {}
+        self._bars: dict[Place, TaskID] = {}
         self._progress.start()
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Add a bar for the stage."""
-        title = _title(iteration, stage)
-        tally = _Tally(title=title, planned=planned, done=done, before=done)
+        super().begin(iteration, stage, planned=planned, done=done)
+        title = f"iteration {iteration}  {self._stages[iteration, stage].title}"
         shown = title if len(title) <= self._title else f"{title[: self._title - 1]}…"
-        task = self._progress.add_task(
-            escape(shown), total=planned, completed=done, summary=tally.summary
+        self._bars[iteration, stage] = self._progress.add_task(
+            escape(shown), total=planned, completed=done, summary=""
         )
-        self._bars[iteration, stage] = (tally, task)
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Move the stage's bar by one unit."""
-        tally, task = self._bars[iteration, stage]
-        tally.add(advance)
-        self._progress.update(task, advance=1, summary=tally.summary)
-
-    def end(self, iteration: int, stage: str) -> None:
-        """Finish the stage's bar."""
-        del self._bars[iteration, stage]
+        super().advance(iteration, stage, advance)
+        tally = self._stages[iteration, stage]
+        summary = ", ".join((f"{tally.made.rows:,} rows", *tally.figures))
+        self._progress.update(self._bars[iteration, stage], advance=1, summary=summary)
 
     def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
         """Show beside the stage's bar how far a unit is."""
-        tally, task = self._bars[iteration, stage]
-        tally.work, tally.left_s = text, left_s
-        clock = "" if left_s is None else f", about {duration(left_s)} to go"
-        self._progress.update(task, summary=f"{text}{clock}")
+        super().working(iteration, stage, text, left_s)
+        summary = self._stages[iteration, stage].progress
+        self._progress.update(self._bars[iteration, stage], summary=summary)
 
-    def note(self, text: str) -> None:
-        """Print a sentence above the bars."""
-        self._progress.console.print(visible(text), markup=False, highlight=False)
+    def end(self, iteration: int, stage: str) -> None:
+        """Replace the stage's bar by its line."""
+        self._progress.remove_task(self._bars.pop((iteration, stage)))
+        super().end(iteration, stage)
 
     def close(self) -> None:
         """Stop redrawing."""
         self._progress.stop()
+        super().close()
 
 
-class PlainReporter:
-    """Prints a line at the end of each stage, and each 30 s of a long one: for logs and pipes.
+class PlainReporter(LineReporter):
+    """Prints a line each 30 s of a long stage, too: for logs and pipes.
 
     `now` is the clock, `wait` waits for an event or for seconds and says whether the event came.
     """
@@ -155,51 +279,33 @@ class PlainReporter:
         now: Callable[[], float] = time.monotonic,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
-        self._console = console
-        self._now = now
+        super().__init__(console, now)
         self._wait = wait
-        self._stages: dict[_Place, tuple[_Tally, threading.Event]] = {}
+        self._over: dict[Place, threading.Event] = {}
         self._speaking = threading.Lock()
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Remember the stage, and say from time to time how far it is."""
-        title = _title(iteration, stage)
-        tally = _Tally(title=title, planned=planned, done=done, before=done, now=self._now)
-        over = threading.Event()
-        self._stages[iteration, stage] = (tally, over)
-        threading.Thread(target=self._tell, args=(tally, over), daemon=True).start()
+        """Begin to count, and to print from time to time how far the stage is."""
+        super().begin(iteration, stage, planned=planned, done=done)
+        over, tally = threading.Event(), self._stages[iteration, stage]
+        self._over[iteration, stage] = over
+        threading.Thread(target=self._print_progress, args=(tally, over), daemon=True).start()
 
-    def _tell(self, tally: _Tally, over: threading.Event) -> None:
+    def _print_progress(self, tally: _Tally, over: threading.Event) -> None:
         while not self._wait(over, EVERY_S):
             with self._speaking:
                 if not over.is_set():
-                    self.note(tally.line(tally.outlook))
-
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
-        """Count a unit."""
-        self._stages[iteration, stage][0].add(advance)
+                    counts = f"{tally.done} of {tally.planned} units"
+                    self._print(f"    {tally.title}: {counts}, {tally.progress}")
 
     def end(self, iteration: int, stage: str) -> None:
         """Print what the stage did."""
-        tally, over = self._stages.pop((iteration, stage))
         with self._speaking:
-            over.set()
-            self.note(tally.line(""))
-
-    def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
-        """Remember how far a unit is, for the stage's next line."""
-        tally, _ = self._stages[iteration, stage]
-        tally.work, tally.left_s = text, left_s
-
-    def note(self, text: str) -> None:
-        """Print a sentence."""
-        self._console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
+            self._over.pop((iteration, stage)).set()
+            super().end(iteration, stage)
 
     def close(self) -> None:
-        """Say nothing more."""
-        for _, over in self._stages.values():
+        """Print nothing more."""
+        for over in self._over.values():
             over.set()
-
-
-def _title(iteration: int, stage: str) -> str:
-    return f"iteration {iteration}  {one_line(stage, limit=LONGEST_STAGE)}"
+        super().close()

@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from ...stores.address import in_lake
+from ..data.sanitize import visible
 from .compare_commands import print_comparison
 
 if TYPE_CHECKING:
@@ -27,35 +30,28 @@ def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal
 
 
 def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
-    """Work on a run, then print the table and where to look."""
-    from rich.console import Console
-
+    """Work on a run, then print its result and the command to look at it."""
     from ...stores.installation import activation
-    from ..lake.query.flips import lost_since
-    from ..lake.query.model_figures import run_results
-    from ..lake.query.runs import evaluations, open_run
+    from ..daemon.logs import LOGS, RUN_LOG
+    from ..lake.query.alarm_list import alarms
+    from ..lake.query.runs import open_run
     from ..run.terminal import say
-    from .result_tables import print_probes, print_results
-    from .tables import published_line
+    from .result_block import result_lines
+    from .tables import published_line, warnings_line
 
-    where = in_lake(job.lake)
+    name = f"{job.name}{in_lake(job.lake)}"
     turn(job, stop, announce)
-    reader = open_run(job.lake, job.name)
-    results, console = run_results(reader), Console()
-    print_results(console, results, lost=lost_since(reader, results), where=where)
-    print_probes(console, evaluations(reader))
-    published = published_line(reader, where)
-    reader.close()
-    first = activation()
-    if first is not None:
-        say(f"this shell does not know `lpfloop` yet: `{first}` once, then what follows works")
+    with closing(open_run(job.lake, job.name)) as run:
+        for line in result_lines(run):
+            typer.echo(visible(line))
+        say(warnings_line(alarms(run), name))
+        say(f"log     {run.folder / LOGS / RUN_LOG}")
+        published = published_line(run, in_lake(job.lake))
     if published is not None:
-        say(published)
-    name = f"{job.name}{where}"
-    say(
-        f"look at it: `lpfloop report {name} --open`, `lpfloop view {name} --open`, "
-        f"`lpfloop status {name}`, `lpfloop critiques {name} --rating -1`, `lpfloop pairs {name}`"
-    )
+        say(f"model   {published}")
+    first = activation()
+    before = "" if first is None else f" (once before in this shell: `{first}`)"
+    say(f"next    `lpfloop report {name} --open`{before}")
 
 
 def compare_variants(suite: "Suite") -> None:

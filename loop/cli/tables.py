@@ -42,23 +42,30 @@ def print_json(document: object) -> None:
     typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
 
 
+def warnings_line(found: Sequence[Alarm], name: str) -> str:
+    """Return how many warnings there are of a run, and whether one stops it."""
+    stopping = sum(alarm.stops for alarm in found)
+    if not found:
+        return "no warnings"
+    count = f"{len(found)} warning{'' if len(found) == 1 else 's'}"
+    end = f"{stopping} can stop the run" if stopping else "none stops the run"
+    return f"{count}, {end}: `lpfloop alarms {name}`"
+
+
 def published_line(run: "RunReader", where: str) -> str | None:
     """Return which models of a run are the best and the latest; `where` is the option --lake."""
     from ..lake.query.best_model import best_kept
     from ..lake.query.model_names import checkpoints, published_of
-    from ..lake.trace.published_model import place_of
 
     made = checkpoints(run)
     if not made:
         return None
     shown, latest = published_of(run, made), made[-1]
-    name, place = f"M_{shown.iteration}", place_of(run, shown)[0]
+    name = f"M_{shown.iteration}"
     one = "latest" if best_kept(run) is None else "best"
     beside = "" if shown == latest else f" (latest: M_{latest.iteration})"
-    return (
-        f"{one} model: {name} {short_id(shown.checkpoint_id)}{beside}, {place}; "
-        f"`lpfloop model {run.folder.name} {name}{where}` shows, copies, serves and asks it"
-    )
+    called = f"{name} {short_id(shown.checkpoint_id)}, the {one}{beside}"
+    return f"{called}: `lpfloop model {run.folder.name} {name}{where}` prints its folder"
 
 
 def _print_head(console: Console, status: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
 from .exams import Exams, examine, examine_steps, ordered
+from .score import report_score
 from .tell_trackers import tell_trackers
 
 PROMPTS_A_PART = 4096
@@ -73,6 +74,8 @@ def turn(
     course = Course.of(checkpoint)
     for number in range(first, run.config.iterations + 1):
         start = course.start
+        named = f": M_{start.iteration} to M_{number}" if number > first else f": M_{number}"
+        run.reporter.note(f"iteration {number}{named}", "iteration", iteration=number)
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
             it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
@@ -85,6 +88,7 @@ def turn(
         else:
             course = course.having(checkpoint)
         run.flow.settle()
+        report_score(run, number, course)
         note_duplicates(run, number)
         tell_trackers(run, number)
         on_turned(run, number)

@@ -1,7 +1,8 @@
 """The run's log: JSON lines in `logs/run.jsonl`: bounded, without secrets, and never fatal.
 
-A line is one object: `time` (UTC), `level`, `logger`, `message`, and `fields` where the record has
-some. A log that cannot be written must not stop a run of weeks.
+A line is one object: `time` (UTC), `level`, `logger`, `message`, and `fields` if the record has
+some; those of a run's reports are the `event` by name and its numbers. A log that cannot be written
+must not stop a run of weeks.
 """
 
 import json
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import cast
 
 from ...configs.secrecy import redacted
-from ..run.reporter import EVERY_S, Advance, Reporter
+from ...stores.keys import Json
+from ..run.reporter import EVERY_S, RUN_LOGGER, Advance, Reporter
 
 LOGS = "logs"
 RUN_LOG = "run.jsonl"
@@ -108,14 +110,21 @@ class LogReporter:
     """Logs a run's reports: stages with their counts, and notes."""
 
     def __init__(self) -> None:
-        self._logger = logging.getLogger(f"{LOGGER}.run")
+        self._logger = logging.getLogger(RUN_LOGGER)
         self._sums: dict[tuple[int, str], Advance] = {}
         self._told = -EVERY_S
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Log that a stage begins."""
         self._sums[iteration, stage] = Advance()
-        self._log("stage begins", iteration=iteration, stage=stage, planned=planned, done=done)
+        self._log(
+            "stage begins",
+            "stage begins",
+            iteration=iteration,
+            stage=stage,
+            planned=planned,
+            done=done,
+        )
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Count what a unit adds."""
@@ -124,25 +133,28 @@ class LogReporter:
     def end(self, iteration: int, stage: str) -> None:
         """Log what the stage has made in this process."""
         made = self._sums.pop((iteration, stage)).numbers
-        self._log("stage ends", iteration=iteration, stage=stage, **made)
+        self._log("stage ends", "stage ends", iteration=iteration, stage=stage, **made)
 
     def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
         """Log how far a unit is, at most each `EVERY_S`."""
         if time.monotonic() - self._told >= EVERY_S:
             self._told = time.monotonic()
-            self._log(text, iteration=iteration, stage=stage, left_s=left_s)
+            self._log(text, "working", iteration=iteration, stage=stage, left_s=left_s)
 
-    def note(self, text: str) -> None:
-        """Log one sentence; if one stage is being paid, it is about that."""
-        places = list(self._sums)
-        iteration, stage = places[0] if len(places) == 1 else (None, None)
-        self._log(text, **({} if stage is None else {"iteration": iteration, "stage": stage}))
+    def note(self, text: str, event: str = "note", **fields: Json) -> None:
+        """Log an event; if one stage is under way and none is named, it is about that."""
+        if len(self._sums) == 1:
+            ((iteration, stage),) = self._sums
+            fields = {"iteration": iteration, "stage": stage, **fields}
+        self._log(text, event, logging.WARNING if "code" in fields else logging.INFO, **fields)
 
     def close(self) -> None:
         """Nothing to close: the log belongs to `logging_to`."""
 
-    def _log(self, message: str, **fields: object) -> None:
-        self._logger.info("%s", message, extra={FIELDS: fields})
+    def _log(
+        self, message: str, event: str, level: int = logging.INFO, /, **fields: object
+    ) -> None:
+        self._logger.log(level, "%s", message, extra={FIELDS: {"event": event, **fields}})
 
 
 class Tee:
@@ -171,7 +183,7 @@ class Tee:
         for reporter in self._reporters:
             reporter.working(iteration, stage, text, left_s)
 
-    def note(self, text: str) -> None:
-        """Pass on one sentence."""
+    def note(self, text: str, event: str = "note", **fields: Json) -> None:
+        """Pass on an event."""
         for reporter in self._reporters:
-            reporter.note(text)
+            reporter.note(text, event, **fields)

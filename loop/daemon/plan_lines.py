@@ -1,9 +1,9 @@
-"""A plan as lines of at most 80 columns: all of it, or the few that stand ahead of a run."""
+"""A plan as lines of at most 80 columns: all of it, or the few that a run begins with."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
+from ..data.durations import duration
 from ..data.sanitize import visible
 from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, exam_of, is_measured_on
 from .plan import Plan, PlannedRole, PlannedStage
@@ -24,11 +24,45 @@ def plan_lines(plan: Plan) -> list[str]:
     return [visible(line) for line in lines]
 
 
-def short_lines(plan: Plan) -> list[str]:
-    """Return a plan for the beginning of a run: stages of one verb are one line."""
-    rows = [row for number in (0, *plan.differing()) for row in _merged(plan.turned(number))]
-    lines = [*head_lines(plan), *_table(plan, rows), *total_lines(plan), *_more(plan)]
+def opening_lines(plan: Plan, run: str, sizes: Mapping[str, int]) -> list[str]:
+    """Return the few lines that a run begins with; `sizes` are the parameters of models by role."""
+    turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
+    lines = [f"run {run}: recipe {plan.recipe}, {turns}, seed {plan.seed}"]
+    models: dict[tuple[str, str, int], list[str]] = {}
+    for role in plan.roles:
+        models.setdefault((role.model, role.engine, sizes.get(role.role, 0)), []).append(role.role)
+    for (model, engine, size), roles in models.items():
+        more = (engine, f"{short(size)} parameters" if size else "")
+        told = ", ".join((_cut_name(model), *filter(None, more)))
+        lines.append(f"  {', '.join(roles):<14}  {told}")
+    counts = {split: sum(plan.prompts.get(split, {}).values()) for split in PURPOSES}
+    splits = f"{counts[TRAIN]:,} train, {counts[DEV]:,} dev, {counts[HELD_OUT]:,} test"
+    lines.append(f"  {'prompts':<14}  {splits}; {_taken(plan)}")
+    lines.append(f"  {'estimate':<14}  {estimate(plan)}")
+    if plan.ends is not None:
+        lines.append(f"  {'ends early':<14}  {plan.ends}")
+    lines += [line.strip() for line in _reused(plan)]
     return [visible(line) for line in lines]
+
+
+def estimate(plan: Plan) -> str:
+    """Return the calls, tokens, money, disk and time of a plan."""
+    tokens = f"{'about' if plan.measured else 'at most'} {short(plan.total('tokens'))} tokens"
+    money, hours = plan.total("money"), plan.hours
+    parts = [f"{short(plan.total('calls'))} calls", f"{tokens} of answers"]
+    if money:
+        parts.append(f"money {money:,.2f}" + ("" if plan.measured else " at most"))
+    parts.append(f"{_bytes(plan.disk.rows + plan.disk.models)} of disk")
+    parts.append("time not known yet" if hours is None else f"about {duration(3600 * hours)}")
+    return ", ".join(parts)
+
+
+def _taken(plan: Plan) -> str:
+    """Return how many prompts an iteration learns from, and how many its policy is evaluated on."""
+    learned = sum(plan.groups[name] for name in (*PARTS, REST))
+    measured = sum(n for name, n in plan.groups.items() if is_measured_on(name, HELD_OUT))
+    deciding = plan.groups.get(DEV, 0)
+    return f"an iteration takes {learned:,}, {deciding:,} and {measured:,}"
 
 
 def head_lines(plan: Plan) -> list[str]:
@@ -91,8 +125,12 @@ def _bytes(count: int) -> str:
     return f"{short(count)}B"
 
 
+def _cut_name(model: str) -> str:
+    return model if len(model) <= NAMED else f"…{model[1 - NAMED :]}"
+
+
 def _role(role: PlannedRole) -> str:
-    model = role.model if len(role.model) <= NAMED else f"…{role.model[1 - NAMED :]}"
+    model = _cut_name(role.model)
     engine = f" ({role.engine})" if role.engine else ""
     line = f"  {role.role:<9} {model}{engine}: {', '.join(role.asked_by)}"
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
@@ -141,23 +179,6 @@ def _table(plan: Plan, stages: Sequence[PlannedStage]) -> Iterator[str]:
             f"  {stage.iteration:<2} {stage.stage[:30]:<30} {stage.units:>7,} {calls:>8} "
             f"{numbers[0]:>8} {numbers[1]:>9} {f'{rows:,}' if rows else '':>8}"
         )
-
-
-def _merged(stages: Sequence[PlannedStage]) -> list[PlannedStage]:
-    """Return stages of one verb as one, and only those in which a model works."""
-    found: dict[str, PlannedStage] = {}
-    for stage in stages:
-        if not stage.is_work:
-            continue
-        verb = stage.stage.partition(":")[0]
-        before = found.get(verb)
-        found[verb] = replace(stage, stage=verb) if before is None else _sum(before, stage)
-    return list(found.values())
-
-
-def _sum(one: PlannedStage, other: PlannedStage) -> PlannedStage:
-    names = ("units", "calls", "judge_calls", "prompt_tokens", "tokens", "scored", "rows", "steps")
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 def _alike(plan: Plan) -> Iterator[str]:

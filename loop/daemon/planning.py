@@ -11,13 +11,16 @@ from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
 from ...policies.memory.stage_memory import gib
+from ...policies.trainers.checks import parameters
 from ...policies.workers.identity import check_folder, is_url
+from ...stores.address import run_argument
 from ...stores.journal_reader import Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from ..recipes.roles import needed_roles
 from ..run.models import NLI, located
 from ..run.observed import Observed
+from ..run.reporter import log_event
 from ..run.run import Run
 from ..stages.people_labels import labels_of
 from .call_costs import costs_in, smoke_costs
@@ -27,7 +30,7 @@ from .loop import required_prompts
 from .memory_check import memory_of
 from .opening import rehearsed, require_settings, required_roles
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
-from .plan_lines import short_lines, total_lines
+from .plan_lines import estimate, opening_lines, short
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 
 PLAN = "plan"
@@ -114,7 +117,7 @@ def require_folders(config: RunConfig, seen: Observed) -> None:
 
 
 def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None = None) -> None:
-    """Tell what a run will do and keep it in its journal; of a run that goes on, a line is enough.
+    """Report what a run will do and keep it in its journal; of a resumed run, in one line.
 
     `rehearsal` is that of the run, if it was rehearsed already.
 
@@ -122,7 +125,8 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
     """
     journal = run.store.journal
     if (kept := kept_plan(journal)) is not None:
-        run.reporter.note(f"plan: as it was, {kept.total('calls'):,.0f} calls in all")
+        calls = kept.total("calls")
+        run.reporter.note(f"run {run.name} goes on: {short(calls)} calls in all", "plan")
         return
     if any(stage.done for stage in journal.stages()):
         return
@@ -131,11 +135,16 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
         lake = run.store.folder.parent.parent
         plan = planned(run.config, prompts, lake, fork=fork, rehearsal=rehearsal)
     except (RehearsalError, ConfigError, EngineError) as error:
-        run.reporter.note(f"plan: {error}")
+        run.reporter.note(f"no plan could be made: {error}", "warning", code="W-PLAN")
         return
     run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
-    for line in short_lines(plan):
+    log_event("plan", "plan", recipe=plan.recipe, iterations=plan.iterations, **plan.totals)
+    for line in opening_lines(plan, run.name, _sizes(run)):
         run.reporter.note(line)
+    own = run_argument(run.store.folder)
+    run.reporter.note(f"  Ctrl-C stops cleanly: `lpfloop resume {own}` continues")
+    if run.config.memory != "ignore":
+        _warn_of_memory(run)
 
 
 def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
@@ -152,11 +161,29 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
         rehearsal.require_whole()
         plan = plan_of(rehearsal, prompts, costs)
     except (RehearsalError, ConfigError, EngineError) as error:
-        run.reporter.note(f"plan: {error}")
+        run.reporter.note(f"no plan could be made: {error}", "warning", code="W-PLAN")
         return
     run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
-    for line in ("plan, by the answers of the smoke test:", *total_lines(plan)):
-        run.reporter.note(line)
+    text = f"estimate, by the answers of the smoke test: {estimate(plan)}"
+    run.reporter.note(text, "estimate", **plan.totals)
+
+
+def _sizes(run: Run) -> dict[str, int]:
+    """Return how many parameters the models of a run's roles have, of those in folders here."""
+    sizes = dict[str, int]()
+    for role in needed_roles(run.config, run.seen):
+        place = located(role.model, "reward" if role.engine is None else "policy")
+        if not is_url(place) and not names_function(place) and Path(place).is_dir():
+            sizes[role.name] = parameters(Path(place))
+    return sizes
+
+
+def _warn_of_memory(run: Run) -> None:
+    """Warn of each stage that may not fit into its device."""
+    for stage in memory_of(run.config, roles=needed_roles(run.config, run.seen)):
+        if stage.is_tight:
+            text = f"{stage.stage}: {stage.verdict}: {stage.as_text()}"
+            run.reporter.note(text, "warning", code="W-MEMORY", stage=stage.stage)
 
 
 def kept_plan(journal: Reader) -> Plan | None:

@@ -7,7 +7,7 @@ policy is the best and where the next iteration begins; held-out prompts are onl
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import polars as pl
@@ -32,6 +32,7 @@ from ..data.splits import DEV, is_measured_on
 from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, undecided, values_of
 from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
+from ..run.reporter import log_event
 from ..run.run import Verb, Work
 from .course import Course, standing_after, told
 from .metrics import SCORING
@@ -76,13 +77,17 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
         rows = [row for against, other in compared.items() for row in look.at(against, other)]
         if look.left_out:
             it.run.reporter.note(
-                f"{look.left_out} {split} prompts are left out of verdicts: the math of an answer "
-                "to each could not be decided (math_undecided)"
+                f"{look.left_out} {split} prompts are not counted: the math of an answer to each "
+                "could not be decided (math_undecided)",
+                "warning",
+                code="W-UNDECIDED",
+                iteration=it.number,
+                prompts=look.left_out,
             )
         if split != DEV:
             return {PolicyVerdict: rows}
         standing = standing_after(course, it.parent, rows, config)
-        it.run.reporter.note(told(standing, rows))
+        log_event(told(standing, rows), "verdict", **asdict(standing))
         return {PolicyVerdict: rows, PolicyStanding: [standing]}
 
     params: Json = {

@@ -41,7 +41,7 @@ def run_answer(run: RunReader) -> RunAnswer:
         found = run_verdict(run, made)
     except NoSuchRunError as error:
         return RunAnswer(kind="open", word="Not known", sentences=(f"{error}.",))
-    row = _deciding(found, made)
+    row = deciding_verdict(found, made)
     if row is None:
         why = f"No policy of run {found.run} was compared with the one it began with."
         return RunAnswer(kind="open", word="Not known", sentences=(why,))
@@ -55,7 +55,7 @@ def told_needs(run: RunReader, work: str) -> list[str]:
     return list(needs_told(run_needs(read_state(run, work)), work))
 
 
-def _deciding(found: RunVerdict, made: Sequence[Checkpoint]) -> PolicyVerdict | None:
+def deciding_verdict(found: RunVerdict, made: Sequence[Checkpoint]) -> PolicyVerdict | None:
     """Return the verdict on the best policy against the first; on the latest if that is best."""
     best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
     of = best[0] if best and found.best.iteration != made[0].iteration else found.iterations[-1]

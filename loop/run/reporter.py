@@ -1,5 +1,6 @@
-"""What a run tells whoever watches it: stages with counts, and notes."""
+"""What a run reports to displays and its log: stages with counts, and events."""
 
+import logging
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -7,6 +8,8 @@ from ...stores.keys import Json
 
 EVERY_S = 30.0
 """How often a log says how far a unit that takes long is."""
+RUN_LOGGER = "lpfloop.run"
+"""The logger of a run's reports."""
 Said = tuple[str, str, str]
 """A model as it is asked for, and what its endpoint says it is: the model, its fingerprint."""
 
@@ -56,8 +59,8 @@ def served_by(advance: Advance) -> list[dict[str, Json]]:
 class Reporter(Protocol):
     """A display of the run; it never changes what the run does.
 
-    Several stages may be paid at one time. Each report of a stage waits for the one before it; what
-    `note` says may come at any time, from any thread.
+    Several stages may be under way at one time. Each report of a stage waits for the one before it;
+    `note` may be called at any time, from any thread.
     """
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
@@ -76,6 +79,16 @@ class Reporter(Protocol):
         """Show how far a unit under way is; `left_s` are the seconds until its end, if known."""
         ...
 
-    def note(self, text: str) -> None:
-        """Say one sentence."""
+    def note(self, text: str, event: str = "note", **fields: Json) -> None:
+        """Report an event: a sentence for people, and for programs its name and its numbers.
+
+        Displays know these events: `iteration` is the title of the lines of an iteration; `phase`
+        is shown at the end of the line of its `stage`; `score` ends the evaluation of an iteration;
+        with a `code` it is a warning. Whatever else is a line of its own.
+        """
         ...
+
+
+def log_event(text: str, event: str, **fields: Json) -> None:
+    """Write an event to the run's log alone."""
+    logging.getLogger(RUN_LOGGER).info("%s", text, extra={"fields": {"event": event, **fields}})

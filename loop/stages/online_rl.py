@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ...configs.recipes import Quark, Rewarded
 from ...policies.trainers.job import Method
-from ...policies.trainers.train_model import TrainResult
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Cost
 from ...stores.records import Checkpoint, RewardModel
@@ -20,7 +19,7 @@ from ..run.reporter import Advance
 from ..run.stage import Stage
 from .online_steps import Steps, step_cost
 from .online_work import OnlineTraining
-from .publish import Publishing
+from .publish import Publishing, report_training
 from .reference_reward import References, references
 from .reward import reward
 from .sample import sample
@@ -29,7 +28,6 @@ from .supervised_set import supervision
 
 ON_THE_WAY = "train:steps"
 """The stage of the policies that a training publishes on its way."""
-SHOWN = ("reward", "kl", "loss")
 
 
 def train_ppo(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Checkpoint:
@@ -96,7 +94,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
             last = None if training.settings.choose == "last" else result.steps
             row = training.checkpoint(identity, result.steps, result.metrics, last)
             stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
-            run.reporter.note(_summary(training.method, result))
+            report_training(run, it.number, "train", training.method, result)
 
     planned = run.pay(it.number, "train", training.publication(steps), publish, places=places)
     reach("checkpoint.committed")
@@ -149,8 +147,3 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
     publishing = Publishing(run=run, on_progress=steps.told, on_answers=on_answers)
     run.store.when_there_is_room(lambda: publishing.train(job))
     steps.settle(stage.planned.chunks)
-
-
-def _summary(method: str, result: TrainResult) -> str:
-    numbers = ", ".join(f"{n} {result.metrics[n]:.3f}" for n in SHOWN if n in result.metrics)
-    return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

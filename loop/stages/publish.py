@@ -31,6 +31,18 @@ from ..run.run import Run
 from ..run.stop import Stopped
 from ..run.training_copies import copied
 
+MAIN_METRICS = {
+    "loss": "loss",
+    "reward": "reward",
+    "kl": "KL",
+    "rewards/accuracies": "reward accuracy",
+    "rewards/margins": "margin",
+    "accuracy": "accuracy",
+    "held_out/accuracy": "held-out accuracy",
+    "teacher/agreement": "teacher agreement",
+    "mean_token_accuracy": "token accuracy",
+}
+"""The metrics of a training with their names; displays show the first three that there are."""
 LITTLE = 0.8
 """A share of an update below which lpfloop says that publishing lost the rest."""
 
@@ -158,6 +170,18 @@ class Publishing:
         """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
         folder = make_folder(self.run.store.folder / CANARIES / identity)
         write_file(folder / CANARY, job.folder(CANARY).read_bytes())
+
+
+def report_training(run: Run, iteration: int, stage: str, method: str, result: TrainResult) -> None:
+    """Report how a training ended: its main figures to displays, all of them to the log."""
+    shown = [
+        f"{label} {result.metrics[name]:.3f}"
+        for name, label in MAIN_METRICS.items()
+        if name in result.metrics
+    ]
+    fields = {"iteration": iteration, "stage": stage, "method": method, "steps": result.steps}
+    fields |= {"seconds": result.seconds, **result.metrics}
+    run.reporter.note(f"{method}: {', '.join(shown[:3])}", "phase", **fields)
 
 
 def training_fit(run: Run, method: Method) -> TrainingFit:

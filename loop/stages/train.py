@@ -36,6 +36,7 @@ from ..run.stage import Stage
 from .publish import (
     Publishing,
     accelerate_config,
+    report_training,
     step_statistics,
     steps_shown,
     training_fit,
@@ -111,7 +112,7 @@ class Training:
         told = step_statistics(self.iteration, method, result)
         told = [*mix_statistics(self.run, self.iteration, method, rows), *told]
         stage.commit(unit, {Checkpoint: [row], Statistic: told}, Advance(rows=result.steps))
-        self.run.reporter.note(_summary(method, result))
+        report_training(self.run, self.iteration, "train", method, result)
 
     def _reference(self) -> Served:
         """Return the reference policy pi_ref: M_0, or the policy before this iteration."""
@@ -277,13 +278,3 @@ def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:
 
 def _keys(run: Run, rows: Trainable) -> list[str]:
     return [key for keys in joined(run.store.journal, rows.stages) for key in keys]
-
-
-def _summary(method: str, result: TrainResult) -> str:
-    shown = (
-        *("loss", "rewards/accuracies", "rewards/margins", "mean_token_accuracy"),
-        *("teacher/agreement", "update/survival"),
-    )
-    metrics: Mapping[str, float] = result.metrics
-    numbers = ", ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
-    return f"trained by {method}: {result.steps} steps in {result.seconds:.0f} s; {numbers}"

@@ -12,7 +12,6 @@ from pathlib import Path
 from ...configs.load import semantic
 from ...policies.engines.chat_template import template_text
 from ...policies.trainers.job import TrainJob
-from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed
@@ -27,6 +26,7 @@ from ..run.stage import Stage
 from .publish import (
     Publishing,
     accelerate_config,
+    report_training,
     step_statistics,
     steps_shown,
     training_fit,
@@ -38,13 +38,6 @@ from .weigh import mix_statistics
 TRAIN_REWARD = Verb("train_reward", semantics=3)
 ELSEWHERE = {"model": None, "template": None}
 """Settings whose place is no part of a key: the identity of what stands there is."""
-SHOWN = (
-    "loss",
-    "accuracy",
-    "spread",
-    "held_out/accuracy",
-    "held_out/length_correlation",
-)
 
 
 def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
@@ -113,7 +106,7 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
     shown = steps_shown(run, it.number, "train_reward", job.output)
     publishing = Publishing(run=run, place=REWARD_MODELS, on_progress=shown)
     identity, result = publishing.publish(job)
-    run.reporter.note(_summary(result))
+    report_training(run, it.number, "train_reward", "reward model", result)
     finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
     row = RewardModel(
         reward_model_id=identity,
@@ -125,9 +118,3 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
     )
     told = mix_statistics(run, it.number, job.method, pairs)
     return row, [*told, *step_statistics(it.number, job.method, result)]
-
-
-def _summary(result: TrainResult) -> str:
-    told = (f"{name} {result.metrics[name]:.3f}" for name in SHOWN if name in result.metrics)
-    steps = f"{result.steps} steps in {result.seconds:.0f} s"
-    return f"trained a reward model: {steps}; {', '.join(told)}"

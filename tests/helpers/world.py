@@ -154,18 +154,19 @@ class Silent:
     def end(self, iteration: int, stage: str) -> None:
         pass
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, event: str = "note", **_: object) -> None:
         pass
 
 
 class Telling(Silent):
-    """A reporter that keeps the notes."""
+    """A reporter that keeps the notes, without titles and scores of iterations."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+    def note(self, text: str, event: str = "note", **_: object) -> None:
+        if event not in ("iteration", "score"):
+            self.notes.append(text)
 
 
 def roles_of(config: RunConfig) -> tuple[NeededRole, ...]:

@@ -51,7 +51,8 @@ def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> 
     config = load_config("tiny", variant, (*SMALL, "iterations=1", *overrides), {})
     listener = world.Telling()
     run_loop(Job(config=config, lake=lake, name=variant, fork=fork), listener, StopSignal())
-    return [note for note in listener.notes if note.startswith("trained")]
+    methods = ("dpo: ", "sft: ", "reward model: ")
+    return [note for note in listener.notes if note.startswith(methods)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +106,7 @@ def test_reward_model_is_published(lake: Path):
 )
 def test_policy_from_a_forked_run(lake: Path, variant: str, rules: set[str]):
     (note,) = turn(lake, variant, fork="reward-model")
-    assert note.startswith("trained by dpo" if variant == "dpo" else "trained by sft")
+    assert note.startswith("dpo: " if variant == "dpo" else "sft: ")
     run = open_run(lake, variant)
     learned = rows(run, "pairs" if variant == "dpo" else "demonstrations", 1)
     assert set(learned["rule"]) == rules

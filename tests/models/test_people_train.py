@@ -87,7 +87,7 @@ def lake(votes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 def test_dpo_learns_what_most_people_preferred(tmp_path: Path, votes: Path) -> None:
     file = f"annotation.source=[{votes}]"
     told = turn(tmp_path, "dpo", file, "annotation.drop_cycles=true")
-    assert any(note.startswith("trained by dpo") for note in told.notes)
+    assert any(note.startswith("dpo: ") for note in told.notes)
     assert not any(stage.startswith(("sample:pref", "sample", "annotate")) for stage in told.begun)
     run = open_run(tmp_path, "dpo")
     pairs, said = (run.scan(name, iteration=1).collect() for name in ("pairs", "preferences"))
@@ -115,7 +115,7 @@ def test_an_imported_run_trains_a_reward_model(lake: Path, tiny_policy: Path) ->
     job = training_job(lake, "votes", wanted)
     assert job.config.annotation.source == ("run:votes",)
     told = worked(job)
-    assert any("trained a reward model" in note for note in told.notes)
+    assert any(note.startswith("reward model: ") for note in told.notes)
     run = open_run(lake, "votes-reward-model")
     (model,) = run.scan("reward_models").collect().to_dicts()
     run.close()

@@ -46,7 +46,7 @@ class Listener(Silent):
         if done < planned:
             self.begun.append(stage)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, event: str = "note", **_: object) -> None:
         self.notes.append(text)
 
 
@@ -75,7 +75,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, mix: Path) -> Path:
     """A lake with a run of `ultrafeedback-dpo` that mixes in a file."""
     folder = tmp_path_factory.mktemp("ultrafeedback") / "lake"
     told = turn(folder, "ultrafeedback-dpo", f"recipe.mix=[{mix}]")
-    assert any(note.startswith("trained by dpo") for note in told.notes)
+    assert any(note.startswith("dpo: ") for note in told.notes)
     return folder
 
 
@@ -112,7 +112,7 @@ def test_best_of_n_by_reward_model(lake: Path):
     told = turn(lake, "ultrafeedback-bon", *overrides, fork="ultrafeedback-dpo")
     assert "grade:complete:overall" in told.begun
     assert not any(stage.startswith("complete:") for stage in told.begun)
-    assert any(note.startswith("trained a reward model") for note in told.notes)
+    assert any(note.startswith("reward model: ") for note in told.notes)
     run = open_run(lake, "ultrafeedback-bon")
     pairs = run.scan("pairs", iteration=1).collect()
     metrics = run.scan("evaluations", iteration=1).collect()

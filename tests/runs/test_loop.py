@@ -95,7 +95,7 @@ class Watcher:
     def end(self, iteration: int, stage: str) -> None:
         pass
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, event: str = "note", **_: object) -> None:
         pass
 
 

@@ -15,7 +15,7 @@ from lpfloop.loop.daemon.iterations import turn
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import opened
-from lpfloop.loop.daemon.plan_lines import short_lines
+from lpfloop.loop.daemon.plan_lines import opening_lines, plan_lines
 from lpfloop.loop.daemon.planning import kept_plan, planned, tell_plan
 from lpfloop.loop.daemon.progress import Progress, progress
 from lpfloop.loop.daemon.stand_ins import Notes, StageNotes, StandInScorer, StandInTrainer
@@ -123,7 +123,7 @@ def test_only_alike_iterations_are_told_as_such(tmp_path: Path, prompts: list[Pr
             made.get(stage.stage, set[int]()).add(stage.iteration)
         assert made["pair"] | made["demonstrate"] == {1, 2, 3, 4}
         assert not made["pair"] & made["demonstrate"]
-        told = [line.strip() for line in short_lines(plan) if "what iteration" in line]
+        told = [line.strip() for line in plan_lines(plan) if "what iteration" in line]
         assert told == [alike]
 
 
@@ -198,12 +198,10 @@ def begun(config: RunConfig, lake: Path) -> list[str]:
 def test_run_keeps_its_plan(tmp_path: Path) -> None:
     config = small_config(write_prompts(tmp_path))
     first, second = begun(config, tmp_path), begun(config, tmp_path)
-    assert [note for note in second if note.startswith("plan")] == second[:1]
+    assert len(first) > len(second) == 1
     kept = kept_plan(Reader(tmp_path / "runs" / "a"))
     assert kept is not None
-    assert short_lines(kept) == first[: len(short_lines(kept))]
-    status = invoke("status", "a", "--lake", tmp_path)
-    assert status.stdout.splitlines()[1] == first[0]
+    assert opening_lines(kept, "a", {})[0] == first[0]
     assert json.loads(invoke("status", "a", "--lake", tmp_path, "--json").stdout)["plan"]["head"]
 
 

@@ -85,7 +85,7 @@ def test_untrainable_policy_is_noted_first(tmp_path: Path) -> None:
         return f"It is {len(asked)}."
 
     class Reading(Telling):
-        def note(self, text: str) -> None:
+        def note(self, text: str, event: str = "note", **_: object) -> None:
             super().note(f"{len(asked)} asked: {text}")
 
     scripted = ("critic.engine.kind=scripted", "smoke.prompts=0", "training.min_pairs=1")

@@ -92,7 +92,7 @@ def test_unreadable_stage_stops_after_enough(lpfloop, tmp_path):
 
 def test_plan_is_refined_by_smoke(lpfloop, tmp_path):
     told = lpfloop("run", "--run", "a", *SMOKE)[2]
-    assert "plan, by the answers" in told
+    assert "estimate, by the answers" in told
     (event,) = journal(tmp_path, "a").events("smoke")
     assert event["lengths"]["sample"]["calls"] == 6
     assert 4 < event["lengths"]["sample"]["tokens"] < 9

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from world import RISING_AND_FALLING, skilled_run
 
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.cli.result_block import result_lines
 from lpfloop.loop.lake.query.model_figures import run_results
 from lpfloop.loop.lake.query.model_names import checkpoints, model_of
 from lpfloop.loop.lake.query.run_verdicts import run_verdict
@@ -24,7 +25,7 @@ from lpfloop.stores.lake import run_folder
 
 
 def test_policy_that_loses_a_task_is_left(tmp_path, monkeypatch):
-    told = skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING).notes
+    skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING)
     run = open_run(tmp_path / "lake", "a")
     made = checkpoints(run)
     assert [c.iteration for c in made] == [0, 1, 2, 3]
@@ -35,7 +36,9 @@ def test_policy_that_loses_a_task_is_left(tmp_path, monkeypatch):
     found = run_verdict(run, made)
     assert (found.best.iteration, found.latest.iteration) == (3, 3)
     assert [i.standing and i.standing.accepted for i in found.iterations] == [True, False, True]
-    assert [note for note in told if "by 50.0 points in math" in note]
+    left = found.iterations[1].standing
+    assert left is not None
+    assert "math" in left.reason
     run.close()
 
 
@@ -54,8 +57,7 @@ def test_best_and_latest_may_differ(tmp_path, monkeypatch):
 
 def test_change_has_one_interval(tmp_path, monkeypatch):
     """Wherever it is told: with the bounds of the verdict, and at its level."""
-    told = skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING).notes
-    assert any("above M_0 on dev prompts" in note for note in told)
+    skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING)
     lake = tmp_path / "lake"
 
     def asked(*words):
@@ -73,6 +75,7 @@ def test_change_has_one_interval(tmp_path, monkeypatch):
             figure.change_level == row.level == pytest.approx(level_of_look(0.05, 3, (True, True)))
         )
         assert shown in run_answer(run).sentences[0]
+        assert shown in result_lines(run)[0]
         cells = [cell for block in result_blocks(results) for _, of in block.lines for cell in of]
         assert any(cell is not None and shown in cell.change for cell in cells)
         assert shown in str(run_summary(run))

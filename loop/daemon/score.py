@@ -1,0 +1,75 @@
+"""The score of an iteration's policy: what is reported after its evaluation."""
+
+from contextlib import closing
+
+from ...stores.lake import RunReader
+from ...stores.records import PolicyVerdict
+from ..data.splits import DEV, HELD_OUT
+from ..evaluation.course import Course
+from ..lake.query.figures import deciding_of, shown_split
+from ..lake.query.model_figures import RunResults, run_results
+from ..lake.query.run_verdicts import verdicts_of
+from ..lake.query.told_figures import figure_label, told_difference, told_value
+from ..run.run import Run
+
+SPLITS = {HELD_OUT: "test", DEV: "dev"}
+MOST_TASKS = 4
+"""A policy's score is shown for each task if there are no more of them."""
+
+
+def report_score(run: Run, iteration: int, course: Course) -> None:
+    """Report how good M_t is on held-out prompts, and whether the dev prompts accept it."""
+    with closing(RunReader(run.store.folder)) as reader:
+        split = shown_split(reader)
+        figure = None if split is None else deciding_of(reader, split)
+        if split is None or figure is None:
+            return
+        results = run_results(reader, split=split, by=("all", "task"), figure=figure.name)
+        dev = [row for row in verdicts_of(reader, iteration, DEV) if row.scope == "all"]
+    own = results.figure(figure.name).get(iteration)
+    if own is None:
+        return
+    told = f"{SPLITS.get(split, split)} {figure_label(figure.name)} "
+    told += told_value(figure.name, own.value)
+    if own.change is not None and iteration != own.against:
+        told += f", {told_difference(figure.name, own.change)} since M_{own.against}"
+    tasks = _tasks(results, figure.name, iteration)
+    if 1 < len(tasks) <= MOST_TASKS:
+        each = (f"{name} {told_value(figure.name, value)}" for name, value in tasks.items())
+        told += f" ({', '.join(each)})"
+    accepted = None if course.standing is None else course.standing.accepted
+    run.reporter.note(
+        told + _decision(dev, accepted=accepted),
+        "score",
+        iteration=iteration,
+        split=split,
+        figure=figure.name,
+        n=own.n,
+        value=own.value,
+        low=own.low,
+        high=own.high,
+        change=own.change,
+        change_low=own.change_low,
+        change_high=own.change_high,
+        accepted=accepted,
+        dev={row.against: row.difference for row in dev},
+        tasks=tasks,
+    )
+
+
+def _tasks(results: RunResults, figure: str, iteration: int) -> dict[str, float]:
+    return {
+        row.name: row.value
+        for row in results.rows
+        if (row.scope, row.figure, row.iteration) == ("task", figure, iteration)
+    }
+
+
+def _decision(dev: list[PolicyVerdict], *, accepted: bool | None) -> str:
+    """Say whether M_t is accepted, by its difference to the best policy on dev prompts."""
+    best = next((row for row in dev if row.against == "best"), None)
+    if accepted is None or best is None:
+        return ""
+    difference = told_difference(best.figure, best.difference)
+    word = "accepted" if accepted else "rejected"
+    return f"; {word} (dev {difference} to M_{best.other_iteration})"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ...stores.lake import RunReader
 
-COLUMNS = ("iteration", "kind", "name", "stops", "scope", "examples", "told")
+COLUMNS = ("iteration", "code", "severity", "told", "remedy", "examples")
 
 
 def alarms(
@@ -24,7 +24,7 @@ def alarms(
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """List signs that a run learns to please its judge."""
+    """List a run's warnings, with what to do about each; only those of severity `stop` stop it."""
     from ..lake.query.alarm_list import alarm_rows
     from ..lake.query.runs import require_iteration
 

@@ -169,7 +169,8 @@ class LineReporter:
         elif event == "score" and number is not None:
             self._end_evaluation(number, text)
         elif "code" in fields:
-            line = f"  warning {fields['code']}: {text}"
+            severity = "stop" if fields.get("severity") == "stop" else "warning"
+            line = f"  {severity} {fields['code']}: {text}"
             pending = None if number is None else self._evaluations.get(number)
             if pending is None:
                 self._print(line)

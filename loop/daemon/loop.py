@@ -81,10 +81,13 @@ def run_loop(
         ended = run.store.journal.events("end")[-1:]
         finished = ended in ([whole(run.config)], [converged(run.config)])
         if is_endpoint(run.models.initial.location) and run.seen.trains and not finished:
-            reporter.note(UNTRAINABLE.format(run.models.initial.location))
+            untrainable = UNTRAINABLE.format(run.models.initial.location)
+            reporter.note(untrainable, "warning", code="W-UNTRAINABLE")
         elif not finished:
-            for remark in (*faint_rates(run.config, run.seen.trainings), *unwatched(run.config)):
-                reporter.note(remark)
+            for remark in faint_rates(run.config, run.seen.trainings):
+                reporter.note(remark, "warning", code="W-RATE")
+            for remark in unwatched(run.config):
+                reporter.note(remark, "warning", code="W-UNWATCHED")
 
         if job.given is None:
             on_begin(run, prompts, rehearsal)

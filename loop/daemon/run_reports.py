@@ -115,4 +115,4 @@ class RunReports:
     def _tell(self, text: str) -> None:
         if not self._told:
             self._told = True
-            self.reporter.note(text)
+            self.reporter.note(text, "warning", code="W-REPORT")

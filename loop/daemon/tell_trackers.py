@@ -73,7 +73,8 @@ def tell_trackers(run: Run, iteration: int) -> None:
                 write_file(note, json.dumps(asdict(told)).encode())
                 failed = _send(run, name, _batch(run, told, number, rows))
                 if failed is not None:
-                    run.reporter.note(f"{name} could not be told of iteration {number}: {failed}")
+                    text = f"{name} could not be told of iteration {number}: {failed}"
+                    run.reporter.note(text, "warning", code="W-TRACKER", iteration=number)
                     break
                 told.iterations.append(number)
                 told.rows += len(rows)

@@ -181,8 +181,7 @@ def _alarm(seen: Observation, change: ApprovalChange, limit: float, *, opposed: 
     return seen.alarm(
         APPROVAL,
         f"{approves}{group.place}, but only {now} are right ({then}: {was}; {len(change.shared)} "
-        f"prompts): {why}. Read the examples; show the judge references, take another judge, or "
-        "train on from an earlier policy",
+        f"prompts): {why}",
         Shift(change.right[0], change.right[1], limit),
         scope=group.scope,
         name=group.name,
@@ -228,10 +227,9 @@ def _unverified(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[A
         if _chance(group, rated, [b - a for a, b in said]) < limit:
             yield seen.alarm(
                 UNVERIFIED,
-                f"in the task {group.name} the critic approves {percent(after)} of "
-                f"{seen.name}'s answers (M_{seen.initial.iteration}: {percent(before)}), and "
-                f"nothing verifies them ({len(rated)} prompts): give checks or references, or "
-                "read the examples",
+                f"task {group.name}: the critic approves {percent(after)} of {seen.name}'s answers "
+                f"(M_{seen.initial.iteration}: {percent(before)}); nothing verifies them "
+                f"({len(rated)} prompts)",
                 Shift(before, after, limit),
                 scope="task",
                 name=group.name,

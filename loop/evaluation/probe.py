@@ -17,6 +17,7 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Score
 from ...stores.schemas import RowsByType
 from ..data.step_names import step_benchmark, step_params
+from ..lake.query.alarm_list import CODES, PROBE_FALL
 from ..lake.query.forgetting import (
     FALL,
     FALL_OVERALL,
@@ -156,6 +157,7 @@ def _falls(
 def _tell(run: Run, alarms: list[Evaluation]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for number in alarms:
-        run.reporter.note(f"alarm: {told(number)}")
+        code = CODES[PROBE_FALL].code
+        run.reporter.note(told(number), "alarm", code=code, **asdict(number))
         detail: Json = asdict(number)
         run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))

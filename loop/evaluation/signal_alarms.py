@@ -49,9 +49,7 @@ def _saturated_ratings(seen: Observation) -> Iterator[Alarm]:
             continue
         yield seen.alarm(
             SATURATION,
-            f"{percent(share)} of the ratings of {aspect} are 1 among the {n:,} candidates that "
-            f"{seen.name} learned from: the aspect tells good from bad no more. Ask for another "
-            "aspect, or for a stricter judge",
+            f"{aspect}: {percent(share)} of the ratings are 1 ({n:,} candidates), no signal",
             Shift(before if of else None, share, limit),
             name=aspect,
         )
@@ -75,9 +73,8 @@ def _saturated_families(seen: Observation) -> Iterator[Alarm]:
         answers = seen.policy.answers
         yield seen.alarm(
             SATURATION,
-            f"the critic approves {percent(approved)} of {seen.name}'s {n} answers in the family "
-            f"{family}, and {percent(right)} are right: it cannot tell there. Show it references, "
-            "or leave the family out of training",
+            f"family {family}: the critic approves {percent(approved)} of {n} answers, "
+            f"{percent(right)} are right",
             Shift(was[0], approved, SATURATED),
             scope="family",
             name=family,
@@ -109,9 +106,7 @@ def _saturated_rewards(seen: Observation) -> Iterator[Alarm]:
     if share >= limit and n >= FEWEST_RATINGS and not told_before:
         yield seen.alarm(
             SATURATION,
-            f"the candidates of {percent(share)} of the {n:,} prompts that {seen.name} learned "
-            "from have equal rewards: the reward tells good from bad no more. Draw more varied "
-            "candidates, or take another reward model",
+            f"{percent(share)} of {n:,} prompts have candidates with equal rewards, no signal",
             Shift(None if before is None else before[0], share, limit),
             name="reward",
         )
@@ -130,8 +125,7 @@ def _copies(seen: Observation) -> Iterator[Alarm]:
     yield seen.alarm(
         COPIES,
         f"{percent(now)} of {seen.name}'s answers equal its answer to another prompt "
-        f"(M_{seen.initial.iteration}: {percent(was)}): it answers less to what is asked. Read "
-        "the examples; train for fewer steps, or at a lower rate",
+        f"(M_{seen.initial.iteration}: {percent(was)})",
         Shift(was, now, MOST_COPIES),
         name="answers",
         examples=[seen.policy.answers[p].candidate_id for p in shared if after[p]],
@@ -153,9 +147,7 @@ def _same_chosen(seen: Observation) -> Iterator[Alarm]:
         return
     yield seen.alarm(
         SAME_CHOSEN,
-        f"of the {n:,} prompts with several pairs that {seen.name} learned from, "
-        f"{percent(share)} have the same chosen text in each: it counts more than once. Lower "
-        "recipe.top_k, or draw more varied candidates",
+        f"{percent(share)} of {n:,} prompts with several pairs have one chosen answer in all",
         Shift(None if seen.earlier is None else before, share, limit),
         name="pairs",
         examples=examples,
@@ -179,8 +171,8 @@ def _divergence(seen: Observation) -> Iterator[Alarm]:
         return
     yield seen.alarm(
         DIVERGENCE,
-        f"{seen.name} is {kl:.2f} nats a token away from M_{seen.initial.iteration}: so far away "
-        "a judge's approval means little. Train at a lower rate or with a larger beta",
+        f"the KL of {seen.name} to M_{seen.initial.iteration} is {kl:.2f} nats a token "
+        f"(limit {limit:g})",
         Shift(before, kl, limit),
         name=DIVERGENCE,
     )

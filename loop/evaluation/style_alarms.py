@@ -193,16 +193,11 @@ def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
     else:
         of = (_shown(change.figure, v) for v in (change.chosen, change.rejected) if v is not None)
         why = "training prefers it: chosen {}, rejected {}".format(*of)
-    end = (
-        "a judge approves more, and no more answers are right"
-        if stops
-        else "see that more of them are right, too"
-    )
+    end = "; a judge approves more, and no more answers are right" if stops else ""
     return seen.alarm(
         STYLE,
         f"{seen.name}: {_shown(change.figure, change.after)} {WORDED[change.figure]} ({then}: "
-        f"{_shown(change.figure, change.before)}); {why}; {end}. To learn less of it, let pairs "
-        "differ less in it, or read the judge's rubric",
+        f"{_shown(change.figure, change.before)}); {why}{end}",
         Shift(change.before, change.after, FAR),
         name=change.figure,
         stops=stops,

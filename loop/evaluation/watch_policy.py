@@ -13,7 +13,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Evaluation, Split
 from ...stores.schemas import RowsByType
-from ..lake.query.alarm_list import sentence
+from ..lake.query.alarm_list import alarm_fields, code_of
 from ..run.iteration import Iteration
 from ..run.outcomes import WENT_ON, AlarmStopError
 from ..run.run import Run, Verb, Work
@@ -69,7 +69,7 @@ def _figures(seen: Observation) -> list[Evaluation]:
 def _tell(run: Run, alarms: Sequence[Alarm]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for alarm in alarms:
-        run.reporter.note(sentence(alarm))
+        run.reporter.note(alarm.told, "alarm", **alarm_fields(alarm))
         detail: Json = asdict(alarm)
         run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))
 
@@ -94,9 +94,8 @@ def stop_at_alarms(run: Run, iteration: int) -> None:
     if run.config.alarms.on_alarm == "stop":
         more = f" (and {len(stopping) - 1} more alarms that stop)" if len(stopping) > 1 else ""
         raise AlarmStopError(
-            f"iteration {iteration}: {stopping[0].told}{more}. `lpfloop alarms "
-            f"{run_argument(journal.folder)}` lists "
-            f"the alarms; to go on all the same, `lpfloop resume {run_argument(journal.folder)} "
-            "--on-alarm continue`"
+            f"iteration {iteration}: {code_of(stopping[0]).code}: {stopping[0].told}{more}. "
+            f"`lpfloop alarms {run_argument(journal.folder)}` lists the alarms; to go on, "
+            f"`lpfloop resume {run_argument(journal.folder)} --on-alarm continue`"
         )
     run.store.when_there_is_room(lambda: journal.record(WENT_ON, iteration))

@@ -37,7 +37,7 @@ def verified(it: Iteration, cfg: TaskReward) -> Rows[Pair]:
     """(x, y+, y-): answers of the policy that are right, each against a wrong one."""
     prompts = it.verifiable(it.prompts())
     if not prompts.chunks:
-        it.run.reporter.note(UNVERIFIABLE)
+        it.run.reporter.note(UNVERIFIABLE, "warning", code="W-UNVERIFIED", iteration=it.number)
     drafts = sample(it, prompts, n=cfg.best_of, label="sample:verifiable", purpose="verifiable")
     judged = JudgedRows(candidates=drafts, critiques=verify(it, drafts), rewards=reward(it, drafts))
     return pair(it, judged, rule=RIGHT, top_k=cfg.top_k)

@@ -58,7 +58,7 @@ def human_ratings(it: Iteration, label: str) -> HumanRatings:
     names = [state.stage for state in journal.stages() if state.iteration == it.number]
     if label in names and any(names.index(name) > names.index(label) for name in imports):
         if trained_on(journal, it.number, label):
-            it.run.reporter.note(LATE.format(it.number))
+            it.run.reporter.note(LATE.format(it.number), "warning", code="W-LATE-RATINGS")
             imports = [name for name in imports if names.index(name) < names.index(label)]
         else:
             it.run.store.when_there_is_room(lambda: journal.forget(it.number, label))

@@ -139,7 +139,7 @@ class Steps:
             self._has_told = True
             Remarks(self.run.store, planned.iteration, planned.stage).note(set(remarks))
             for remark in remarks:
-                self.run.reporter.note(remark)
+                self.run.reporter.note(remark, "warning", code="W-LEFT-OUT")
 
     def _judge(
         self, judges: StepJudges, step: int, candidates: Sequence[Candidate]

@@ -111,9 +111,11 @@ class Publishing:
         survival = result.metrics.get(SURVIVAL, 1.0)
         if survival < LITTLE:
             self.run.reporter.note(
-                f"alarm: {survival:.0%} of what the policy learned survives publishing, since its "
-                "steps are small beside the rounding: train for more steps, raise the learning "
-                "rate, or set policy.engine.dtype=float16"
+                f"rounding to the published weights keeps {survival:.0%} of the training; raise "
+                "the learning_rate or set policy.engine.dtype=float16",
+                "warning",
+                code="W-SURVIVAL",
+                survival=survival,
             )
 
     def train(self, job: TrainJob) -> TrainResult:
@@ -214,7 +216,7 @@ def training_processes(run: Run, settings: Settings) -> int:
     training, gpus = run.config.training, len(training_gpus(run.config.training))
     idle = left_idle(training, settings, gpus)
     if idle:
-        run.reporter.note(idle)
+        run.reporter.note(idle, "warning", code="W-IDLE-GPU")
     return processes_of(training, settings, gpus)
 
 

@@ -198,7 +198,12 @@ class CandidateDrawing:
         ).pay(stage)
         if cut := ends["truncated_thinking"]:
             self.run.reporter.note(
-                CUT_IN_THOUGHT.format(cut, ends.total(), self.sampling.max_tokens)
+                CUT_IN_THOUGHT.format(cut, ends.total(), self.sampling.max_tokens),
+                "warning",
+                code="W-TRUNCATED",
+                iteration=self.iteration,
+                truncated=cut,
+                answers=ends.total(),
             )
 
     def _row(self, draw: Draw, completion: Completion) -> Candidate:

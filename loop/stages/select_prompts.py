@@ -193,7 +193,8 @@ def _warn(run: Run, counted: Mapping[str, Sequence[str]]) -> None:
         if SHORT in outcome
     ]
     if short:
-        run.reporter.note(f"prompts of these intentions are too few: {'; '.join(short)}")
+        text = f"prompts of these intentions are too few: {'; '.join(short)}"
+        run.reporter.note(text, "warning", code="W-FEW-PROMPTS")
 
 
 def _kept(prompts: Sequence[Prompt], fates: Sequence[str]) -> list[Prompt]:

@@ -16,7 +16,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Statistic
 from ...stores.schemas import RowsByType
-from ..lake.query.alarm_list import sentence
+from ..lake.query.alarm_list import alarm_fields
 from ..run.handles import Planned
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
@@ -68,7 +68,7 @@ class StepWatch:
         """Tell of what a step raises that no earlier one did."""
         run = self.it.run
         for alarm in self.raised_by(numbers):
-            run.reporter.note(sentence(alarm))
+            run.reporter.note(alarm.told, "alarm", **alarm_fields(alarm))
             detail: Json = asdict(alarm)
             run.store.when_there_is_room(partial(run.store.journal.record, EVENT, detail))
 
@@ -91,8 +91,7 @@ class StepWatch:
             after=finding.after,
             limit=finding.limit,
             stops=False,
-            told=f"step {step} of {self.steps} of the training of M_{self.it.number} by "
-            f"{self.method}: {finding.told}",
+            told=f"{self.method}, step {step} of {self.steps}: {finding.told}",
             examples=(),
         )
 
@@ -109,8 +108,7 @@ def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
             before=first.get(KL, 0.0) / max(first.get(LENGTH, 0.0), 1.0),
             after=kl / length,
             limit=MOST_KL,
-            told=f"the policy is {kl / length:.2f} nats a token away from M_0: so far away the "
-            "reward means little. Raise kl_coef, or take an earlier policy (publish_every)",
+            told=f"the KL to M_0 is {kl / length:.2f} nats a token (limit {MOST_KL:g})",
         )
     cut = last.get(CUT, 0.0)
     if cut > MOST_CUT and first.get(CUT, 0.0) <= MOST_CUT / 2:
@@ -119,8 +117,8 @@ def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
             before=first.get(CUT, 0.0),
             after=cut,
             limit=MOST_CUT,
-            told=f"{100 * cut:.0f} % of the answers are cut off, {100 * first.get(CUT, 0.0):.0f} % "
-            "were: being cut off pays, or answers grow. Look at missing_eos and max_tokens",
+            told=f"{100 * cut:.0f} % of the answers are cut off, "
+            f"{100 * first.get(CUT, 0.0):.0f} % in the first steps",
         )
     for kind, limit, more in (
         (ENTROPY, LEAST_ENTROPY, False),
@@ -136,9 +134,7 @@ def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
                 before=before,
                 after=after,
                 limit=limit * before,
-                told=f"the {kind} is {share:.2f} times that of the first steps: "
-                + ("answers grow" if more else "answers become alike")
-                + ". Train for fewer steps, or at a lower rate",
+                told=f"the {kind} of answers is {share:.2f} times that of the first steps",
             )
     yield from _fallen_reward(history)
 
@@ -155,8 +151,7 @@ def _fallen_reward(history: Sequence[Numbers]) -> Iterator[StepFinding]:
             before=best,
             after=means[-1],
             limit=best - risen,
-            told=f"the reward fell to {means[-1]:.3f} from {best:.3f}, by more than it had risen. "
-            "Train at a lower rate, or take an earlier policy (publish_every)",
+            told=f"the reward fell from {best:.3f} to {means[-1]:.3f}, by more than it had risen",
         )
 
 

@@ -58,13 +58,16 @@ def test_run_stops_at_an_alarm_and_goes_on(lpfloop, tmp_path):
     assert lpfloop("resume", "a", "--on-alarm", "perhaps")[0] == Exit.BAD_INPUT
 
     alarms = json.loads(lpfloop("alarms", "a", "--json")[1])
-    assert next(a["iteration"] for a in alarms if a["stops"]) == 1
+    (stopping, *_) = [a for a in alarms if a["stops"]]
+    assert (stopping["iteration"], stopping["severity"]) == (1, "stop")
+    assert stopping["code"] in told
+    assert all(a["remedy"] for a in alarms)
     (example, *_) = alarms[0]["examples"]
     assert FLATTERY.strip() in lpfloop("show", example)[1]
 
     code, _, told = lpfloop("resume", "a", "--on-alarm", "continue")
     assert code == Exit.DONE, told
-    assert "alarm: " in lpfloop("status", "a", "--format", "table")[1]
+    assert alarms[0]["code"] in lpfloop("status", "a", "--format", "table")[1]
     journal = Reader(tmp_path / "lake" / "runs" / "a")
     events = journal.events("end")
     journal.close()

@@ -100,7 +100,7 @@ def test_fall_is_an_alarm(tmp_path):
     assert after["name"]["fall"] == {"value": 1, "stderr": 0, "n": 5}
     assert not after["word"]["alarm"]
     assert [event["benchmark"] for event in events] == ["probe:name"]
-    assert [note for note in notes.notes if "alarm" in note and "name" in note]
+    assert [note for note in notes.notes if "name" in note]
     scores = rows(tmp_path, "scores")
     probe_with(wanted, 1, "scripts:forgetful_policy", Telling())
     assert rows(tmp_path, "scores").equals(scores)

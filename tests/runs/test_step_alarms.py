@@ -9,7 +9,7 @@ from world import Silent, write_prompts
 
 import lpfloop.loop.stages.publish
 from lpfloop.loop.daemon.loop import Job, run_loop
-from lpfloop.loop.lake.query.alarm_list import alarms
+from lpfloop.loop.lake.query.alarm_list import alarms, code_of
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages import step_alarms
@@ -41,7 +41,7 @@ def test_alarm_of_a_step(tmp_path: Path, made: list[int], monkeypatch: pytest.Mo
     reader = run(tmp_path, write_prompts(tmp_path))
     (found,) = alarms(reader)
     assert (found.kind, found.name, found.stops) == ("kl", "step 3", False)
-    assert "step 3 of 7 of the training of M_1 by ppo" in found.told
+    assert code_of(found).code == "W-KL"
     assert [event["name"] for event in reader.journal.events("alarm")] == ["step 3"]
     assert made == list(range(1, STEPS + 1))
     reader.close()

@@ -1,17 +1,77 @@
-"""The alarms of a run, the newest first: those of its watch, and the falls of its probes."""
+"""The alarms of a run with their codes and remedies: its watch's, and falls of its probes."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
 from ....stores.frames import empty, frame_rows
+from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Alarm, Evaluation
 from .forgetting import FALL, PREFIX, alarming, told
 from .runs import evaluations
 
 UNVERIFIED, PROBE_FALL = "unverified", "probe"
-"""Kinds of alarms: approval that nothing verifies, which is merely unknown; a probe's fall."""
+"""Kinds of alarms: approval that nothing verifies, so that it may be right; a probe's fall."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmCode:
+    """The stable code of alarms, and what to do about them."""
+
+    code: str
+    remedy: str
+
+
+CODES = {
+    "approval": AlarmCode(
+        "W-APPROVAL",
+        "read the examples; set critic.use_reference=true or name another critic.model",
+    ),
+    UNVERIFIED: AlarmCode(
+        "W-UNVERIFIED", "give these prompts references or checks (prompts.fields)"
+    ),
+    "style": AlarmCode("W-STYLE", "read the examples; raise training.dpo.beta"),
+    "style:length": AlarmCode("W-LENGTH", "set pairs.balance_length=true"),
+    "style:repetition": AlarmCode(
+        "W-REPETITION", "lower training.dpo.epochs or raise training.dpo.beta"
+    ),
+    "saturation": AlarmCode(
+        "W-SATURATED", "drop it from critic.aspects or tighten its rubric (critic.templates)"
+    ),
+    "saturation:family": AlarmCode(
+        "W-CRITIC", "give these prompts references (critic.use_reference) or leave them out"
+    ),
+    "saturation:reward": AlarmCode(
+        "W-EQUAL-REWARDS", "raise policy.sampling.temperature or set another reward.model"
+    ),
+    "copies": AlarmCode("W-COPIES", "lower training.dpo.epochs or training.dpo.learning_rate"),
+    "same chosen": AlarmCode(
+        "W-DUPLICATES", "lower recipe.top_k or raise policy.sampling.temperature"
+    ),
+    "kl": AlarmCode(
+        "W-KL", "lower the method's learning_rate, or raise training.dpo.beta or kl_coef"
+    ),
+    "missing_eos": AlarmCode("W-CUT", "raise policy.sampling.max_tokens, or set missing_eos"),
+    "entropy": AlarmCode("W-ENTROPY", "lower the method's learning_rate or its steps"),
+    "length": AlarmCode("W-GROWTH", "lower the method's learning_rate or its steps"),
+    "reward": AlarmCode(
+        "W-REWARD-FALL", "lower the method's learning_rate, or set publish_every and choose=best"
+    ),
+    PROBE_FALL: AlarmCode("W-PROBE", "lower training.dpo.learning_rate or raise training.dpo.beta"),
+}
+"""By the kind of an alarm, or by its kind and its name or scope."""
+
+
+def code_of(alarm: Alarm) -> AlarmCode:
+    """Return the code and the remedy of an alarm."""
+    places = (f"{alarm.kind}:{alarm.name}", f"{alarm.kind}:{alarm.scope}", alarm.kind)
+    return next(CODES[place] for place in places if place in CODES)
+
+
+def severity(alarm: Alarm) -> str:
+    """Return `stop` if an alarm can stop its run, `info` if nothing is known, else `warning`."""
+    return "stop" if alarm.stops else "info" if alarm.kind == UNVERIFIED else "warning"
 
 
 def alarms(run: RunReader, iteration: int | None = None) -> list[Alarm]:
@@ -26,14 +86,25 @@ def alarms(run: RunReader, iteration: int | None = None) -> list[Alarm]:
 
 
 def alarm_rows(run: RunReader, iteration: int | None = None) -> pl.LazyFrame:
-    """Return the alarms as rows."""
-    rows = [asdict(alarm) for alarm in alarms(run, iteration)]
-    return pl.DataFrame(rows, schema=empty("alarms").schema).lazy()
+    """Return the alarms as rows, with `code`, `severity` and `remedy`."""
+    rows = [alarm_fields(alarm) for alarm in alarms(run, iteration)]
+    more = dict.fromkeys(("code", "severity", "remedy"), pl.String)
+    return pl.DataFrame(rows, schema={**empty("alarms").schema, **more}).lazy()
 
 
 def sentence(alarm: Alarm) -> str:
-    """Return an alarm as a sentence that says what it is."""
-    return f"{'unknown' if alarm.kind == UNVERIFIED else 'alarm'}: {alarm.told}"
+    """Return an alarm as a line: its code and what happened."""
+    return f"{code_of(alarm).code}: {alarm.told}" + (" (can stop the run)" if alarm.stops else "")
+
+
+def alarm_fields(alarm: Alarm) -> dict[str, Json]:
+    """Return the fields of an alarm's event."""
+    return {
+        **asdict(alarm),
+        "code": code_of(alarm).code,
+        "severity": severity(alarm),
+        "remedy": code_of(alarm).remedy,
+    }
 
 
 def _of_probe(number: Evaluation) -> Alarm:

@@ -2,6 +2,7 @@
 
 import io
 import threading
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -10,7 +11,7 @@ from lpfloop.loop.cli.display import LineReporter, LiveReporter, PlainReporter
 from lpfloop.loop.run.reporter import Advance
 
 
-def phase(reporter: LineReporter, iteration: int, stage: str, **made: int) -> None:
+def phase(reporter: LineReporter, iteration: int, stage: str, **made: Any) -> None:
     reporter.begin(iteration, stage, planned=1, done=0)
     reporter.advance(iteration, stage, Advance(**made))
     reporter.end(iteration, stage)

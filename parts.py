@@ -1,6 +1,6 @@
 """What a recipe, a verifier or a reward function of your own is made of, by stable names.
 
-Where the modules behind these names lie may change; docs/own-parts.md shows how to use them.
+Where the modules behind these names lie may change; docs/customise.md shows how to use them.
 """
 
 from .configs.grouped_recipes import Grouped

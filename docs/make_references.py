@@ -1,11 +1,12 @@
 # pyright: basic
-"""Write the pages that follow from the code: the data model and the settings.
+"""Write the pages that follow from the code: the data model, the settings and the commands.
 
-`python docs/make_references.py` writes them anew; a test compares.
+`python docs/make_references.py` writes them; a test compares.
 """
 
 import re
 import typing
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from inspect import getdoc
 from itertools import chain
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
 
 from lpfloop.configs.describe import ConfigField, every_field, roles
 from lpfloop.configs.engines import MODELS
 from lpfloop.configs.show import flow
+from lpfloop.loop.cli.app import PANELS, app
 from lpfloop.loop.cli.config_commands import plain_default
 from lpfloop.stores.schemas import ROW_TYPES, SCHEMAS
 
@@ -25,6 +29,9 @@ SHARED: Final = "sampling"
 """The section that several roles have, which is shown once."""
 RECIPE: Final = "recipe"
 MOST_OTHERS: Final = 5
+SHARED_BY: Final = 10
+"""An option that so many commands have is described once."""
+VALUES: Final[Mapping[type, str]] = {int: "N", float: "X", Path: "PATH"}
 MARK = "<!-- Below this line the page is written by docs/make_references.py. -->"
 
 
@@ -34,7 +41,11 @@ class UnknownColumnError(KeyError):
 
 def pages() -> Mapping[str, str]:
     """Return each page by its file's name: its own head, and below the mark what is generated."""
-    tables = {"data-model.md": data_model(), "settings.md": settings()}
+    tables = {
+        "data-model.md": data_model(),
+        "settings.md": settings(),
+        "commands.md": commands(),
+    }
     return {name: f"{_head(name)}{MARK}\n\n{text}\n" for name, text in tables.items()}
 
 
@@ -58,6 +69,77 @@ def settings() -> str:
     names = " · ".join(f"[{name}](#{name})" for name in groups)
     tables = "\n".join(_fields(name, fields) for name, fields in groups.items())
     return f"{names}\n\n{tables.strip()}"
+
+
+def commands() -> str:
+    """Return the page of all commands with their arguments and options."""
+    tree = typing.cast("TyperGroup", get_command(app))
+    panels = {panel: list(_leaves(tree, names)) for panel, names in PANELS.items()}
+    every = Counter(_option(one) for found in panels.values() for _, c in found for one in _own(c))
+    shared = [row for row, count in every.items() if count >= SHARED_BY]
+    lines = ["## Options of many commands", "", *_options(shared)]
+    for panel, found in panels.items():
+        lines += [f"## {panel}", ""]
+        for name, command in found:
+            lines += _command(name, command, shared)
+    return "\n".join(lines).strip()
+
+
+def _leaves(place: TyperGroup, names: typing.Iterable[str]) -> Iterator[tuple[str, TyperCommand]]:
+    """Return the commands of these names; a group is its commands."""
+    for name in names:
+        found = place.commands[name]
+        if isinstance(found, TyperGroup):
+            words = (word for word, one in found.commands.items() if not one.hidden)
+            yield from ((f"{name} {word}", one) for word, one in _leaves(found, words))
+        else:
+            yield name, typing.cast("TyperCommand", found)
+
+
+def _own(command: TyperCommand) -> list[TyperOption]:
+    options = [one for one in command.params if isinstance(one, TyperOption)]
+    return [one for one in options if not one.hidden and "--help" not in one.opts]
+
+
+def _command(name: str, command: TyperCommand, shared: list[tuple[str, str]]) -> list[str]:
+    arguments: list[Any] = [one for one in command.params if not isinstance(one, TyperOption)]
+    usage = " ".join([name, *(_placeholder(one) for one in arguments)])
+    rows = [(f"`{_placeholder(one)}`", one.help or "") for one in arguments if one.help]
+    rows += [_option(one) for one in _own(command)]
+    common = [row.partition(" ")[0].strip("`") for row, _ in rows if (row, _) in shared]
+    lines = [f"### {name}", "", f"`lpfloop {usage}`", "", *(command.help or "").splitlines(), ""]
+    lines += _options([row for row in rows if row not in shared])
+    if common:
+        lines += [f"Also: {', '.join(f'`{word}`' for word in common)}.", ""]
+    return lines
+
+
+def _options(rows: list[tuple[str, str]]) -> list[str]:
+    if not rows:
+        return []
+    table = [f"| {_cell(option)} | {_cell(text)} |" for option, text in rows]
+    return ["| option | meaning |", "| --- | --- |", *table, ""]
+
+
+def _option(option: TyperOption) -> tuple[str, str]:
+    """Return an option as it is written, and its meaning with its default."""
+    value = "" if option.is_flag else f" {_placeholder(option)}"
+    text = option.help or ""
+    if option.required:
+        text += " Required."
+    elif option.default not in (None, False, "", [], ()):
+        text += f" Default: `{option.default}`."
+    return f"`{', '.join(option.opts)}{value}`", text
+
+
+def _placeholder(parameter: Any) -> str:
+    """Return the word that stands for the value of an argument or option."""
+    if isinstance(parameter, TyperOption):
+        kind = parameter.type_descriptor.annotation
+        value = VALUES.get(kind, "NAME") if isinstance(kind, type) else "VALUE"
+        return parameter.metavar or value
+    word = parameter.metavar or parameter.name.upper()
+    return word if parameter.required or word.startswith("[") else f"[{word}]"
 
 
 def _table(name: str, notes: Mapping[str, Mapping[str, Any]]) -> str:
@@ -139,7 +221,7 @@ def _split(field: ConfigField) -> tuple[str, str]:
 
 def _kind(field: ConfigField) -> str:
     if field.path == "recipe.name":
-        return "name of a [recipe](../README.md#variants), or `./FILE.py:NAME`"
+        return "name of a [recipe](../README.md#methods), or `./FILE.py:NAME`"
     return _cell(f"{field.kind}{f', {field.range}' if field.range else ''}")
 
 

@@ -2,7 +2,7 @@
 
 Run it: `python examples/own_recipe.py`. It draws answers, lets the shipped verifier rate them,
 pairs each prompt's right answers with wrong ones, and trains the tiny policy on the pairs. Which
-verbs there are: docs/own-parts.md.
+verbs there are: docs/customise.md.
 """
 
 import lpfloop

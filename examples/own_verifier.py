@@ -1,7 +1,7 @@
 """Own verifier: a function decides which answers are right, and the tiny policy learns from that.
 
 Run it: `python examples/own_verifier.py`. Policy and training are real; no critic is asked, since
-the verifier's ratings make the pairs. What a verifier may return: docs/own-parts.md.
+the verifier's ratings make the pairs. What a verifier may return: docs/customise.md.
 """
 
 import lpfloop

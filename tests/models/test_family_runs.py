@@ -1,6 +1,6 @@
 """Each family of models through the whole loop: sampled, judged by an endpoint, trained, measured.
 
-The table of `docs/models.md` is what this file prints: `pytest -s -m slow -k family`.
+This file prints the table of seconds in `results/benchmarks.md`: `pytest -s -m slow -k family`.
 """
 
 from pathlib import Path

@@ -13,7 +13,7 @@ from models import make_family
 
 from lpfloop.loop.cli.app import Exit
 
-PAGE = (Path(__file__).parents[2] / "docs" / "first-real-run.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "your-model.md").read_text()
 BLOCK = re.compile(r"^```sh first\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"in\s`([\w.]+)`[^`]*?:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = [line for block in BLOCK.findall(PAGE) for line in block.splitlines()]

@@ -93,7 +93,7 @@ def rows(table: str, name: str = "a", **options) -> pl.DataFrame:
 def guide(tmp_path_factory, root):
     """The guide's files and its command, as printed, with scripted engines."""
     folder = tmp_path_factory.mktemp("guide")
-    text = (root / "docs" / "own-parts.md").read_text()
+    text = (root / "docs" / "customise.md").read_text()
     for name, code in FILE.findall(text):
         (folder / name).write_text(code)
     (command,) = COMMAND.findall(text)

@@ -35,8 +35,9 @@ def test_every_page_is_listed_once():
 
 def test_links_resolve():
     lost = []
-    known = {page: anchors(page) for page in PAGES}
-    for page in PAGES:
+    pages = [*PAGES, *(ROOT / "results").glob("*.md")]
+    known = {page: anchors(page) for page in pages}
+    for page in pages:
         for link in LINK.findall(prose(page)):
             path, _, anchor = link.partition("#")
             target = (page if not path else page.parent / path).resolve()

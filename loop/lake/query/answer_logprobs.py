@@ -53,7 +53,7 @@ class AnswerLogprobs:
         return (
             f"DPO of iteration {self.iteration} left {self.below:.0%} of its chosen answers less "
             "probable than they were by its reference: training.dpo.chosen_penalty=5 or "
-            "training.dpo.sft_weight=1 hold them up (docs/training.md)"
+            "training.dpo.sft_weight=1 hold them up (docs/gpus.md#training-that-fits)"
         )
 
 

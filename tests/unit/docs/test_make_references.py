@@ -20,8 +20,9 @@ def references():
 
 def test_generated_pages_are_up_to_date(references):
     made = references.pages()
-    for page in ("data-model.md", "settings.md"):
-        assert (DOCS / page).read_text() == made[page], "run: python docs/make_references.py"
+    assert {"data-model.md", "settings.md", "commands.md"} == made.keys()
+    for page, text in made.items():
+        assert (DOCS / page).read_text() == text, "run: python docs/make_references.py"
 
 
 def test_a_column_without_a_description_is_named(references):

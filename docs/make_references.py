@@ -144,7 +144,7 @@ def _placeholder(parameter: Any) -> str:
 
 def _table(name: str, notes: Mapping[str, Mapping[str, Any]]) -> str:
     row_type = ROW_TYPES[name]
-    lines = [f"## {name}", "", *_docstring(row_type), "", "| column | type | what it is | null |"]
+    lines = [f"## {name}", "", *_docstring(row_type), "", "| column | type | meaning | null |"]
     lines.append("| --- | --- | --- | --- |")
     for field in SCHEMAS[name]:
         says, null = _note(name, field.name, notes)
@@ -204,7 +204,7 @@ def _fields(name: str, fields: list[ConfigField]) -> str:
         samplers = dict.fromkeys(_split(field)[0] for field in fields)
         lines += [f"`ROLE` is {', '.join(f'`{role}`' for role in samplers)}.", ""]
     lines += [
-        "| field | type | default | effect | what it does |",
+        "| field | type | default | effect | meaning |",
         "| --- | --- | --- | --- | --- |",
     ]
     for (path, kind, effect, text), defaults in rows.items():

@@ -37,7 +37,7 @@ class AnnotationConfig(Section):
     weak: AnnotatorModel = AnnotatorModel()
     flip_probability: float = semantic(
         0.25,
-        "share of labels flipped by noise in training (p_ann); evaluation has none (p_eval)",
+        "share of labels flipped by noise in training (p_ann); none in evaluation (p_eval)",
         ge=0,
         le=0.5,
     )

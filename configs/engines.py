@@ -118,7 +118,7 @@ class SamplingConfig(Section):
         None, "above 1: makes tokens of prompt and answer less probable", gt=0, le=2
     )
     stop: tuple[StopString, ...] = semantic(
-        (), "texts that end an answer, and are no part of it", max_length=8
+        (), "texts that end an answer and are cut off", max_length=8
     )
 
 
@@ -172,7 +172,7 @@ class EngineConfig(Section):
         {}, "values for the model's chat template, such as {enable_thinking: false}"
     )
     think_tags: tuple[StopString, StopString] | None = semantic(
-        None, "what stands before and after a model's thought; default: found in its files"
+        None, "tags around a model's thought; default: found in its files"
     )
     extra_body: ExtraBody = semantic(
         {}, "fields that are added to each request to an endpoint, such as {service_tier: flex}"
@@ -202,7 +202,9 @@ class EngineConfig(Section):
         description="ask an endpoint by batch files, which cost less and may take it a day",
     )
     batch_least: int = live(
-        100, "fewest requests of a batch file; fewer are asked one by one, at the full price", ge=1
+        100,
+        "fewest requests of a batch file; smaller groups are sent directly, at the full price",
+        ge=1,
     )
     batch_most: int = live(50_000, "most requests of a batch file", ge=1, le=50_000)
     batch_poll_s: float = live(

@@ -38,7 +38,7 @@ class GroupTraining(SteppedTraining):
     )
     missing_eos_penalty: ClassVar[float] = 1.0
     sampler_memory: float = cosmetic(
-        0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
+        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
     )
 
     @property

@@ -15,8 +15,8 @@ class CriticConfig(Section):
 
     model: Place = semantic(
         NO_MODEL,
-        "'tiny', a folder, or an OpenAI-compatible URL; named where a recipe asks a critic, and "
-        "where held-out answers shall be rated",
+        "'tiny', a folder, or an OpenAI-compatible URL; needed by recipes with a critic, and for "
+        "ratings of held-out answers",
     )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, max_tokens=512)
@@ -82,7 +82,7 @@ class GradingConfig(Section):
         "answers to a prompt that say the same, white space aside, are shown once, or each",
     )
     cut_answers: Literal["unscored", "graded"] = semantic(
-        "unscored", "answers that were cut at max_tokens, which make no pair, are left unscored"
+        "unscored", "unscored: answers cut at max_tokens get no grade; they make no pair"
     )
     attempts: int = semantic(
         3, "attempts to read a reply before completions stay unscored", ge=1, le=10
@@ -113,7 +113,7 @@ class FactsConfig(Section):
     judge: Literal["critic", "nli", "sentence_match", "none"] = semantic(
         "critic",
         "who judges an answer's statements: critic, nli, sentence_match (equal sentences; the tiny "
-        "world's prompts alone) or none; a run without a critic has none",
+        "world's prompts alone) or none; a run without a critic uses none",
     )
     nli: EntailmentConfig = EntailmentConfig()
     most: int = semantic(200, "statements of an answer that are judged; later ones are not", ge=1)

@@ -34,7 +34,7 @@ class DPOTraining(Section):
     )
     chosen_penalty: float = semantic(
         0.0,
-        "lambda of DPO-Positive: what a chosen answer below its probability by the reference costs",
+        "lambda of DPO-Positive: penalty on chosen answers less probable than by the reference",
         ge=0,
     )
     label_smoothing: float = semantic(
@@ -59,7 +59,7 @@ class DPOTraining(Section):
 class KTOTraining(Section):
     """Kahneman-Tversky optimisation (Ethayarajh et al., 2024, Eq. 7 and 8)."""
 
-    beta: float = semantic(0.1, "how soon a gain, or a loss, counts no more", gt=0)
+    beta: float = semantic(0.1, "how soon a gain or a loss saturates", gt=0)
     learning_rate: float = semantic(5e-6, "peak, after the warm-up", gt=0, le=1)
     epochs: float = semantic(1.0, "passes over the iteration's answers", gt=0)
     batch_size: int = semantic(32, "answers an optimizer step", ge=1)
@@ -74,10 +74,10 @@ class KTOTraining(Section):
     )
     desirable_weight: AutoWeight = semantic(
         "auto",
-        "lambda_D: what a success counts; auto: so much that all successes count as much as all "
-        "failures, the lower end of Eq. 8",
+        "lambda_D: weight of a success; auto: all successes weigh as much as all failures, the "
+        "lower end of Eq. 8",
     )
-    undesirable_weight: float = semantic(1.0, "lambda_U: what a failure counts", gt=0)
+    undesirable_weight: float = semantic(1.0, "lambda_U: weight of a failure", gt=0)
 
     @model_validator(mode="after")
     def _with_others_in_a_pass(self) -> "KTOTraining":
@@ -128,7 +128,7 @@ class RewardTraining(Section):
     margin: float = semantic(
         0.0,
         "by how much r(x, y+) - r(x, y-) is to exceed 0, for each point that the pair's scores "
-        "differ by (Llama 2, Section 3.2.2); a pair without scores has none",
+        "differ by (Llama 2, Section 3.2.2); 0 for a pair without scores",
         ge=0,
     )
     min_rate: float = semantic(
@@ -138,7 +138,7 @@ class RewardTraining(Section):
         None, "the model that the reward model begins as, such as a base model; default: M_0"
     )
     template: Place | None = semantic(
-        None, "prompt form of that model where it has none: alpaca, or a .jinja file"
+        None, "chat template of `model` if it lacks one: alpaca, or a .jinja file"
     )
 
     @model_validator(mode="after")
@@ -161,8 +161,8 @@ class SteppedTraining(Section):
 
     publish_every: int = semantic(
         0,
-        "so many steps apart a policy is published on the way, and takes the exam on dev prompts; "
-        "0: only the last is",
+        "publish a policy every so many steps and evaluate it on dev prompts; 0: only the last "
+        "policy",
         ge=0,
     )
     choose: Literal["last", "best"] = semantic(
@@ -170,7 +170,7 @@ class SteppedTraining(Section):
     )
     held_out_each: bool = semantic(
         default=False,
-        description="those on the way take the exam on held-out prompts, too; it never chooses",
+        description="evaluate them on held-out prompts, too; these results never select a policy",
     )
 
     @model_validator(mode="after")
@@ -234,7 +234,7 @@ class PPOTraining(SteppedTraining):
         ge=0,
     )
     sampler_memory: float = cosmetic(
-        0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
+        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
     )
 
     @model_validator(mode="before")
@@ -286,7 +286,7 @@ class QuarkTraining(SteppedTraining):
     kl_coef: float = semantic(0.05, "weight of the exact KL to the reference policy", ge=0)
     entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
     sampler_memory: float = cosmetic(
-        0.3, "share of a GPU's memory that the sampler takes beside the trainer", gt=0, lt=1
+        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
     )
 
 

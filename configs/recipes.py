@@ -82,8 +82,8 @@ class Graded(Pooled):
     binarisation: Binarisation = semantic("mean-vs-random", "the rule that makes pairs of grades")
     grades: Literal["by_rule", "both"] = semantic(
         "by_rule",
-        "what is asked of each completion: what the rule reads, or both, ratings in four aspects "
-        "and a critique with an overall score",
+        "by_rule: only the grades that the rule reads; both: ratings in four aspects, and a "
+        "critique with an overall score",
     )
     mix: tuple[Place, ...] = semantic((), "files of other people's preferences to train on, too")
 
@@ -167,7 +167,7 @@ class RLRF(Scheduled, Varied):
     rounds: int = semantic(
         1,
         "refinements of refinements: in each round but the first, the best refined candidate of "
-        "the round before is refined with its own critique, until the critic passes it",
+        "the previous round is refined with its critique, until the critic passes it",
         ge=1,
     )
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
@@ -259,7 +259,7 @@ class ExpertIteration(Annotated, Rewarded, Varied):
         1.0, "below 1: nucleus mass of these samples, in place of policy.sampling's", gt=0, le=1
     )
     start: Literal["initial", "previous"] = semantic(
-        "initial", "what each round fine-tunes: M_0, or the policy before it"
+        "initial", "the model that each round fine-tunes: M_0, or the previous policy"
     )
 
 

@@ -56,8 +56,8 @@ class PartsConfig(Section):
 
     layout: Literal["disjoint", "used", "same"] = semantic(
         "disjoint",
-        "disjoint: no prompt is in two parts; used: likewise, among those parts that the recipe "
-        "uses; same: every part is taken from all prompts",
+        "disjoint: no prompt is in two parts; used: disjoint among the parts that the recipe uses; "
+        "same: every part is taken from all prompts",
     )
 
     sft: int = semantic(10_000, "prompts with demonstrations, for fine-tuning the policy", ge=0)
@@ -87,11 +87,11 @@ class PromptsConfig(Section):
     source: Place = semantic(
         NO_MODEL,
         "'tiny', 'smol', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, "
-        "or what `datasets` saves; it must be named",
+        "or the output of `save_to_disk`; required",
     )
     held_out: str | dict[ExamName, Place] | None = semantic(
         None,
-        "file or folder of held-out prompts, or several by names, each an exam of its own: "
+        "file or folder of held-out prompts, or several named sets that are measured separately: "
         "{gsm8k: FILE, bios: FILE}; default: split off `source`",
     )
     turns: Literal["all", "first", "last"] = semantic(
@@ -105,7 +105,7 @@ class PromptsConfig(Section):
         "below `### Input:`, which the template alpaca turns into its form with an input",
     )
     fields: dict[PromptField, Place] = semantic(
-        {}, "which fields of the rows hold what, where they have other names: {prompt: text}"
+        {}, "names of the columns if they differ from lpfloop's: {prompt: text}"
     )
     task: str | None = semantic(
         None, "task of prompts without one; default: guessed from their fields"
@@ -114,13 +114,13 @@ class PromptsConfig(Section):
         None, "file or folder of dev prompts, which decide inside the loop; default: split off"
     )
     skip_bad: bool = semantic(
-        default=False, description="leave rows out that cannot be read, with a receipt of each"
+        default=False, description="skip unreadable rows, with a receipt of each"
     )
     held_out_share: float = semantic(
         0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
     )
     dev_share: float = semantic(
-        0.1, "share split off `source` as dev prompts, if none are named", ge=0, le=0.5
+        0.1, "share of `source` that becomes dev prompts, if `dev` is not set", ge=0, le=0.5
     )
     per_iteration: int | None = semantic(None, "train prompts an iteration; default: all", ge=1)
     evaluated: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
@@ -136,7 +136,7 @@ class PolicyConfig(Section):
     """The model to improve."""
 
     model: Place = semantic(
-        NO_MODEL, "'tiny', 'smol', a folder, or an OpenAI-compatible URL; it must be named"
+        NO_MODEL, "'tiny', 'smol', a folder, or an OpenAI-compatible URL; required"
     )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
@@ -157,7 +157,7 @@ class RewardConfig(Section):
     max_length: int = semantic(1024, "longer conversations are not scored, in tokens", ge=8)
     sees_end: bool = semantic(
         default=True,
-        description="let the model read the end token of an answer, and that one cut off has none",
+        description="show the end token of whole answers to the model; cut answers end without it",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = semantic(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
@@ -179,7 +179,7 @@ class ReportConfig(Section):
     """A page on the run, which `lpfloop report` writes at any time."""
 
     each_iteration: bool = cosmetic(
-        default=True, description="write it after each iteration, in a process beside the run"
+        default=True, description="write it after each iteration, in a separate process"
     )
 
 
@@ -227,13 +227,13 @@ class VerdictConfig(Section):
         "margins: rollback: with the best; continue: with M_t; stop: nowhere",
     )
     margin: float = semantic(
-        0.01, "how far M_t may lie behind the best in all, in the figure compared", ge=0, le=1
+        0.01, "largest accepted loss against the best model, over all prompts", ge=0, le=1
     )
     task_margin: float = semantic(
-        0.03, "how far M_t may lie behind the best in any one task", ge=0, le=1
+        0.03, "largest accepted loss against the best model in one task", ge=0, le=1
     )
     converged_after: int | None = cosmetic(
-        None, "iterations without a new best after which the run ends; default: it goes on", ge=1
+        None, "the run ends after so many iterations without a new best model; default: never", ge=1
     )
 
 
@@ -243,8 +243,8 @@ class AlarmsConfig(Section):
     watch: bool = semantic(default=True, description="whether they are looked at")
     on_alarm: Literal["continue", "stop"] = live(
         "stop",
-        "what follows an alarm that stops, if there is an iteration left: stop: the run ends, and "
-        "`resume` goes on if this is `continue`; others are only told",
+        "stop: a stopping alarm ends the run before the next iteration; continue: it is only "
+        "reported",
     )
 
 
@@ -254,7 +254,7 @@ class CompletionConfig(Section):
     pool: str = semantic(
         "policy",
         "name of a shipped pool of models, or a YAML file; policy: the policy alone, at several "
-        "temperatures where answers are graded, by policy.sampling where they are compared",
+        "temperatures for grading, by policy.sampling for comparisons",
     )
     principles: str = semantic(
         "ultrafeedback",
@@ -287,7 +287,7 @@ class PriceConfig(Section):
         None, "'example', or a YAML file of prices by the names that models are served under"
     )
     models: dict[str, ModelPrice] = live(
-        {}, "prices by the models' names, before those of the table: {prompt, completion} a million"
+        {}, "prices by model name, which override the table: {prompt, completion} a million"
     )
     batch: float = live(0.5, "share of its price that a request in a batch file costs", ge=0, le=1)
 
@@ -306,7 +306,7 @@ class RunConfig(Section):
     recipe: Annotated[SerializeAsAny[Recipe], BeforeValidator(chosen_recipe)] = RLRF()
     guard: bool = semantic(
         default=True,
-        description="let a judge's verdict count only below a line that no judged text can foresee",
+        description="read a judge's verdict only after a random line that no text can contain",
     )
     completion: CompletionConfig = CompletionConfig()
     grading: GradingConfig = GradingConfig()
@@ -319,10 +319,10 @@ class RunConfig(Section):
     alarms: AlarmsConfig = AlarmsConfig()
     overlap: bool = cosmetic(
         default=True,
-        description="let stages overlap whose models are on separate devices, or at endpoints",
+        description="run stages together if their models are on separate devices or endpoints",
     )
     memory: Literal["refuse", "warn", "ignore"] = cosmetic(
-        "refuse", "what follows if a stage cannot fit into a device's memory, by arithmetic"
+        "refuse", "if the computed memory of a stage exceeds its device: refuse, warn or ignore"
     )
     smoke: SmokeConfig = SmokeConfig()
     tracking: TrackingConfig = TrackingConfig()

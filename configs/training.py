@@ -60,9 +60,9 @@ class TrainingConfig(Section):
     reference: Literal["previous", "initial"] = semantic("previous", "DPO's reference policy")
     thought: Literal["none", "own", "template"] = semantic(
         "none",
-        "what of a thinking policy's turn is trained. none: the answer, right after what was "
-        "prompted; own: the answer after the thought it was drawn with; template: the turn as "
-        "the chat template renders it (Qwen3: with an empty thought)",
+        "trained part of a thinking policy's turn. none: the answer, directly after the prompt; "
+        "own: the answer after its thought; template: the turn as the chat template renders it "
+        "(Qwen3: with an empty thought)",
     )
     min_pairs: int = semantic(
         64, "fewer pairs or demonstrations stop the loop before training", ge=1
@@ -135,8 +135,8 @@ class TrainingConfig(Section):
     )
     keep_master: bool = semantic(
         default=True,
-        description="keep the float32 weights beside the published ones: the next iteration trains "
-        "from them; false: from the rounded ones, for a third of the disk",
+        description="keep the float32 weights next to the published ones: the next iteration "
+        "trains from them; false: from the rounded ones, for a third of the disk",
     )
     checkpoint_minutes: float = cosmetic(
         10.0, "minutes of training between checkpoints, from which it resumes; 0: each step", ge=0

@@ -25,7 +25,7 @@ def adopt(
 ) -> None:
     """Take over a run in a bucket whose machine is lost.
 
-    From the last journal in the bucket. The machine that had it before writes to it no more.
+    From the last journal in the bucket. The previous machine stops writing to it.
     """
     from ..daemon.adopting import adoption
     from ..run.terminal import say

@@ -98,7 +98,7 @@ AnyRun = Annotated[
         help="Name of the run; default: the latest.", metavar="RUN", autocompletion=run_names
     ),
 ]
-Replace = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Replace = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

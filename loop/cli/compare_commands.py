@@ -22,7 +22,7 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Names of runs; RUN:M_1@20 or RUN:best-of-4 is what one has measured besides.",
+            help="Names of runs; RUN:M_1@20 picks a checkpoint, RUN:best-of-4 a best-of-n result.",
             metavar="RUN...",
             autocompletion=run_names,
         ),

@@ -39,7 +39,7 @@ def show_config(
     seed: Seed = None,
     settings: Settings = None,
     every: Annotated[
-        bool, typer.Option("--defaults", help="Also show what is at its default.")
+        bool, typer.Option("--defaults", help="Also show settings at their default.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
@@ -80,7 +80,7 @@ def diff_configs(
     second: Annotated[str, typer.Argument(help="Another run, preset or YAML file.", metavar="B")],
     *,
     variant: Annotated[
-        str | None, typer.Option(help="Recipe: that of a preset; default: the other side's.")
+        str | None, typer.Option(help="Recipe of a preset; default: the other side's.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,

@@ -54,7 +54,7 @@ def critique(
         bool, typer.Option("--json", help="Print JSON: one line for each row.")
     ] = False,
 ) -> None:
-    """Let a critic rate the answers in a file.
+    """Rate the answers in a file by a critic.
 
     The critiques are stored as a run, and printed in the order of the rows.
     """

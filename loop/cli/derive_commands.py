@@ -148,7 +148,7 @@ def train(
 ) -> None:
     """Train a model on pairs that are stored, as a new run.
 
-    They are those of a derived table; of an imported run its own, for the policy that is named.
+    The pairs come from a derived table, or from an imported run for the policy in --policy.
     """
     from ..daemon.run_request import RunOptions
     from ..daemon.training_job import TrainingRequest, training_job

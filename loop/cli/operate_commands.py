@@ -99,7 +99,7 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 def pause(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
     """Pause a run until `lpfloop resume`.
 
-    What is under way is finished and kept.
+    Work in flight is finished and committed.
     """
     from ..daemon.control import Pause
     from ..daemon.status import unless_finished

@@ -72,7 +72,7 @@ def preview(
     stage: OneStage = None,
     count: Requests = 1,
 ) -> None:
-    """Show what the models would be asked, without asking.
+    """Show the requests that a run would send, without sending them.
 
     Real requests of each stage, as the models would read them; nothing is sent.
     """

@@ -33,10 +33,10 @@ def prepare(
     seed: Seed = None,
     settings: Settings = None,
 ) -> None:
-    """Make what a method begins with: M_0, critic and reward. `smol` fetches SmolLM2-135M-Instruct.
+    """Train M_0, critic and reward model for a method. `smol` fetches SmolLM2-135M-Instruct.
 
     --policy is the base model, --critic the teacher whose critiques and better answers are learned.
-    Each recipe is a run of its own, named after it; given again, the command goes on.
+    Each recipe is a separate run with the recipe's name; the same command continues it.
     """
     from ..daemon.preparing import Preparation
     from ..daemon.preparing import prepare as make

@@ -60,7 +60,7 @@ ForkOf = Annotated[
     str | None,
     typer.Option(
         "--fork",
-        help="Reuse cached results of this run whose settings match.",
+        help="Reuse the finished work of this run that the settings still allow.",
         autocompletion=run_names,
         rich_help_panel=RESUME,
     ),
@@ -102,7 +102,7 @@ JudgeTokens = Annotated[
     typer.Option(
         "--judge-tokens",
         min=1,
-        help="With --policy-tokens: likewise those of its judges.",
+        help="With --policy-tokens: the tokens that each method's judges may generate.",
         rich_help_panel=COMPARE,
     ),
 ]
@@ -116,7 +116,7 @@ Trials = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Only print the plan of the run.", rich_help_panel=OUTPUT),
+    typer.Option("--dry-run", help="Print the plan of the run and stop.", rich_help_panel=OUTPUT),
 ]
 Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
@@ -300,15 +300,15 @@ def resume(
         ),
     ] = None,
     retry_unscored: Annotated[
-        bool, typer.Option("--retry-unscored", help="Ask again where a reply could not be read.")
+        bool, typer.Option("--retry-unscored", help="Ask again about unreadable replies.")
     ] = False,
     detach: Detach = False,
     announce: Announce = None,
 ) -> None:
     """Continue a paused or interrupted run.
 
-    With its stored configuration; what is made already is used again. A run whose process was
-    paused is told to go on.
+    Uses the stored configuration and repeats no finished work. If the run is paused in another
+    process, that process continues.
     """
     from ..daemon.resuming import raised_limits, resumption
     from ..run.terminal import say

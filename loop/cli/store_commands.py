@@ -31,7 +31,7 @@ def digest(
     beside: Annotated[
         bool,
         typer.Option(
-            "--beside", help="Also print a hash of each measurement by `eval run --prompts`."
+            "--beside", help="Print a hash of each measurement by `eval run --prompts`, too."
         ),
     ] = False,
     lake: Lake = DEFAULT_LAKE,
@@ -68,7 +68,7 @@ def verify(
 ) -> None:
     """Check that all rows and models of a run are there.
 
-    Exit code 1 if not; the units whose rows are missing or altered are named.
+    Exit code 1 if not; lists the units with missing or altered rows.
     """
     from ...stores.inspection import damages
     from ...stores.journal_file import check_journal
@@ -101,7 +101,7 @@ def repair(
     name: AnyRun = None,
     *,
     redo: Annotated[
-        bool, typer.Option("--redo", help="Also forget what was made from the damaged rows.")
+        bool, typer.Option("--redo", help="Also discard the rows that depend on the damaged ones.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
@@ -140,11 +140,11 @@ def gc(
     keep: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Also remove weights, except those of the newest K models and the best."
+            min=1, help="Also remove all weights but the newest K models' and the best model's."
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be done: which files would go.")
+        bool, typer.Option("--dry-run", help="Only list the files that would go.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,

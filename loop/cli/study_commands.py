@@ -33,7 +33,7 @@ Place = Annotated[
 Seeds = Annotated[
     int,
     typer.Option(
-        "--seeds", min=1, help="How many seeds from --seed on: one says nothing for sure."
+        "--seeds", min=1, help="Number of seeds from --seed on; one seed decides nothing."
     ),
 ]
 First = Annotated[int, typer.Option("--seed", min=0, help="Root of all random draws: the first.")]
@@ -60,7 +60,7 @@ def study(
 ) -> None:
     """Decide a paper's claims by runs over several seeds.
 
-    The same command continues a study that was stopped. Its runs are named study-ARM-SEED; other
+    The same command continues a study that was stopped. The runs' names are study-ARM-SEED; other
     studies share them. Without options they run in the tiny world; --policy and --critic name other
     models. For a folder it lists the studies with their verdicts, and -o writes that list.
     """

@@ -56,7 +56,7 @@ def verdict(
         str, typer.Option(help="Field that groups prompts whose results depend on each other.")
     ] = "cluster",
     error_rate: Annotated[
-        float, typer.Option(help="How often a b that is no better may be called better.")
+        float, typer.Option(help="How often a b that is not better may be called better.")
     ] = 0.05,
     look: Annotated[
         int | None,
@@ -71,10 +71,10 @@ def verdict(
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
-    """Tell whether a model is better than another.
+    """Decide whether a model is better than another.
 
-    Of a run: what it has decided. Of files: whether b is better than a, prompt by prompt, with a
-    stated error rate.
+    For a run: prints its verdicts. For files: compares b with a, prompt by prompt, at a stated
+    error rate.
     """
     from ..evaluation.recorded_results import ResultFields
     from ..evaluation.recorded_verdict import Standard, verdict_on

@@ -1,7 +1,7 @@
 """Send published data with known answers through the project's measures and readers.
 
 Each set is one command. It prints the figures, and each row where the project says something else
-than the set's own label. docs/judges.md argues each of them.
+than the set's own label. results/judges.md argues each of them.
 
     python benchmarks/published_data.py gsm8k-systems --data FOLDER
 """

@@ -1,13 +1,14 @@
 # pyright: basic
-"""Write the pages that follow from the code: the data model, the settings and the commands.
+"""Write the generated part of the reference pages: data model, settings, commands, Python, recipes.
 
-`python docs/make_references.py` writes them; a test compares.
+Run `python docs/make_references.py` after a change; a test compares the pages with the code.
 """
 
+import inspect
 import re
 import typing
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import getdoc
 from itertools import chain
 from pathlib import Path
@@ -17,11 +18,16 @@ import yaml
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
+import lpfloop
 from lpfloop.configs.describe import ConfigField, every_field, roles
 from lpfloop.configs.engines import MODELS
 from lpfloop.configs.show import flow
+from lpfloop.critics.check_remarks import ASKED
+from lpfloop.critics.ifeval.families import FAMILIES
 from lpfloop.loop.cli.app import PANELS, app
 from lpfloop.loop.cli.config_commands import plain_default
+from lpfloop.loop.library.read_only_run import ReadOnlyRun
+from lpfloop.loop.recipes import RECIPES
 from lpfloop.stores.schemas import ROW_TYPES, SCHEMAS
 
 FOLDER: Final = Path(__file__).parent
@@ -40,13 +46,16 @@ class UnknownColumnError(KeyError):
 
 
 def pages() -> Mapping[str, str]:
-    """Return each page by its file's name: its own head, and below the mark what is generated."""
-    tables = {
+    """Return each page by its file's name: its hand-written head, the mark, the generated part."""
+    generated = {
         "data-model.md": data_model(),
         "settings.md": settings(),
         "commands.md": commands(),
+        "python.md": python(),
+        "presets.md": recipes(),
+        "checks.md": checks(),
     }
-    return {name: f"{_head(name)}{MARK}\n\n{text}\n" for name, text in tables.items()}
+    return {name: f"{_head(name)}{MARK}\n\n{text}\n" for name, text in generated.items()}
 
 
 def _head(name: str) -> str:
@@ -142,6 +151,70 @@ def _placeholder(parameter: Any) -> str:
     return word if parameter.required or word.startswith("[") else f"[{word}]"
 
 
+def python() -> str:
+    """Return the public functions with their docstrings, and the methods of a run."""
+    names = [name for name in lpfloop.__all__ if not name.startswith("_")]
+    functions = [_function(name, getattr(lpfloop, name)) for name in names]
+    methods = [
+        f"| `run.{_call(name, value)}` | {_cell(_summary(value))} |"
+        for kind in reversed(ReadOnlyRun.__mro__)
+        for name, value in vars(kind).items()
+        if kind.__module__.startswith("lpfloop.") and not name.startswith("_")
+        if callable(value) or isinstance(value, property)
+    ]
+    head = ["## Methods of a run", "", "| method | description |", "| --- | --- |"]
+    return "\n".join(["## Functions", "", *functions, *head, *methods])
+
+
+def recipes() -> str:
+    """Return the table of all recipes."""
+    rows = [f"| `{name}` | {one.paper} | {one.summary} |" for name, one in RECIPES.items()]
+    return "\n".join(
+        ["## Recipes", "", "| recipe | paper | description |", "| --- | --- | --- |", *rows]
+    )
+
+
+def checks() -> str:
+    """Return the table of all kinds of checks: plain ones and IFEval's families."""
+    rows = [
+        f"| `{kind}` | {', '.join(f'`{name}`' for name in _parameters(kind, text)) or 'none'} "
+        f"| {_asked(text)} |"
+        for kind, text in ASKED.items()
+    ]
+    return "\n".join(
+        ["## Kinds", "", "| kind | argument | asks for |", "| --- | --- | --- |", *rows]
+    )
+
+
+def _function(name: str, function: Callable[..., object]) -> str:
+    call = f"lpfloop.{_call(name, function)}"
+    return f"### lpfloop.{name}\n\n```text\n{call}\n\n{getdoc(function)}\n```\n"
+
+
+def _call(name: str, value: object) -> str:
+    """Return a call with the names of the parameters and their defaults, without types."""
+    if not callable(value):
+        return name
+    given = inspect.signature(value).parameters.values()
+    bare = [one.replace(annotation=one.empty) for one in given if one.name != "self"]
+    return f"{name}{inspect.Signature(bare)}"
+
+
+def _summary(value: object) -> str:
+    return (getdoc(value) or "").partition("\n\n")[0]
+
+
+def _parameters(kind: str, text: str) -> list[str]:
+    if kind in FAMILIES:
+        return list(FAMILIES[kind].parameters)
+    return ["argument"] if "{argument" in text else []
+
+
+def _asked(text: str) -> str:
+    named = re.sub(r"\{(\w+)(?:!r)?\}", r"`\1`", text)
+    return re.sub(r"([*<>|])", r"\\\1", named)
+
+
 def _table(name: str, notes: Mapping[str, Mapping[str, Any]]) -> str:
     row_type = ROW_TYPES[name]
     lines = [f"## {name}", "", *_docstring(row_type), "", "| column | type | meaning | null |"]
@@ -222,6 +295,8 @@ def _split(field: ConfigField) -> tuple[str, str]:
 def _kind(field: ConfigField) -> str:
     if field.path == "recipe.name":
         return "name of a [recipe](../README.md#methods), or `./FILE.py:NAME`"
+
+        return "name of a [recipe](presets.md#recipes), or `./FILE.py:NAME`"
     return _cell(f"{field.kind}{f', {field.range}' if field.range else ''}")
 
 

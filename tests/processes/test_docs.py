@@ -8,7 +8,7 @@ import pytest
 from processes import EVALUATED, Operated
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LIVE_BLOCK = re.compile(r"^```sh live\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIVE_WORLD = {
     "LPFLOOP_POLICY__ENGINE__KIND": "scripted",

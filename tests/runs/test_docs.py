@@ -16,7 +16,7 @@ from lpfloop.loop.stages import publish
 from lpfloop.policies.engines.engine import ScoreResult
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"in `([\w.]+)`:\n\n```(?:json|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SCRIPTED = {

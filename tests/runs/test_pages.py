@@ -11,7 +11,7 @@ from lpfloop.loop.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -29,8 +29,9 @@ def anchors(page):
 def test_every_page_is_listed_once():
     links = LINK.findall((DOCS / "README.md").read_text())
     pages = [link.partition("#")[0] for link in links]
-    expected = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
-    assert sorted(p for p in pages if "/" not in p and p.endswith(".md")) == sorted(expected)
+    expected = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
+    listed = [page for page in pages if page.endswith(".md") and not page.startswith("..")]
+    assert sorted(listed) == sorted(expected)
 
 
 def test_links_resolve():

@@ -1,7 +1,7 @@
 """Is one policy better than another? A three-valued answer from results on the same prompts.
 
 The answer follows from bounds of the mean difference, which `clustered_bounds.py` derives.
-docs/verdict.md shows its error rate and its power.
+results/evaluation.md shows its error rate and its power.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The pages that follow from the code say what the code has."""
+"""Generated pages equal what the code generates."""
 
 import sys
 from importlib import util
@@ -19,9 +19,7 @@ def references():
 
 
 def test_generated_pages_are_up_to_date(references):
-    made = references.pages()
-    assert {"data-model.md", "settings.md", "commands.md"} == made.keys()
-    for page, text in made.items():
+    for page, text in references.pages().items():
         assert (DOCS / page).read_text() == text, "run: python docs/make_references.py"
 
 

@@ -1,7 +1,7 @@
 """Each published file, imported into a lake of its own: what it becomes, and what is left out."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from lpfloop.loop.data.files import InputError
@@ -9,12 +9,20 @@ from lpfloop.loop.lake.imports.import_files import Import, import_files
 
 from .study import Found, Study, counts
 
-LLMBAR = ("llmbar_LLMBar__Natural.json", "llmbar_LLMBar__Adversarial__Neighbor.json")
-JOINED: Mapping[str, Sequence[str]] = {
-    "llmbar_judge_completions.jsonl": LLMBAR,
-    "llmbar_judge_winners.csv": LLMBAR,
+LAYOUTS: Mapping[str, str] = {
+    "finegrained": "fine_grained",
+    "gsm8k_model": "solutions",
+    "justeval": "just_eval",
+    "llmbar_LLMBar": "llmbar",
+    "mtbench_question": "mt_bench",
+    "pandalm": "pandalm",
+    "prometheus": "prometheus",
+    "qwen_maj8": "solutions",
+    "wildbench": "wildbench",
 }
-"""Files about rows of others, which are imported before them."""
+"""The files that a function of examples/imports reads, by how their names begin."""
+EXAMPLES = Path(__file__).parents[2] / "examples" / "imports"
+SCALES = {"just_eval": "1-5", "prometheus": "1-5", "wildbench": "1-10"}
 NO_DATA = ("PROVENANCE.json",)
 ENDINGS = (".jsonl", ".json", ".csv")
 
@@ -28,10 +36,20 @@ def _imports(folder: Path) -> Found:
 
 
 def _imported(folder: Path, name: str) -> str:
-    files = tuple(folder / file for file in (*JOINED.get(name, ()), name))
+    own = next((own for start, own in LAYOUTS.items() if name.startswith(start)), None)
+    form = None if own is None else f"{EXAMPLES}/{own}.py:rows"
+    scale = None if own is None else SCALES.get(own)
     with tempfile.TemporaryDirectory() as lake:
         try:
-            done = import_files(Import(lake=Path(lake), name="published", files=files))
+            done = import_files(
+                Import(
+                    lake=Path(lake),
+                    name="published",
+                    files=(folder / name,),
+                    form=form,
+                    scale=scale,
+                )
+            )
         except InputError as error:
             return f"refused: {str(error).replace(f'{folder}/', '')}"
     said = f"{done.read:,} rows of {done.form}: {counts(done.rows)}"

@@ -39,7 +39,9 @@ def import_(
     ],
     form: Annotated[
         str | None,
-        typer.Option("--as", help="Layout of the files; default: recognised by their fields."),
+        typer.Option(
+            "--as", help="Layout, or FILE.py:NAME that reads it; default: recognised by its fields."
+        ),
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="Source of the rows, as it shall be stored.")

@@ -162,7 +162,7 @@ class UnusedFields:
 
 
 def _noted(value: object) -> object:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not isinstance(value, Row):
         return as_row(cast("dict[str, object]", value))
     if isinstance(value, list):
         return [_noted(entry) for entry in cast("list[object]", value)]

@@ -51,7 +51,7 @@ PairCount = int | Literal["all", "equal"]
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"
 """The part of a run's fingerprint with the hashes of these files."""
-FORMS = ("pairs", "alpacafarm", "llmbar", "pandalm", "helpsteer3")
+FORMS = ("pairs", "alpacafarm")
 """The formats that compare two answers."""
 Tables = dict[type[StoredRow], list[StoredRow]]
 
@@ -267,26 +267,21 @@ def comparisons(
     *,
     ids: PromptIds | None = None,
     unused: UnusedFields | None = None,
-    forms: Sequence[str] = FORMS,
 ) -> Iterator[list[StoredRow]]:
     """Give what each row of a file becomes, with the pair that its votes decide.
 
     With `ids`, none of its prompts may have the id of another one; `unused` counts the fields that
-    are not used; `forms` are the formats.
+    are not used.
 
     Raises:
         InputError: for anything that cannot be read as meant.
     """
     form = detected(path)
-    if form not in forms:
+    if form not in FORMS:
         what = "annotations of a run" if form == ANNOTATIONS else f"rows of {form}"
-        raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(forms)}")
+        raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(FORMS)}")
     make = Maker(
-        source=path.name,
-        scale=SCALES[FORMATS[form].scale],
-        task=None,
-        iteration=iteration,
-        file=path,
+        source=path.name, scale=SCALES[FORMATS[form].scale], task=None, iteration=iteration
     )
     for place, row in placed_rows(path):
         try:

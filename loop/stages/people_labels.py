@@ -43,8 +43,6 @@ from .mix import FORMS, Taking, beside_params, comparisons, decided, decides, mi
 TAKE_LABELS = Verb("labels")
 LABELS = "labels"
 """The stage of people's labels, what their receipts are called, and a fact of the fingerprint."""
-COMPARING = (*FORMS, "mt-bench-votes")
-"""The formats that compare two answers, with all that a row says of them."""
 
 
 def labels_of(config: RunConfig, lake: Path) -> Labels | None:
@@ -213,10 +211,10 @@ def _identity(source: str, lake: Path) -> Json:
 
 def _form(path: Path) -> str:
     form = detected(path)
-    if form not in COMPARING:
+    if form not in FORMS:
         raise InputError(
             f"{path}: holds rows of {form}, which do not say which of two answers is better; "
-            f"{LABELLED} takes rows of {', '.join(COMPARING)}, or run:NAME, an imported run"
+            f"{LABELLED} takes rows of {', '.join(FORMS)}, or run:NAME, an imported run"
         )
     return form
 
@@ -229,7 +227,7 @@ def _read(
         if source.startswith(OF_RUN):
             yield from _of_run(lake, source.removeprefix(OF_RUN), iteration)
         else:
-            yield from comparisons(Path(source), iteration, ids=ids, forms=COMPARING)
+            yield from comparisons(Path(source), iteration, ids=ids)
 
 
 def _of_run(lake: Path, named: str, iteration: int) -> Iterator[Comparison]:

@@ -1,4 +1,4 @@
-"""People's labels train for real: from a file, and from imported runs, on published comparisons.
+"""People's labels train for real: from imported runs, on published comparisons.
 
 What learns is the tiny policy, whose context is short: of long answers it sees the beginning.
 """
@@ -24,6 +24,7 @@ from lpfloop.loop.run.stop import StopSignal
 pytestmark = pytest.mark.model
 
 ROWS = 30
+EXAMPLES = Path(__file__).parents[2] / "examples" / "imports"
 SMALL = (
     "policy.engine.kind=scripted",
     "policy.engine.script=scripts:conditioned_policy",
@@ -80,16 +81,17 @@ def votes(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(votes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake with those votes as a run."""
     folder = tmp_path_factory.mktemp("people") / "lake"
-    import_files(Import(lake=folder, name="votes", files=(votes,)))
+    layout = f"{EXAMPLES}/pandalm.py:rows"
+    import_files(Import(lake=folder, name="votes", files=(votes,), form=layout))
     return folder
 
 
-def test_dpo_learns_what_most_people_preferred(tmp_path: Path, votes: Path) -> None:
-    file = f"annotation.source=[{votes}]"
-    told = turn(tmp_path, "dpo", file, "annotation.drop_cycles=true")
+def test_dpo_learns_what_most_people_preferred(lake: Path, votes: Path) -> None:
+    source = "annotation.source=[run:votes]"
+    told = turn(lake, "dpo", source, "annotation.drop_cycles=true")
     assert any(note.startswith("dpo: ") for note in told.notes)
     assert not any(stage.startswith(("sample:pref", "sample", "annotate")) for stage in told.begun)
-    run = open_run(tmp_path, "dpo")
+    run = open_run(lake, "dpo")
     pairs, said = (run.scan(name, iteration=1).collect() for name in ("pairs", "preferences"))
     receipts = run.scan("receipts", iteration=1).filter(pl.col("filter") == "labels").collect()
     run.close()
@@ -106,7 +108,7 @@ def test_dpo_learns_what_most_people_preferred(tmp_path: Path, votes: Path) -> N
     chosen = {row["response1"]: 1 for row in clear} | {row["response2"]: 2 for row in clear}
     assert {answer[0]["content"] for answer in pairs["chosen"]} <= set(chosen)
     assert said.height == 5 * kept
-    assert turn(tmp_path, "dpo", file, "annotation.drop_cycles=true").begun == []
+    assert turn(lake, "dpo", source, "annotation.drop_cycles=true").begun == []
 
 
 def test_an_imported_run_trains_a_reward_model(lake: Path, tiny_policy: Path) -> None:

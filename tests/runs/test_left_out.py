@@ -203,15 +203,6 @@ def test_contradictions_refused(row, field, file, tmp_path):
     assert f"line 1: {field}" in told.stderr
 
 
-def test_helpsteer3(file, load):
-    context = [*said("p", "user"), *said("r"), *said("q", "user")]
-    row = {"context": context, "response1": "a", "response2": "b", "domain": "code"}
-    done, rows = load(*[file(*({**row, "overall_preference": n} for n in (-3, 0, 2)))])
-    assert done.form == "helpsteer3"
-    assert rows("prompts")[0]["messages"] == context
-    assert [row["preferred"] for row in rows("preferences")] == ["first", "tie", "second"]
-
-
 def test_names_in_any_case(tmp_path, load):
     path = tmp_path / "rows.csv"
     path.write_text("Prompt,RESPONSE,Score,Note\na,x,1,n\n")

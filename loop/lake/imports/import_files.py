@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from ....configs.likely_names import alike, listed, meant
+from ....configs.own_function import OwnFunction, names_function, own_function
 from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
@@ -24,7 +25,7 @@ from ...data.row_notes import BAD_SHARE, RowNotes
 from ...data.text_lines import BadRow, refuse
 from ..query.runs import NoSuchRunError, open_run
 from . import IMPORTED, UNUSED
-from .import_formats import FORMATS
+from .import_formats import FORMATS, format_of, own_format
 from .imported_annotations import (
     ANNOTATIONS,
     IDS,
@@ -101,6 +102,7 @@ def import_files(job: Import) -> Imported:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{path}: is not a plain file, and an import reads its files twice")
     look = _notes(job).bad
+    own = _own(job.form)
     forms = {path: job.form or detected(path, look) for path in job.files}
     scale = _scale(job, _default_scale(forms))
     source = job.source or job.files[0].name
@@ -113,6 +115,7 @@ def import_files(job: Import) -> Imported:
     facts: dict[str, Json] = {
         "format": ", ".join(dict.fromkeys(forms.values())),
         "semantics": max(map(_semantics, forms.values())),
+        **({} if own is None else {"function": own.sha256}),
         "source": source,
         "task": job.task,
         "scale": asdict(scale),
@@ -123,12 +126,27 @@ def import_files(job: Import) -> Imported:
     if ANNOTATIONS in forms.values():
         return _annotate(job, make, facts)
 
-    def read(row: Row, file: Path, number: int) -> Iterator[StoredRow]:
-        return FORMATS[forms[file]].read(
-            in_known_case(row), replace(make, file=file, number=number)
+    if own is not None:
+        layout = own_format(own)
+        return _import(
+            job, FileReading(files=job.files, read=lambda row, _: layout.read(row, make)), facts
         )
 
+    def read(row: Row, file: Path) -> Iterator[StoredRow]:
+        return FORMATS[forms[file]].read(in_known_case(row), make)
+
     return _import(job, FileReading(files=job.files, read=read), facts)
+
+
+def _own(form: str | None) -> OwnFunction | None:
+    """Return the function that reads the rows, if the format names one.
+
+    Raises:
+        ConfigError: if it cannot be imported.
+    """
+    if form is None or not names_function(form):
+        return None
+    return own_function(form, arguments=1)
 
 
 def _notes(job: Import, *, again: bool = False) -> RowNotes:
@@ -150,12 +168,13 @@ def detected(path: Path, bad: BadRow = refuse) -> str:
             continue
         if annotated(known):
             return ANNOTATIONS
-        found = next((name for name, form in FORMATS.items() if form.detect(known)), None)
+        found = format_of(known)
         if found is None:
             fields = ", ".join(repr(name) for name in row)[:200]
             raise InputError(
                 f"{path}, {place}: is in no known format (it has {fields}); name it: --as "
-                f"{'|'.join((*FORMATS, ANNOTATIONS))}"
+                f"{'|'.join((*FORMATS, ANNOTATIONS))}, or a function that reads its rows: "
+                "--as ./FILE.py:NAME"
             )
         return found
     raise InputError(f"{path}: holds no rows")
@@ -168,13 +187,13 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
         InputError: for a format that does not exist, or formats that cannot.
     """
     for form in forms.values():
-        if form not in (*FORMATS, ANNOTATIONS):
+        if form not in (*FORMATS, ANNOTATIONS) and not names_function(form):
             known = alike(form, (*FORMATS, ANNOTATIONS))
             raise InputError(
                 f"--as {form}: no such format; {meant(form, known)}the formats are {listed(known)}"
             )
     scales = {
-        form: THREE_LEVEL if form == ANNOTATIONS else FORMATS[form].scale for form in forms.values()
+        form: FORMATS[form].scale if form in FORMATS else THREE_LEVEL for form in forms.values()
     }
     if len(scales) > 1 and (ANNOTATIONS in scales or len(set(scales.values())) > 1):
         raise InputError(
@@ -184,7 +203,7 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
 
 
 def _semantics(form: str) -> int:
-    return 1 if form == ANNOTATIONS else FORMATS[form].semantics
+    return FORMATS[form].semantics if form in FORMATS else 1
 
 
 def _scale(job: Import, default: str) -> Scale:
@@ -282,9 +301,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             if name in row
         )
         known = candidates_of(run, ids)
-        reading = FileReading(
-            files=job.files, read=lambda row, _file, _number: annotations(row, make, known)
-        )
+        reading = FileReading(files=job.files, read=lambda row, _: annotations(row, make, known))
         made = [rows for _, rows in reading.rows(notes)]
         told = present(run, (row for rows in made for row in rows))
     finally:

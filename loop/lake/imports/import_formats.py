@@ -5,31 +5,26 @@ Their readers have modules of their own.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
+from ....configs.own_function import OwnFunction
+from ....configs.schema import ConfigError
 from ....stores.schemas import Row as StoredRow
-from ...data.files import Row
+from ...data.field_names import in_known_case
+from ...data.file_row import as_row
+from ...data.files import Row, RowError
 from ...data.ifeval_fields import INSTRUCTIONS
 from ...data.prompt_context import INPUT
 from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS
 from .answer_rows import ENTRY_FIELDS, candidates, ends_with_an_answer, prompts
-from .compared_rows import OVERALL, alpaca, helpsteer3, pandalm
+from .compared_rows import alpaca
 from .factscore_rows import factscore, is_factscore
-from .fine_grained_rows import fine_grained, is_fine_grained
 from .ifeval_rows import ifeval
 from .imported_rows import Maker
-from .labelled_rows import (
-    has_solutions,
-    is_truthfulqa,
-    samples,
-    solutions,
-    truthfulqa,
-)
-from .llmbar_rows import LABELLED_PAIR, VERDICT, pairs_with_label, verdicts_in_orders
-from .mt_bench_rows import answers, questions, votes
+from .labelled_rows import is_truthfulqa, truthfulqa
 from .pair_forms import pairs
-from .scored_rows import is_justeval, justeval, prometheus, wildbench_scores, wildbench_tasks
 from .ultrafeedback_rows import ultrafeedback
 
 Rows = Iterator[StoredRow]
@@ -61,44 +56,12 @@ FORMATS: Mapping[str, ImportFormat] = {
         detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval, semantics=2
     ),
     "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs, semantics=2),
-    "llmbar": ImportFormat(
-        detect=lambda row: set(row) >= LABELLED_PAIR and "instruction" not in row,
-        read=pairs_with_label,
-    ),
-    "llmbar-verdicts": ImportFormat(
-        detect=lambda row: set(row) >= VERDICT and bool({"order1", "winner_order1"} & set(row)),
-        read=verdicts_in_orders,
-    ),
     "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca, semantics=2),
-    "helpsteer3": ImportFormat(
-        detect=_has("context", "response1", "response2", OVERALL), read=helpsteer3
-    ),
-    "pandalm": ImportFormat(detect=_has("response1", "response2"), read=pandalm, semantics=3),
-    "justeval": ImportFormat(detect=is_justeval, read=justeval, scale="1-5", semantics=3),
     "alpacaeval": ImportFormat(
         detect=_has("instruction", "output", "generator"), read=alpaca, semantics=2
     ),
-    "prometheus": ImportFormat(
-        detect=_has("instruction", "gpt4_score", "gpt4_feedback"), read=prometheus, scale="1-5"
-    ),
-    "wildbench-tasks": ImportFormat(
-        detect=_has("session_id", "conversation_input"), read=wildbench_tasks, scale="1-10"
-    ),
-    "wildbench": ImportFormat(
-        detect=_has("session_id", "model_output", "feedback"), read=wildbench_scores, scale="1-10"
-    ),
-    "mt-bench": ImportFormat(detect=_has("question_id", "turns"), read=questions),
-    "mt-bench-answers": ImportFormat(
-        detect=_has("question_id", "model_id", "choices"), read=answers
-    ),
-    "mt-bench-votes": ImportFormat(
-        detect=_has("question_id", "model_a", "model_b", "winner", "judge"), read=votes
-    ),
     "factscore": ImportFormat(detect=is_factscore, read=factscore),
-    "fine-grained": ImportFormat(detect=is_fine_grained, read=fine_grained),
     "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa, semantics=2),
-    "solutions": ImportFormat(detect=has_solutions, read=solutions),
-    "samples": ImportFormat(detect=_has("question", "gt", "code"), read=samples),
     "candidates": ImportFormat(
         detect=lambda row: (
             any(row.get(n) is not None for n in (*ANSWER_FIELDS, *ENTRY_FIELDS))
@@ -114,3 +77,39 @@ FORMATS: Mapping[str, ImportFormat] = {
     ),
 }
 """The formats by name, in the order in which a file's first row is tried."""
+
+
+def format_of(row: Row) -> str | None:
+    """Return the name of the first format that a row has; None if it has none."""
+    return next((name for name, form in FORMATS.items() if form.detect(row)), None)
+
+
+def own_format(function: OwnFunction) -> ImportFormat:
+    """Return the format that a user's function reads.
+
+    It takes a row, and returns rows in formats of `FORMATS`. A row for which it fails cannot be
+    read, like one that a shipped reader refuses.
+    """
+
+    def read(row: Row, make: Maker) -> Rows:
+        try:
+            returned: object = function(row)
+        except ConfigError as error:
+            raise RowError(str(error)) from error
+        if not isinstance(returned, list):
+            raise RowError(f"{function.place}: must return a list of rows")
+        made = list[StoredRow]()
+        for given in cast("list[object]", returned):
+            if not isinstance(given, dict):
+                raise RowError(
+                    f"{function.place}: returned {given!r:.80} among its rows, no object"
+                )
+            known = in_known_case(as_row(cast("dict[str, object]", given)))
+            name = format_of(known)
+            if name is None:
+                fields = ", ".join(map(repr, known))[:200]
+                raise RowError(f"{function.place}: returned a row in no known format ({fields})")
+            made += FORMATS[name].read(known, make)
+        yield from dict.fromkeys(made)  # several rows may be about one prompt or answer
+
+    return ImportFormat(detect=lambda _: False, read=read)

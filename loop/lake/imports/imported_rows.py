@@ -5,8 +5,7 @@ lose is kept in the critique's text, and a rating that cannot be read is null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
 from ....stores.keys import Json, row_id
@@ -86,29 +85,17 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """What rows read so far are called, for rows of later files that have no texts of their own."""
-
-    prompts: dict[str, Prompt] = field(default_factory=dict[str, Prompt])
-    candidates: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
     """Makes the rows of one import; those imported by an iteration get its number.
 
-    `file` and `number` are where the row stands that is read, `number` from 0. `keep_tens`: an
-    overall score of 10 is one, and no 1 that became a 10.
+    `keep_tens`: an overall score of 10 is one, and no 1 that became a 10.
     """
 
     source: str
     scale: Scale
     task: str | None
     iteration: int = 0
-    file: Path = Path()
-    number: int = 0
     keep_tens: bool = False
-    named: Named = field(default_factory=Named)
 
     def prompt(self, row: Row) -> Prompt:
         """Return the prompt of a row.

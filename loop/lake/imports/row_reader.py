@@ -17,11 +17,13 @@ from .imported_rows import UNRATED, identity_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReading:
-    """The rows of the files, each with its number and the rows it becomes."""
+    """The rows of the files, each with its number and the rows it becomes.
+
+    `read` reads a row of a file.
+    """
 
     files: tuple[Path, ...]
-    read: Callable[[Row, Path, int], Iterator[StoredRow]]
-    """Reads a row, with its file and its index there."""
+    read: Callable[[Row, Path], Iterator[StoredRow]]
 
     def rows(self, notes: RowNotes) -> Iterator[tuple[int, list[StoredRow]]]:
         """Yield the new rows of each row of the files.
@@ -32,10 +34,9 @@ class FileReading:
         known = _RowsSoFar()
         number = 0
         for path in self.files:
-            before = notes.seen
             for place, row in placed_rows(path, notes.bad):
                 try:
-                    made = list(self.read(row, path, notes.seen - before))
+                    made = list(self.read(row, path))
                     reason = unfit_pair(made)
                     if reason is not None:
                         notes.leave_out(path, place, reason)

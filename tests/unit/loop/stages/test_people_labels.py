@@ -16,6 +16,8 @@ from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.stages.people_labels import label_prompts, labels_of
 from lpfloop.stores.records import Preference, Prompt
 
+PANDALM = f"{Path(__file__).parents[4]}/examples/imports/pandalm.py:rows"
+
 
 def write(path: Path, *rows: Mapping[str, Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -83,7 +85,7 @@ def test_imported_run_gives_its_votes(tmp_path: Path) -> None:
         {**asked, **told},
         {**asked, "response1": "one", "response2": "six", "annotator1": 1, "annotator2": 2},
     )
-    import_files(Import(lake=tmp_path, name="people", files=(file,), form="pandalm"))
+    import_files(Import(lake=tmp_path, name="people", files=(file,), form=PANDALM))
     labels = labels_of(config("run:people"), tmp_path)
     assert labels is not None
     made = list(labels.read(3))

@@ -98,18 +98,14 @@ def lines(path):
 
 def test_forms_of_trainers(export):
     """LLaMA-Factory 0.9.5, axolotl 0.19, OpenRLHF 0.11.2, verl 0.9.1: as their loaders read it."""
-    folder = export("pairs", "llamafactory")
-    (info,) = json.loads((folder / "dataset_info.json").read_text()).values()
-    assert info["ranking"] is True
-    for row in lines(folder / info["file_name"]):
-        turns = row[info["columns"]["messages"]]
-        assert [t["from"] for t in turns if t["from"] != info["tags"]["system_tag"]] == ["human"]
-        assert row["chosen"]["from"] == row["rejected"]["from"] == info["tags"]["assistant_tag"]
-    config = yaml.safe_load((export("pairs", "axolotl") / "axolotl.yaml").read_text())
-    (entry,) = config["datasets"]
-    row = lines(export("pairs", "axolotl", force=True) / "train.jsonl")[0]
-    assert row[entry["field_messages"]] == plain(PAIR.prompt)
-    assert row[entry["field_chosen"]] == plain(PAIR.chosen[0])
+    for row in lines(export("pairs", "llamafactory") / "train.jsonl"):
+        assert [turn["from"] for turn in row["conversations"] if turn["from"] != "system"] == [
+            "human"
+        ]
+        assert row["chosen"]["from"] == row["rejected"]["from"] == "gpt"
+    row = lines(export("pairs", "axolotl") / "train.jsonl")[0]
+    assert row["messages"] == plain(PAIR.prompt)
+    assert row["chosen"] == plain(PAIR.chosen[0])
     for row in lines(export("pairs", "openrlhf") / "train.jsonl"):
         assert row["chosen"][:-1] == row["rejected"][:-1]
         assert row["chosen"][-1]["role"] == row["rejected"][-1]["role"] == "assistant"

@@ -5,7 +5,6 @@ Rows pass through in batches, so that millions of them need no more memory than 
 folder appears whole or not at all.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import yaml
 
 from ....configs.likely_names import alike, listed, meant
 from ....configs.schema import ConfigError
@@ -94,8 +92,6 @@ def export_table(job: Export) -> Exported:
                 lineage=_lineage(run, job),
             )
             put_text(draft / "README.md", without_keys(card(run, contents)))
-            for name, document in (shape.beside(target.name) if shape else {}).items():
-                put_text(draft / name, _document(name, document))
     finally:
         run.close()
     return Exported(folder=job.target, files=files)
@@ -134,7 +130,7 @@ def _write(run: RunReader, job: Export, draft: Path) -> tuple[dict[str, int], Sh
     shapes = {shape.table: shape for shape in SHAPES.get(job.form, ())}
     shape = shapes.get(job.table) or plain_shape(job.table, job.form)
     name = f"{DATA}{shape.ending}"
-    rows = (made for row in _rows(run, job) for made in shape.convert(row))
+    rows = (made for row in _rows(run, job) for made in shape.rows(row))
     return {name: _pour(rows, draft / name, shape.schema)}, shape
 
 
@@ -181,9 +177,3 @@ def _lineage(run: RunReader, job: Export) -> Mapping[str, Any] | None:
     if job.derived is None:
         return None
     return open_derived(run.folder, job.derived).lineage
-
-
-def _document(name: str, document: Any) -> str:
-    if name.endswith(".yaml"):
-        return yaml.safe_dump(document, sort_keys=False)
-    return json.dumps(document, indent=2) + "\n"

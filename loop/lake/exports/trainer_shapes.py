@@ -15,114 +15,91 @@ import pyarrow as pa
 from ....stores.outputs import Record
 from ....stores.schemas import SCHEMAS
 
-TURNS = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-TURN = pa.struct([("role", pa.string()), ("content", pa.string())])
-TEXT, INT, BOOL = pa.string(), pa.int64(), pa.bool_()
+Columns = Sequence[tuple[str, pa.DataType]]
+Convert = Callable[[Record], Iterator[dict[str, Any]]]
+
+TEXT, INT = pa.string(), pa.int64()
+TURN = pa.struct([("role", TEXT), ("content", TEXT)])
+TURNS = pa.list_(TURN)
+FROM_TO = pa.struct([("from", TEXT), ("value", TEXT)])
 SHAREGPT = {"user": "human", "assistant": "gpt", "system": "system"}
 DATA = "train"
 INDEX = re.compile("0|[1-9][0-9]{0,17}")
 """The id of a prompt that is its row's number in the source."""
 
 
+def _lineage(*ids: str) -> Columns:
+    return [*((name, TEXT) for name in (*ids, "rule")), ("iteration", INT)]
+
+
+LINEAGE: Mapping[str, Columns] = {
+    "pairs": _lineage("pair_id", "prompt_id", "chosen_id", "rejected_id"),
+    "demonstrations": _lineage("demonstration_id", "prompt_id", "candidate_id"),
+    "unpaired_answers": _lineage("unpaired_id", "prompt_id", "candidate_id"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A file for a trainer: its table, its columns, and further files beside it."""
+    """A file for a trainer: its table, its columns, and those of the table that are kept as is."""
 
     table: str
     ending: str
-    columns: Sequence[tuple[str, pa.DataType]]
-    convert: Callable[[Record], Iterator[Record]]
-    beside: Callable[[str], Mapping[str, Any]] = lambda _: {}
+    columns: Columns
+    convert: Convert
     tags: Sequence[str] = ()
+    kept: Columns = ()
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the file."""
-        return pa.schema(list(self.columns))
+        return pa.schema([*self.columns, *self.kept])
+
+    def rows(self, row: Record) -> Iterator[Record]:
+        """Yield what a row of the table becomes."""
+        for made in self.convert(row):
+            yield {**made, **{name: row[name] for name, _ in self.kept}}
 
 
-PAIR_LINEAGE = [(name, TEXT) for name in ("pair_id", "prompt_id", "chosen_id", "rejected_id")]
-PAIR_LINEAGE += [("rule", TEXT), ("iteration", INT)]
-DEMO_LINEAGE = [(name, TEXT) for name in ("demonstration_id", "prompt_id", "candidate_id")]
-DEMO_LINEAGE += [("rule", TEXT), ("iteration", INT)]
-UNPAIRED_LINEAGE = [(name, TEXT) for name in ("unpaired_id", "prompt_id", "candidate_id")]
-UNPAIRED_LINEAGE += [("rule", TEXT), ("iteration", INT)]
+def _as_is(*names: str) -> Convert:
+    """Return a conversion that keeps these columns."""
+    return lambda row: iter([{name: row[name] for name in names}])
 
 
-def _lineage(row: Record, names: Sequence[tuple[str, pa.DataType]]) -> dict[str, Any]:
-    return {name: row[name] for name, _ in names}
+def _with_prompt(row: Record) -> Iterator[dict[str, Any]]:
+    """Yield both sides of a pair as whole conversations."""
+    yield {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
 
 
-def trl_dpo(row: Record) -> Iterator[Record]:
-    """Yield TRL's preference row with an explicit prompt."""
-    given = {name: row[name] for name in ("prompt", "chosen", "rejected")}
-    yield {**given, **_lineage(row, PAIR_LINEAGE)}
-
-
-def trl_reward(row: Record) -> Iterator[Record]:
-    """Yield TRL's preference row with the prompt in both conversations."""
-    sides = {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
-    yield {**sides, **_lineage(row, PAIR_LINEAGE)}
-
-
-def trl_kto(row: Record) -> Iterator[Record]:
-    """Yield TRL's unpaired row: a success is desirable, a failure is not."""
-    given = {name: row[name] for name in ("prompt", "completion", "label")}
-    yield {**given, **_lineage(row, UNPAIRED_LINEAGE)}
-
-
-def trl_kto_of_pair(row: Record) -> Iterator[Record]:
-    """Yield TRL's unpaired rows of a pair: the chosen is desirable, the rejected is not."""
+def _sides_apart(row: Record) -> Iterator[dict[str, Any]]:
+    """Yield a row for each side of a pair: the chosen is desirable, the rejected is not."""
     for name, label in (("chosen", True), ("rejected", False)):
-        yield {
-            "prompt": row["prompt"],
-            "completion": row[name],
-            "label": label,
-            "prompt_id": row["prompt_id"],
-            "candidate_id": row[f"{name}_id"],
-            "rule": row["rule"],
-            "iteration": row["iteration"],
-        }
+        side = {"completion": row[name], "label": label, "candidate_id": row[f"{name}_id"]}
+        yield {"prompt": row["prompt"], **side}
 
 
-def trl_sft(row: Record) -> Iterator[Record]:
-    """Yield TRL's prompt and completion."""
-    given = {name: row[name] for name in ("prompt", "completion")}
-    yield {**given, **_lineage(row, DEMO_LINEAGE)}
-
-
-def llamafactory_pairs(row: Record) -> Iterator[Record]:
+def _sharegpt_pair(row: Record) -> Iterator[dict[str, Any]]:
     """Yield LLaMA-Factory's sharegpt row for ranking: `chosen` and `rejected` are single turns."""
-    yield {
-        "conversations": _sharegpt(row["prompt"]),
-        "chosen": _sharegpt(row["chosen"])[-1],
-        "rejected": _sharegpt(row["rejected"])[-1],
-        **_lineage(row, PAIR_LINEAGE),
-    }
+    sides = {name: _sharegpt(row[name])[-1] for name in ("chosen", "rejected")}
+    yield {"conversations": _sharegpt(row["prompt"]), **sides}
 
 
-def llamafactory_sft(row: Record) -> Iterator[Record]:
-    """Yield LLaMA-Factory's sharegpt row."""
-    turns = _sharegpt([*row["prompt"], *row["completion"]])
-    yield {"conversations": turns, **_lineage(row, DEMO_LINEAGE)}
+def _sharegpt_answer(row: Record) -> Iterator[dict[str, Any]]:
+    yield {"conversations": _sharegpt([*row["prompt"], *row["completion"]])}
 
 
-def axolotl_pairs(row: Record) -> Iterator[Record]:
+def _last_messages(row: Record) -> Iterator[dict[str, Any]]:
     """Yield axolotl's `chat_template.default` row: `chosen` and `rejected` are single messages."""
-    yield {
-        "messages": row["prompt"],
-        "chosen": row["chosen"][-1],
-        "rejected": row["rejected"][-1],
-        **_lineage(row, PAIR_LINEAGE),
-    }
+    sides = {name: row[name][-1] for name in ("chosen", "rejected")}
+    yield {"messages": row["prompt"], **sides}
 
 
-def whole_conversation(row: Record) -> Iterator[Record]:
+def _conversation(row: Record) -> Iterator[dict[str, Any]]:
     """Yield the whole conversation, for axolotl's `chat_template` and verl's multi-turn SFT."""
-    yield {"messages": [*row["prompt"], *row["completion"]], **_lineage(row, DEMO_LINEAGE)}
+    yield {"messages": [*row["prompt"], *row["completion"]]}
 
 
-def ultrafeedback_pairs(row: Record) -> Iterator[Record]:
+def _ultrafeedback(row: Record) -> Iterator[Record]:
     """Yield UltraFeedback's binarised row: texts, where the prompt comes from, and both scores."""
     turns, name = row["prompt"], row["prompt_id"]
     alone = [turn["role"] for turn in turns] == ["user"]
@@ -136,7 +113,7 @@ def ultrafeedback_pairs(row: Record) -> Iterator[Record]:
     }
 
 
-def verl_prompts(row: Record) -> Iterator[Record]:
+def _verl_prompts(row: Record) -> Iterator[Record]:
     """Yield verl's RL row of a training prompt, with the fields that its reward function reads."""
     if row["split"] != DATA:
         return
@@ -153,158 +130,121 @@ def _sharegpt(turns: Sequence[Record]) -> list[dict[str, str]]:
     return [{"from": SHAREGPT[turn["role"]], "value": turn["content"]} for turn in turns]
 
 
-def _llamafactory(name: str, columns: Mapping[str, str], **more: Any) -> Mapping[str, Any]:
-    tags = {"role_tag": "from", "content_tag": "value", "user_tag": "human", "assistant_tag": "gpt"}
-    entry = {"file_name": f"{DATA}.jsonl", "formatting": "sharegpt", **more}
-    entry |= {"columns": dict(columns), "tags": {**tags, "system_tag": "system"}}
-    return {"dataset_info.json": {name: entry}}
-
-
-def _llamafactory_ranking(name: str) -> Mapping[str, Any]:
-    columns = {"messages": "conversations", "chosen": "chosen", "rejected": "rejected"}
-    return _llamafactory(name, columns, ranking=True)
-
-
-def _llamafactory_plain(name: str) -> Mapping[str, Any]:
-    return _llamafactory(name, {"messages": "conversations"})
-
-
-def _axolotl_dpo(name: str) -> Mapping[str, Any]:
-    entry = {"path": name, "split": "train", "type": "chat_template.default"}
-    fields = {"field_messages": "messages", "field_chosen": "chosen", "field_rejected": "rejected"}
-    return {"axolotl.yaml": {"rl": "dpo", "datasets": [{**entry, **fields}]}}
-
-
-def _axolotl_sft(name: str) -> Mapping[str, Any]:
-    entry = {"path": name, "split": "train", "type": "chat_template", "field_messages": "messages"}
-    return {"axolotl.yaml": {"datasets": [entry]}}
+def _shape(
+    table: str,
+    ending: str,
+    *,
+    columns: Columns,
+    convert: Convert,
+    tags: Sequence[str],
+    kept: Columns | None = None,
+) -> Shape:
+    """Return a shape that keeps the lineage of its table, or the columns `kept`."""
+    kept = LINEAGE[table] if kept is None else kept
+    return Shape(table=table, ending=ending, columns=columns, convert=convert, tags=tags, kept=kept)
 
 
 _GROUND = pa.struct([("style", TEXT), ("ground_truth", TEXT)])
 _EXTRA = pa.struct([("split", TEXT), ("index", TEXT)])
 _SCORES = pa.struct([("score_chosen", pa.float64()), ("score_rejected", pa.float64())])
-_FROM_TO = pa.struct([("from", TEXT), ("value", TEXT)])
-_SIDES = [("chosen", TURNS), ("rejected", TURNS)]
-
+_SIDES: Columns = [("chosen", TURNS), ("rejected", TURNS)]
+_ANSWER: Columns = [("prompt", TURNS), ("completion", TURNS)]
+_LABELLED: Columns = [*_ANSWER, ("label", pa.bool_())]
+_CONVERSATION: Columns = [("conversations", pa.list_(FROM_TO))]
+_answer = _as_is("prompt", "completion")
 PREFERENCE = ("preference", "dpo")
+
 SHAPES: Mapping[str, Sequence[Shape]] = {
     "trl-dpo": [
-        Shape(
-            table="pairs",
-            ending=".parquet",
-            columns=[("prompt", TURNS), *_SIDES, *PAIR_LINEAGE],
-            convert=trl_dpo,
+        _shape(
+            "pairs",
+            ".parquet",
+            columns=[("prompt", TURNS), *_SIDES],
+            convert=_as_is("prompt", "chosen", "rejected"),
             tags=("trl", *PREFERENCE),
         )
     ],
     "trl-reward": [
-        Shape(
-            table="pairs",
-            ending=".parquet",
-            columns=[*_SIDES, *PAIR_LINEAGE],
-            convert=trl_reward,
+        _shape(
+            "pairs",
+            ".parquet",
+            columns=_SIDES,
+            convert=_with_prompt,
             tags=("trl", "preference", "reward-modeling"),
         )
     ],
     "trl-kto": [
-        Shape(
-            table="pairs",
-            ending=".parquet",
-            columns=[
-                ("prompt", TURNS),
-                ("completion", TURNS),
-                ("label", BOOL),
-                ("prompt_id", TEXT),
-                ("candidate_id", TEXT),
-                ("rule", TEXT),
-                ("iteration", INT),
-            ],
-            convert=trl_kto_of_pair,
+        _shape(
+            "pairs",
+            ".parquet",
+            columns=[*_LABELLED, ("candidate_id", TEXT)],
+            convert=_sides_apart,
             tags=("trl", "kto"),
+            kept=_lineage("prompt_id"),
         ),
-        Shape(
-            table="unpaired_answers",
-            ending=".parquet",
-            columns=[
-                ("prompt", TURNS),
-                ("completion", TURNS),
-                ("label", BOOL),
-                *UNPAIRED_LINEAGE,
-            ],
-            convert=trl_kto,
+        _shape(
+            "unpaired_answers",
+            ".parquet",
+            columns=_LABELLED,
+            convert=_as_is("prompt", "completion", "label"),
             tags=("trl", "kto"),
         ),
     ],
     "trl-sft": [
-        Shape(
-            table="demonstrations",
-            ending=".parquet",
-            columns=[("prompt", TURNS), ("completion", TURNS), *DEMO_LINEAGE],
-            convert=trl_sft,
-            tags=("trl", "sft"),
-        ),
+        _shape("demonstrations", ".parquet", columns=_ANSWER, convert=_answer, tags=("trl", "sft")),
     ],
     "llamafactory": [
-        Shape(
-            table="pairs",
-            ending=".jsonl",
-            columns=[
-                ("conversations", pa.list_(_FROM_TO)),
-                ("chosen", _FROM_TO),
-                ("rejected", _FROM_TO),
-                *PAIR_LINEAGE,
-            ],
-            convert=llamafactory_pairs,
-            beside=_llamafactory_ranking,
+        _shape(
+            "pairs",
+            ".jsonl",
+            columns=[*_CONVERSATION, ("chosen", FROM_TO), ("rejected", FROM_TO)],
+            convert=_sharegpt_pair,
             tags=("llama-factory", *PREFERENCE),
         ),
-        Shape(
-            table="demonstrations",
-            ending=".jsonl",
-            columns=[("conversations", pa.list_(_FROM_TO)), *DEMO_LINEAGE],
-            convert=llamafactory_sft,
-            beside=_llamafactory_plain,
+        _shape(
+            "demonstrations",
+            ".jsonl",
+            columns=_CONVERSATION,
+            convert=_sharegpt_answer,
             tags=("llama-factory", "sft"),
         ),
     ],
     "axolotl": [
-        Shape(
-            table="pairs",
-            ending=".jsonl",
-            columns=[("messages", TURNS), ("chosen", TURN), ("rejected", TURN), *PAIR_LINEAGE],
-            convert=axolotl_pairs,
-            beside=_axolotl_dpo,
+        _shape(
+            "pairs",
+            ".jsonl",
+            columns=[("messages", TURNS), ("chosen", TURN), ("rejected", TURN)],
+            convert=_last_messages,
             tags=("axolotl", *PREFERENCE),
         ),
-        Shape(
-            table="demonstrations",
-            ending=".jsonl",
-            columns=[("messages", TURNS), *DEMO_LINEAGE],
-            convert=whole_conversation,
-            beside=_axolotl_sft,
+        _shape(
+            "demonstrations",
+            ".jsonl",
+            columns=[("messages", TURNS)],
+            convert=_conversation,
             tags=("axolotl", "sft"),
         ),
     ],
     "openrlhf": [
-        Shape(
-            table="pairs",
-            ending=".jsonl",
-            columns=[*_SIDES, *PAIR_LINEAGE],
-            convert=trl_reward,
+        _shape(
+            "pairs",
+            ".jsonl",
+            columns=_SIDES,
+            convert=_with_prompt,
             tags=("openrlhf", *PREFERENCE),
         ),
-        Shape(
-            table="demonstrations",
-            ending=".jsonl",
-            columns=[("prompt", TURNS), ("completion", TURNS), *DEMO_LINEAGE],
-            convert=trl_sft,
+        _shape(
+            "demonstrations",
+            ".jsonl",
+            columns=_ANSWER,
+            convert=_answer,
             tags=("openrlhf", "sft"),
         ),
     ],
     "ultrafeedback-binarized": [
-        Shape(
-            table="pairs",
-            ending=".jsonl",
+        _shape(
+            "pairs",
+            ".jsonl",
             columns=[
                 ("prompt", TEXT),
                 ("chosen", TEXT),
@@ -312,14 +252,15 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
                 ("source_index", INT),
                 ("metadata", _SCORES),
             ],
-            convert=ultrafeedback_pairs,
+            convert=_ultrafeedback,
             tags=("ultrafeedback", *PREFERENCE),
+            kept=(),
         )
     ],
     "verl": [
-        Shape(
-            table="prompts",
-            ending=".parquet",
+        _shape(
+            "prompts",
+            ".parquet",
             columns=[
                 ("data_source", TEXT),
                 ("prompt", TURNS),
@@ -327,14 +268,15 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
                 ("reward_model", _GROUND),
                 ("extra_info", _EXTRA),
             ],
-            convert=verl_prompts,
+            convert=_verl_prompts,
             tags=("verl",),
+            kept=(),
         ),
-        Shape(
-            table="demonstrations",
-            ending=".parquet",
-            columns=[("messages", TURNS), *DEMO_LINEAGE],
-            convert=whole_conversation,
+        _shape(
+            "demonstrations",
+            ".parquet",
+            columns=[("messages", TURNS)],
+            convert=_conversation,
             tags=("verl", "sft"),
         ),
     ],
@@ -344,7 +286,5 @@ PLAIN = {"jsonl": ".jsonl", "parquet": ".parquet", "csv": ".csv"}
 
 def plain_shape(table: str, form: str) -> Shape:
     """Return the shape of a table with its own columns."""
-    columns = [(field.name, field.type) for field in SCHEMAS[table]]
-    return Shape(
-        table=table, ending=PLAIN[form], columns=columns, convert=lambda row: iter([dict(row)])
-    )
+    kept = [(field.name, field.type) for field in SCHEMAS[table]]
+    return Shape(table=table, ending=PLAIN[form], columns=(), convert=_as_is(), kept=kept)

@@ -27,7 +27,7 @@ def adopt(
 
     From the last journal in the bucket. The previous machine stops writing to it.
     """
-    from ..daemon.adopting import adoption
+    from ..daemon.resuming import adoption
     from ..run.terminal import say
 
     with exit_codes():

@@ -161,7 +161,7 @@ def _asked_again(
     run: "RunReader", lake: Path, draw: "AnswerDraw", again: OtherWay, verifier: "Verifier"
 ) -> "Sequence[AnswerGroup]":
     """Ask the critic again about some answers, and return what it says in both ways."""
-    from ..daemon.recritique_run import other_way, recritique_job
+    from ..daemon.critique_run import other_way, recritique_job
     from ..data.files import InputError
     from ..evaluation.critic_answers import answers_with_reference, same_answers
     from ..lake.query.runs import open_run

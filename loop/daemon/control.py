@@ -36,7 +36,7 @@ from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
 from ..run.run_events import START
 from ..run.stop import StopSignal
-from .place_check import require_replicas
+from .machine_check import require_replicas
 
 SOCKET = "control.sock"
 MODE = 0o600

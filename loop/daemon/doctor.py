@@ -16,6 +16,7 @@ from ...policies import devices
 from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
 from ...policies.trainers.job import Method
 from ...stores import installation
+from ...stores.address import bucket_of
 from ...stores.installation import install_command, vllm_command
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
@@ -24,7 +25,6 @@ from ..data.prompt_rows import SPLITS
 from ..recipes.roles import NeededRole, needed_roles, trainings
 from ..run.observed import NOTHING_SEEN, Observed
 from . import hardware as machine
-from .bucket_check import bucket_findings
 from .diagnosis import Diagnosis, Finding
 from .hardware import GIB
 from .job import Job, require_same_run
@@ -46,6 +46,10 @@ OPTIONAL = {
 }
 """What no run needs, and for what else it is there."""
 MODELS = ("torch", "transformers")
+BUCKET_REMEDY = (
+    "the bucket must exist, and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, for "
+    "stores other than Amazon's, AWS_ENDPOINT_URL must be set"
+)
 
 
 def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
@@ -60,7 +64,7 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
         _devices(config, roles),
         _memory(config, roles),
         _lake(lake),
-        bucket_findings(lake),
+        _bucket(lake),
         _telemetry(config),
     )
     found = Diagnosis(findings=tuple(finding for look in looks for finding in look))
@@ -268,7 +272,7 @@ def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[F
 def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Say how many replicas of a model there would be, and on which GPUs, unless it is one."""
     from ...policies.engines.engine import EngineError
-    from .place_check import places_of
+    from .machine_check import places_of
 
     try:
         places = places_of(config, roles)
@@ -289,7 +293,7 @@ def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
 def _elsewhere(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Say what the Ray cluster has, if models are to run in one."""
     from ...policies.workers.ray_cluster import ray_cluster
-    from .place_check import in_ray
+    from .machine_check import in_ray
 
     if not any(in_ray(config, roles)):
         return
@@ -352,6 +356,22 @@ def _lake(lake: Path) -> Iterator[Finding]:
         yield Finding(about="lake", status="note", detail=detail, remedy=remedy)
     else:
         yield Finding(about="lake", status="ok", detail=detail)
+
+
+def _bucket(lake: Path) -> Iterator[Finding]:
+    """Check that a lake's bucket can be reached; no finding for a lake in a folder."""
+    from ...stores.bucket import Bucket, BucketError
+
+    url = bucket_of(lake)
+    if url is None:
+        return
+    try:
+        Bucket(url).sizes("runs/.doctor")
+    except BucketError as error:
+        yield Finding(about="bucket", status="missing", detail=str(error), remedy=BUCKET_REMEDY)
+    else:
+        detail = f"{url} answers; journals, locks and copies are at {lake}"
+        yield Finding(about="bucket", status="ok", detail=detail)
 
 
 def _telemetry(config: RunConfig) -> Iterator[Finding]:

@@ -16,11 +16,10 @@ from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.smoke_needs import smoke_needs
 from ..run.handles import Prompts, chunked
-from ..run.iteration import Iteration
+from ..run.iteration import Iteration, served_checkpoint
 from ..run.models import is_endpoint
 from ..run.outcomes import Regressed
 from ..run.run import Run
-from ..run.served_checkpoint import served_checkpoint
 from ..run.training_copies import discard_copies
 from ..stages.keep_prompts import keep_prompts
 from ..stages.publish import warm_trainer

@@ -18,7 +18,7 @@ from ..data.prompts import load_prompts, notes_of
 from ..data.row_notes import RowNotes
 from ..evaluation.assessable import require_assessable, require_matchable
 from ..evaluation.probe_sets import require_probes
-from ..recipes.reward_needs import require_verifiable
+from ..recipes.refusals import require_verifiable
 from ..recipes.roles import unwatched
 from ..run.models import is_endpoint
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
@@ -33,9 +33,9 @@ from ..stages.supervised_set import require_supervised
 from .exams import examined
 from .iterations import converged, turn, whole
 from .job import Job
+from .machine_check import faint_rates
 from .opening import opened, rehearsed
 from .rehearsal import Rehearsal
-from .training_check import faint_rates
 
 UNTRAINABLE = (
     "the policy is served at {}: its answers are sampled, judged and kept, but its weights cannot "

@@ -17,8 +17,8 @@ from ...policies.trainers.job import ONLINE, Method
 from ..recipes.roles import NeededRole
 from ..run.models import CRITIC
 from .hardware import Devices, devices
+from .machine_check import excluded
 from .memory_stages import CANARY, TRAINS, MemoryStages, Shapes, engine_section
-from .training_check import excluded
 
 LEAST_HELP = 0.02
 """The share of a stage's need that a setting must save to be named."""

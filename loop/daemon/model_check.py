@@ -134,8 +134,8 @@ def _pool(config: RunConfig) -> Iterator[Finding]:
 
 def _grader(config: RunConfig) -> Iterator[Finding]:
     """Check the model that grades completions, and its templates, if a run grades any."""
+    from ..run.judges import grader_of
     from ..run.models import located
-    from ..run.run_grader import grader_of
 
     try:
         if grader_of(config) is None:

@@ -25,21 +25,17 @@ from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..evaluation.step_exams import require_choosable
 from ..lake.annotations.bring_in import bring_in
-from ..recipes.judge_needs import require_judge
-from ..recipes.reward_needs import require_rewarding
+from ..recipes.refusals import require_fitting, require_sampling
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
-from ..recipes.sampling_needs import require_sampling
 from ..run.completers import Completers, completers_of
-from ..run.fingerprint import (
-    annotators_fingerprint,
-    benchmarks_fingerprint,
-    completers_fingerprint,
-    facts_fingerprint,
-    grader_fingerprint,
-    reviewer_fingerprint,
-    scores_fingerprint,
-)
 from ..run.fork import Fork
+from ..run.judges import (
+    fact_judge_of,
+    grader_of,
+    judged_forms,
+    judges_fingerprint,
+    verifier_of,
+)
 from ..run.labels import Labels
 from ..run.models import Models
 from ..run.observed import NOTHING_SEEN, Observed
@@ -48,10 +44,6 @@ from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run
-from ..run.run_fact_judge import fact_judge_of
-from ..run.run_forms import judged_forms
-from ..run.run_grader import grader_of
-from ..run.slow_answers import verifier_of
 from ..run.stop import StopSignal
 from ..stages.mix import mix_fingerprint
 from ..stages.people_labels import labels_fingerprint, labels_of
@@ -61,12 +53,11 @@ from .call_costs import costs_in
 from .control import ControlServer, Operator
 from .exams import deciding
 from .job import SEEN, Job, fingerprint_of, open_journal
+from .machine_check import require_fit, require_layers, require_places
 from .memory_check import require_memory, training_memory
 from .own_files import keep_own_files, own_digests, own_files
-from .place_check import require_places
 from .rehearsal import Rehearsal, rehearse
 from .tell_trackers import require_trackers
-from .training_check import require_fit, require_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +83,7 @@ def require_settings(config: RunConfig) -> None:
     Raises:
         ConfigError: naming one.
     """
-    require_rewarding(config)
-    require_judge(config)
+    require_fitting(config)
     require_trackers(config)
 
 
@@ -191,13 +181,15 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         job.config,
         models.fingerprint,
         critic.fingerprint,
-        annotators_fingerprint(models, panels),
-        completers_fingerprint(models, completers),
-        reviewer_fingerprint(models, filters),
-        benchmarks_fingerprint(filters),
-        grader_fingerprint(models, grader),
-        facts_fingerprint(fact_judge),
-        scores_fingerprint(models, forms),
+        judges_fingerprint(
+            models,
+            panels=panels,
+            completers=completers,
+            filters=filters,
+            grader=grader,
+            fact_judge=fact_judge,
+            forms=forms,
+        ),
         reference_fingerprint(job.config),
         difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),

@@ -34,15 +34,13 @@ from ..recipes.roles import (
 )
 from ..run.completers import completers_of
 from ..run.handles import Planned
+from ..run.judges import fact_judge_of, forms_of, grader_of
 from ..run.labels import Labels
 from ..run.models import JUDGES, NLI, REWARD, Served, located
 from ..run.observed import Observed
 from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
-from ..run.run_fact_judge import fact_judge_of
-from ..run.run_forms import forms_of
-from ..run.run_grader import grader_of
 from ..run.stage import Stage
 from ..run.stage_places import MAIN_THREAD, Places
 from ..run.stop import StopSignal

@@ -1,7 +1,11 @@
-"""Going on with a run: with its stored configuration and raised limits, or by its own daemon."""
+"""Going on with a run: with its stored configuration and raised limits, or by its own daemon.
+
+A run of a bucket is adopted first, if another machine worked on it.
+"""
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -10,8 +14,9 @@ from pathlib import Path
 from ...configs.load import Override, stored_config
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import run_argument
+from ...stores.adoption import AdoptedRun, adopt
 from ...stores.lake import RunReader, run_names
-from ..lake.imports import require_loop
+from ..lake.imports import IMPORTED, require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
 from ..stages.retry_unscored import counted, to_retry, unscored
@@ -40,6 +45,15 @@ class Resumption:
     told: tuple[str, ...]
     job: Job | None = None
     daemon: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A run that is this machine's now; `told` are lines on it, on its journal and its future."""
+
+    run: str
+    folder: Path
+    told: tuple[str, ...]
 
 
 def raised_limits(values: Mapping[str, object]) -> list[Override]:
@@ -135,3 +149,40 @@ def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
         yield f"will go on to iteration {config.iterations}"
     else:
         yield f"all {config.iterations} iterations were begun; will make what is missing"
+
+
+def adoption(lake: Path, name: str | None, *, force: bool = False) -> Adoption:
+    """Adopt a run of a bucket; see `stores.adoption`.
+
+    Raises:
+        AdoptionError, AdoptedError, BucketError: as `adopt`.
+    """
+    adopted = adopt(lake, name, force=force)
+    with closing(RunReader(adopted.folder)) as reader:
+        told = (*_found(adopted), *_future(reader))
+    return Adoption(run=adopted.folder.name, folder=adopted.folder, told=told)
+
+
+def _found(adopted: AdoptedRun) -> Iterator[str]:
+    """Yield lines on the journal and the objects that were found."""
+    snapshot = adopted.snapshot
+    when = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(snapshot.changed))
+    yield f"run {adopted.folder.name} is this machine's now; before, it was {adopted.before.told()}"
+    yield (
+        f"its journal is snapshot {snapshot.number} of epoch {snapshot.epoch}, of {when}: what was "
+        "committed after it is owed again"
+    )
+    if adopted.passed_over:
+        yield f"newer snapshots that are damaged, and were passed over: {adopted.passed_over}"
+    if adopted.missing:
+        units = len({damage.unit for damage in adopted.missing})
+        yield f"{units:,} units are owed again, as their objects are not in the bucket"
+
+
+def _future(reader: RunReader) -> Iterator[str]:
+    """Yield lines on what `lpfloop resume` will do."""
+    if reader.journal.meta(IMPORTED) is not None:
+        yield "its rows were imported: there is no loop to continue"
+        return
+    stored = json.loads(reader.journal.meta("config") or "{}")
+    yield from outlook(reader, stored_config(stored, (), os.environ, to_run=False))

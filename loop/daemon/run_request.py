@@ -93,7 +93,7 @@ class RunOptions:
             ConfigError: if the preset, the variant or a setting is of no use.
         """
         from ...configs.load import load_config, overrides_given
-        from ..recipes.idle_settings import require_useful
+        from ..recipes.refusals import require_useful
 
         found = load_config(self.preset, self.variant, self.overrides, os.environ)
         require_useful(found, (item.path for item in overrides_given(self.settings)))

@@ -20,8 +20,8 @@ from ..data.splits import HELD_OUT, exam_of, is_measured_on
 from ..lake.statistics.clustered_error import mean_error
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.judges import forms_of, forms_on
 from ..run.run import Verb
-from ..run.run_forms import forms_of, forms_on
 from ..stages.score_answers import score_answers
 from .metrics import Clusters, clustered_params, summarise
 

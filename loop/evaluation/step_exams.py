@@ -22,9 +22,8 @@ from ..data.splits import DEV
 from ..data.step_names import step_benchmark
 from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
 from ..run.handles import Prompts
-from ..run.iteration import Iteration
+from ..run.iteration import Iteration, served_checkpoint
 from ..run.run import Verb, Work
-from ..run.served_checkpoint import served_checkpoint
 from ..stages.online_rl import ON_THE_WAY
 from .assess import evaluate
 from .metrics import SCORING

@@ -8,10 +8,9 @@ from pathlib import Path
 from ...configs.load import Override, overrides_of, resolved
 from ...configs.schema import RunConfig
 from ...stores.address import lake_folder
-from ..daemon.adopting import adoption
 from ..daemon.child_run import Display, secrets_of, work_in_child
 from ..daemon.job import Job
-from ..daemon.resuming import raised_limits, resumption
+from ..daemon.resuming import adoption, raised_limits, resumption
 from ..daemon.run_request import RunOptions
 from ..lake.query.runs import open_run
 from ..run.terminal import say

@@ -16,7 +16,7 @@ from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, SCORING_JUDGE, p
 from ..run.observed import NOTHING_SEEN, Observed
 from ..run.panel import Panels
 from ..stages.critique import CRITIQUE
-from .judge_needs import judges_itself
+from .refusals import judges_itself
 
 POLICY, ANNOTATION, COMPLETION = "policy", "annotation", "completion"
 EVALUATE, REVIEW = "evaluate", "review prompts"

@@ -3,7 +3,7 @@
 from ..run.models import GRADING
 from ..run.run import Run
 from ..stages.smoke_test import SmokeNeeds
-from .judge_needs import judges_itself
+from .refusals import judges_itself
 
 
 def smoke_needs(run: Run) -> SmokeNeeds:

@@ -12,6 +12,7 @@ import polars as pl
 
 from ...configs.recipes import Annotated, Completed, Graded, Pooled, Recipe
 from ...configs.schema import ConfigError
+from ...stores.canaries import CANARIES
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
@@ -19,6 +20,7 @@ from ...stores.records import Checkpoint, PromptPart
 from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import laid_out, part_of
+from .conditioning import control_of
 from .handles import AnyRows, Prompts, Rows, T, chunked, joined
 from .models import CRITIC, Served, is_rewarded
 from .run import Run, Verb, Work
@@ -146,3 +148,17 @@ class Iteration:
             key = stage.key(self.run.store.journal, chunk)
             self.run.flow.await_unit(key)
             yield key
+
+
+def served_checkpoint(run: Run, checkpoint: Checkpoint) -> Served:
+    """Return how a run's checkpoint is sampled."""
+    if checkpoint.parent_id is None:
+        return run.models.initial
+    return Served(
+        name=run.models.initial.name,
+        identity=checkpoint.checkpoint_id,
+        location=str(run.store.folder / checkpoint.path),
+        engine=run.config.policy.engine,
+        canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
+        control=control_of(run.config, checkpoint),
+    )

@@ -7,7 +7,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.configs.section import ConfigError
 from lpfloop.loop.daemon.doctor import diagnose
-from lpfloop.loop.daemon.place_check import require_places
+from lpfloop.loop.daemon.machine_check import require_places
 
 RAY = ("policy.engine.place=ray", "reward.place=ray", "critic.engine.place=ray")
 

@@ -6,7 +6,7 @@ from world import roles_of
 
 from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon.place_check import places_of
+from lpfloop.loop.daemon.machine_check import places_of
 
 
 def test_every_model_has_its_replicas(monkeypatch, tmp_path) -> None:

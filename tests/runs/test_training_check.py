@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon.training_check import require_fit
+from lpfloop.loop.daemon.machine_check import require_fit
 
 LORA = "training.lora.r=8"
 NARROW = "training.weights=bfloat16"

@@ -4,7 +4,7 @@ import pytest
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.recipes.sampling_needs import require_sampling
+from lpfloop.loop.recipes.refusals import require_sampling
 from lpfloop.loop.run.observed import Observed
 
 

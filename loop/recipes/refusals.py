@@ -1,0 +1,255 @@
+"""Settings that do not fit a recipe, refused before anything is paid, each with what would help.
+
+What a recipe's models need of this machine is checked elsewhere.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ...configs.engines import NO_MODEL, WHOLE
+from ...configs.grouped_recipes import Grouped
+from ...configs.recipes import Completed, Ranked, Rewarded, SelfJudged, Varied
+from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ...critics.verify import SENTENCE_MATCH, Verifier
+from ...policies.engines.engine import EngineError
+from ...policies.engines.thinking import INSIDE, begins_inside
+from ...policies.trainers.job import ONLINE
+from ...stores.records import Prompt
+from ..run.completers import grades
+from ..run.models import is_endpoint, is_rewarded, located
+from ..run.observed import Observed
+from ..run.panel import Panels
+
+TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
+"""Settings of annotators that evaluation has no use for."""
+BY_PEOPLE = "annotation.source names people's comparisons, and no annotators are asked in training"
+
+
+def judges_itself(config: RunConfig) -> bool:
+    """Whether an iteration's policy judges its own answers, in the place of the critic."""
+    return isinstance(config.recipe, SelfJudged) and config.recipe.judge == "follows"
+
+
+def require_fitting(config: RunConfig) -> None:
+    """Refuse rewards that nobody can give, and a policy that cannot judge its own answers.
+
+    Raises:
+        ConfigError: naming the setting, what is wrong with it, and what to do.
+    """
+    _refuse(_unrewarded(config))
+    if isinstance(config.recipe, SelfJudged):
+        _refuse(_unjudged(config))
+
+
+def require_sampling(config: RunConfig, seen: Observed) -> None:
+    """Refuse a recipe that would train on what the policy does not say as it is trained.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    methods = {*seen.trainings}
+    if ONLINE & methods:
+        _refuse(_unfit_online(config))
+    policy = config.policy
+    elsewhere = is_endpoint(located(policy.model)) or policy.engine.kind == "openai"
+    if isinstance(config.recipe, Grouped) and elsewhere:
+        raise ConfigError(
+            f"policy.model is served at {policy.model}, and {config.recipe.name} trains its "
+            "weights: name their folder by --policy FOLDER"
+        )
+    if "quark" in methods and config.training.quark.train_on == "all" and config.training.lora.r:
+        raise ConfigError(
+            "training.quark.train_on is all: the quantiles' tokens are new rows of the embedding, "
+            "which adapters do not train; set it to best, or training.lora.r to 0"
+        )
+    if methods - ONLINE - {"reward"}:
+        _require_separable(config)
+
+
+def require_verifiable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
+    """Refuse to reward by the verifier if it has a verdict on no prompt that is trained on.
+
+    Raises:
+        ConfigError: saying what the verifier needs.
+    """
+    if not isinstance(config.recipe, Grouped) or not config.recipe.rewards.verifier:
+        return
+    verifier = Verifier(sentence_match=config.facts.judge == SENTENCE_MATCH)
+    can = any(verifier.can_verify(prompt) for prompt in prompts if prompt.split == "train")
+    if not can and config.critic.verifier is None:
+        raise ConfigError(
+            f"recipe.rewards.verifier is {config.recipe.rewards.verifier:g}, and the verifier has "
+            "no verdict on answers to any train prompt: it needs math with a reference, checks, or "
+            "critic.verifier=./FILE.py:NAME; else set recipe.rewards.verifier=0"
+        )
+
+
+def require_useful(config: RunConfig, given: Iterable[str]) -> None:
+    """Refuse settings of judges and pools, by their dotted paths, that the run would not look at.
+
+    Checked are those given by `--set`, or by `set` in Python: a file may have settings for several
+    recipes, and so may the options of a suite.
+
+    Raises:
+        ConfigError: naming the setting, and why it would change nothing.
+    """
+    for path in given:
+        section, _, name = path.partition(".")
+        annotates = section == "annotation"
+        reason = _idle_annotation(config, name) if annotates else _idle(config, section, name)
+        if reason:
+            raise ConfigError(f"{path} would change nothing: {reason}; leave it out")
+
+
+def _refuse(reasons: Iterator[str]) -> None:
+    for reason in reasons:
+        raise ConfigError(reason)
+
+
+def _unrewarded(config: RunConfig) -> Iterator[str]:
+    """Give why somebody who is to give rewards cannot; who is the critic is asked elsewhere."""
+    recipe, none = config.recipe, config.reward.model == NO_MODEL
+    if isinstance(recipe, Grouped):
+        rewards = recipe.rewards
+        if rewards.critic and config.critic.kind == "verifier":
+            yield (
+                f"recipe.rewards.critic is {rewards.critic:g}, and critic.kind is verifier, so the "
+                f"recipe {recipe.name} has no critic: set recipe.rewards.verifier in its place and "
+                "recipe.rewards.critic=0, or critic.kind=feedback"
+            )
+        if rewards.reward and none:
+            yield (
+                f"recipe.rewards.reward is {rewards.reward:g}, and reward.model is none; the "
+                f"recipe {recipe.name} trains no reward model: name one by --set "
+                "reward.model=FOLDER, or a function as ./FILE.py:NAME"
+            )
+    if isinstance(recipe, Completed) or not none:
+        return
+    if isinstance(recipe, Varied) and config.prompts.variance.margin is not None:
+        yield (
+            f"reward.model is none, and the recipe {recipe.name} trains no reward model ahead of "
+            "its filter: prompts.variance.margin needs one"
+        )
+    if isinstance(recipe, Rewarded | Ranked):
+        yield (
+            f"reward.model is none, and the recipe {recipe.name} goes by a reward and trains no "
+            "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
+        )
+
+
+def _unjudged(config: RunConfig) -> Iterator[str]:
+    """Give why the policy could not be, or become, the judge of its own answers."""
+    name, policy, critic = config.recipe.name, config.policy.model, config.critic.model
+    if config.critic.kind == "verifier":
+        yield (
+            f"critic.kind is verifier, and {name} learns from what the policy says of its own "
+            "answers: leave critic.kind out; answers are verified all the same where they are "
+            "measured"
+        )
+    if _is_elsewhere(policy, config.policy.engine):
+        where = policy if policy != NO_MODEL else "an endpoint"
+        yield (
+            f"policy.model: {name} trains the policy and asks what came of it, and the weights at "
+            f"{where} cannot be trained here: name their folder with --policy"
+        )
+    if config.policy.sampling.temperature == 0:
+        yield (
+            f"policy.sampling.temperature is 0, so the answers of {name} to a prompt would all be "
+            "the same, and there would be nothing to pair: set it above 0"
+        )
+    if not judges_itself(config):
+        return
+    if NO_MODEL not in (critic, policy) and located(critic) != located(policy):
+        yield (
+            f"critic.model is {critic}, but with recipe.judge=follows the policy is the judge, "
+            f"M_0 ({policy}) at first: set recipe.judge=frozen to learn from {critic}, name "
+            f"--critic {policy} to have held-out answers rated by M_0, or leave it out"
+        )
+    if _is_elsewhere(critic, config.critic.engine):
+        yield (
+            "critic.engine: with recipe.judge=follows each iteration's weights judge, and an "
+            "endpoint does not serve them: run the critic here, or set recipe.judge=frozen"
+        )
+
+
+def _unfit_online(config: RunConfig) -> Iterator[str]:
+    """Give why answers cannot be learned from as a training samples them."""
+    name, training = config.recipe.name, config.training
+    if config.policy.sampling.temperature == 0:
+        yield (
+            f"policy.sampling.temperature is 0: {name} learns from answers that are drawn at "
+            "random; set it above 0"
+        )
+    for setting, whole in WHOLE.items():
+        value: object = getattr(config.policy.sampling, setting)
+        if value != whole:
+            yield (
+                f"policy.sampling.{setting} is {value}: {name} learns by the probabilities of all "
+                f"tokens, so its answers must be drawn from all of them; leave {setting} out"
+            )
+    if config.reward.runner != "transformers":
+        yield (
+            f"reward.runner is {config.reward.runner}: {name} scores answers inside the trainer, "
+            "where transformers runs the reward model; leave it out"
+        )
+    if training.sharding != "none" and training.lora.r:
+        yield (
+            f"training.sharding is {training.sharding}: {name} trains adapters over one body, "
+            "which each process holds whole; leave it out, or set training.lora.r to 0"
+        )
+
+
+def _require_separable(config: RunConfig) -> None:
+    """Refuse to train answers alone if the policy's turns begin inside a thought."""
+    folder, engine = Path(located(config.policy.model)), config.policy.engine
+    if config.training.thought != "none" or not folder.is_dir():
+        return
+    try:
+        inside = begins_inside(folder, engine)
+    except EngineError as error:
+        raise ConfigError(str(error)) from error
+    if inside:
+        raise ConfigError(f"training.thought is none: {INSIDE.format(folder)}")
+
+
+def _is_elsewhere(model: str, engine: EngineConfig) -> bool:
+    """Whether an endpoint serves a model; nothing installed is looked at."""
+    return engine.kind == "openai" or (engine.kind == "auto" and is_endpoint(model))
+
+
+def _idle(config: RunConfig, section: str, name: str) -> str | None:
+    """Return why a setting would change nothing, if it would."""
+    recipe = config.recipe
+    rewarded = f"with reward.model {config.reward.model} nothing is compared or graded"
+    match section:
+        case "completion" if config.annotation.source:
+            return "with annotation.source the answers are those that people compared"
+        case "completion" | "grading" if is_rewarded(config):
+            return rewarded
+        case "grading" if not grades(config):
+            return f"the recipe {recipe.name} has nothing graded"
+        case "recipe" if config.annotation.source and name == "n":
+            return BY_PEOPLE
+        case "critic" if isinstance(recipe, Grouped) and name == "samples":
+            return f"{recipe.name} asks for one critique of each answer"
+        case _:
+            return None
+
+
+def _idle_annotation(config: RunConfig, name: str) -> str | None:
+    panels, recipe = Panels.of(config), config.recipe.name
+    compares = f"the recipe {recipe} compares no answers"
+    if name == "source" or (config.annotation.source and name == "drop_cycles"):
+        return None
+    if config.annotation.source:
+        compares = BY_PEOPLE
+    elif is_rewarded(config):
+        compares = f"with reward.model {config.reward.model} {compares}"
+    if not panels.roles:
+        return f"{compares}, and assessment.reference names none to evaluate against"
+    if name in TRAINING_ALONE and panels.training is None:
+        return f"{compares}, and evaluation has no use for it"
+    role = name.partition(".")[0]
+    if role in ("strong", "medium", "weak") and role not in panels.roles:
+        return f"no annotator of the pool {config.annotation.pool} is made of the {role} model"
+    return None

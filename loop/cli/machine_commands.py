@@ -37,6 +37,9 @@ def doctor(
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Then try a few prompts through all stages.")
     ] = False,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="List the versions of packages, too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check whether `lpfloop run` would start here."""
@@ -64,7 +67,7 @@ def doctor(
         hide_environment()
         hide_secrets_of(loaded)
         diagnosis = diagnose(loaded, lake, name or options.name_of(loaded))
-        typer.echo(diagnosis.as_json() if as_json else diagnosis.as_text())
+        typer.echo(diagnosis.as_json() if as_json else diagnosis.as_text(versions=versions))
         if not diagnosis.ok:
             raise typer.Exit(Exit.FAULT)
         if smoke:

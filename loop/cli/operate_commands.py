@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,9 @@ from .common import (
 )
 from .session import reporting
 from .word_completion import live_names
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Action(StrEnum):
@@ -50,16 +53,22 @@ def status(
     wide: Annotated[
         bool, typer.Option("--wide", help="Show every model with all its changes.")
     ] = False,
+    stages: Annotated[
+        bool, typer.Option("--stages", help="Show the plan and each stage, too.")
+    ] = False,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a run is, its results, and its costs."""
+    """Show what a run needs, how far it is, its result, and its warnings."""
     from ...stores.schemas import plain
     from ..daemon.status import overview, stage_rows
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
     from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import evaluations, open_run, require_iteration
+    from .critic_tables import print_critic
+    from .result_block import result_lines
+    from .result_tables import print_probes, print_results
     from .tables import print_json, print_status, published_line
 
     with exit_codes():
@@ -75,8 +84,15 @@ def status(
             if as_json:
                 print_json({**found, "results": results.document, "lost": plain(lost)})
                 return
-            published = published_line(reader, in_lake(lake))
-            print_status(found, results, lost, evaluations(reader), published, wide=wide)
+            published, where = published_line(reader, in_lake(lake)), in_lake(lake)
+            probed, told = evaluations(reader), result_lines(reader)
+
+            def tables(console: "Console") -> None:
+                print_results(console, results, wide=wide, lost=lost, where=where)
+                print_probes(console, probed)
+                print_critic(console, found["iterations"], wide=wide)
+
+            print_status(found, told, tables, published, stages=stages)
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:

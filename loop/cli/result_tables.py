@@ -91,7 +91,7 @@ def print_results(
         tell(console, levels)
     if lost is not None:
         tell(console, lost_line(lost, where))
-    if results.rows and all(row.figure != WIN_RATE.name for row in results.rows):
+    if wide and all(row.figure != WIN_RATE.name for row in results.rows):
         tell(console, NO_WIN_RATE)
 
 

@@ -2,15 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.console import Console
 
-from ...stores.address import in_lake, run_argument
-from ...stores.records import Alarm, Evaluation
+from ...stores.address import run_argument
+from ...stores.records import Alarm
 from ..data.durations import duration
 from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
@@ -19,13 +19,9 @@ from ..data.short_id import short_id
 from ..data.telling import tell
 from ..lake.query.answer_logprobs import told_logprobs, told_survival
 from ..lake.query.row_table import print_columns, text_columns
-from .critic_tables import print_critic
-from .result_tables import print_probes, print_results
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
-    from ..lake.query.flips import LostMost
-    from ..lake.query.model_figures import RunResults
 
 WARNING = 400
 LINE = 400
@@ -68,15 +64,85 @@ def published_line(run: "RunReader", where: str) -> str | None:
     return f"{called}: `lpfloop model {run.folder.name} {name}{where}` prints its folder"
 
 
-def _print_head(console: Console, status: Mapping[str, Any]) -> None:
-    """Print who works on a run, where it is, what it planned, and its stages."""
+def print_status(
+    status: Mapping[str, Any],
+    result: Sequence[str],
+    tables: Callable[[Console], None],
+    published: str | None,
+    *,
+    stages: bool,
+) -> None:
+    """Print what a run needs, its state, its result, warnings and the next step, then details.
+
+    `result` are the lines of its result, `tables` prints those of its figures.
+    """
+    console = Console()
+    following = [] if published is None else [published]
+    for line in (*_needs(status), *_state(status), *result, *_warnings(status), *following):
+        tell(console, visible(line))
+    tables(console)
+    tell(console, f"spent: {_spent(status['spend'])}")
+    for line in _details(status):
+        tell(console, line)
+    if stages:
+        _print_stages(console, status)
+    else:
+        tell(console, "each stage: `lpfloop status --stages`")
+
+
+def _needs(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a run needs from its person."""
+    from ..lake.query.run_needs import Need, needs_told
+
+    yield from needs_told([Need(**need) for need in status["needs"]], status["daemon"]["state"])
+
+
+def _state(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield who works on a run and at what, where it is, and how it ended if it is done."""
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
-    tell(console, f"run {status['run']}: {daemon['state']}{who}")
+    done = str(status["ended"] or "").startswith(("done", "imported"))
+    ended = f"; {status['ended']}" if done else ""
+    yield f"run {status['run']}: {daemon['state']}{who}{ended}"
     if status["bucket"]:
-        where = f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
-        tell(console, where)
-        tell(console, _snapshot_told(status["snapshot"]))
+        yield f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
+        yield _snapshot_told(status["snapshot"])
+    begun = [] if done else [*status["iterations"], *status["beside"]]
+    for iteration in begun:
+        for stage in iteration["stages"]:
+            if stage["owed"]:
+                place = (
+                    f"iteration {iteration['iteration']}, {one_line(stage['stage'], limit=LINE)}"
+                )
+                yield f"  {place}: {_units(stage)}, {duration(stage['eta_s'])} to go"
+
+
+def _warnings(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the newest alarms and what else is odd, a line each."""
+    from ..lake.query.alarm_list import sentence
+
+    found = [Alarm(**alarm) for alarm in status["alarms"]]
+    if found:
+        yield warnings_line(found, run_argument(Path(status["folder"])))
+    yield from (f"  {one_line(sentence(alarm), limit=LINE)}" for alarm in found[:ALARMS])
+    yield from (f"warning: {one_line(warning, limit=WARNING)}" for warning in status["warnings"])
+
+
+def _details(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what each iteration made and what it took."""
+    yield from _busy(status["busy"])
+    for iteration in status["iterations"]:
+        yield f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}"
+        yield from (f"  {line}" for line in _made(iteration))
+    for aside in status["beside"]:
+        what = f"{aside['benchmark']}, iteration {aside['iteration']}"
+        made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
+        yield one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
+    yield from _unused(status["unused"])
+
+
+def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
+    """Print the plan of a run, and a row for each of its stages."""
     plan = cast("Mapping[str, Any]", status["plan"] or {"head": [], "ahead": []})
     for line in plan["head"]:
         tell(console, line)
@@ -84,7 +150,6 @@ def _print_head(console: Console, status: Mapping[str, Any]) -> None:
     if rows:
         console.print()
         print_columns(console, text_columns(STAGES, rows, left=2))
-        console.print()
 
 
 def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
@@ -95,55 +160,6 @@ def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
     which = f"snapshot {snapshot['number']} of epoch {snapshot['epoch']}"
     behind = f"its last {duration(lag_s)} excepted" if lag_s else "whole"
     return f"the bucket has the journal, {behind} ({which})"
-
-
-def print_status(
-    status: Mapping[str, Any],
-    results: "RunResults",
-    lost: "LostMost | None",
-    evaluations: Sequence[Evaluation],
-    published: str | None,
-    *,
-    wide: bool,
-) -> None:
-    """Print a run's process, stages, spending, counts and results, and its best model."""
-    console = Console()
-    _print_head(console, status)
-    tell(console, f"spent: {_spent(status['spend'])}")
-    for line in _busy(status["busy"]):
-        tell(console, line)
-    for iteration in status["iterations"]:
-        tell(console, f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}")
-        for line in _made(iteration):
-            tell(console, f"  {line}")
-    for aside in status["beside"]:
-        what = f"{aside['benchmark']}, iteration {aside['iteration']}"
-        made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
-        told = one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
-        tell(console, told)
-    for line in _unused(status["unused"]):
-        tell(console, line)
-    where = in_lake(Path(status["folder"]).parent.parent)
-    print_results(console, results, wide=wide, lost=lost, where=where)
-    print_probes(console, evaluations)
-    print_critic(console, status["iterations"], wide=wide)
-    for line in (*_alarmed(status), *filter(None, [published])):
-        tell(console, visible(line))
-    for warning in status["warnings"]:
-        told = f"warning: {one_line(visible(warning), limit=WARNING)}"
-        tell(console, told)
-    for line in _ending(status):
-        tell(console, visible(line))
-
-
-def _ending(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how a run ended that is done, and what one needs from its person."""
-    from ..lake.query.run_needs import Need, needs_told
-
-    needs = [Need(**need) for need in status["needs"]]
-    if status["ended"] and str(status["ended"]).startswith(("done", "imported")):
-        yield str(status["ended"])
-    yield from needs_told(needs, status["daemon"]["state"])
 
 
 def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
@@ -163,17 +179,6 @@ def _unused(told: Mapping[str, Any] | None) -> Iterator[str]:
     said = unused.sentence() if unused else None
     if said is not None:
         yield one_line(visible(said), limit=LINE)
-
-
-def _alarmed(status: Mapping[str, Any]) -> list[str]:
-    """Return a line for each of the newest alarms, and how many more there are."""
-    from ..lake.query.alarm_list import sentence
-
-    found = [Alarm(**alarm) for alarm in status["alarms"]]
-    lines = [one_line(sentence(alarm), limit=LINE) for alarm in found[:ALARMS]]
-    more = len(found) - len(lines)
-    own = run_argument(Path(status["folder"]))
-    return [*lines, f"{more} older alarms: `lpfloop alarms {own}`"] if more else lines
 
 
 STAGE = 34

@@ -20,6 +20,7 @@ class Finding:
     status: Status
     detail: str
     remedy: str | None = None
+    is_version: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +39,24 @@ class Diagnosis:
         found = [asdict(finding) for finding in self.findings]
         return json.dumps({"ok": self.ok, "findings": found}, indent=2)
 
-    def as_text(self) -> str:
-        """Return one line for each finding, its remedy below, and the verdict."""
-        width = max(len(finding.about) for finding in self.findings)
-        lines = list[str]()
-        for finding in self.findings:
+    def as_text(self, *, versions: bool = False) -> str:
+        """Return the verdict, then one line for each finding with its remedy below.
+
+        What prevents a run comes first, versions last; unless they are asked for, only those that
+        are missing are shown.
+        """
+        missing = sum(finding.status == "missing" for finding in self.findings)
+        shown = [f for f in self.findings if versions or not f.is_version or f.status == "missing"]
+        shown.sort(key=lambda finding: (finding.status != "missing", finding.is_version))
+        width = max(len(finding.about) for finding in shown)
+        lines = [
+            "`lpfloop run` would start" if self.ok else f"{missing} missing: it would not start"
+        ]
+        for finding in shown:
             detail = " ".join(finding.detail.split())
             lines.append(f"{MARKS[finding.status]}  {finding.about:<{width}}  {detail}")
             if finding.remedy:
                 lines.append(f"{'':9}{'':{width}}  -> {finding.remedy}")
-        missing = sum(finding.status == "missing" for finding in self.findings)
-        verdict = (
-            "`lpfloop run` would start" if self.ok else f"{missing} missing: it would not start"
-        )
-        return "\n".join([*lines, "", verdict])
+        hidden = len(self.findings) - len(shown)
+        more = [f"{hidden} versions are as needed: --versions lists them"] if hidden else []
+        return "\n".join([*lines, *more])

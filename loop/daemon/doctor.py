@@ -137,6 +137,7 @@ def _python() -> Iterator[Finding]:
         status="ok" if sys.version_info >= OLDEST_PYTHON else "missing",
         detail=f"{here}, {machine.system()}",
         remedy=None if sys.version_info >= OLDEST_PYTHON else "install Python 3.11 or newer",
+        is_version=True,
     )
 
 
@@ -169,12 +170,13 @@ def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Findin
                 remedy=(
                     install_command(name, on_gpu=bool(driver_gpus())) if name in needed else None
                 ),
+                is_version=True,
             )
         elif pin is None or here.partition("+")[0] == pin:
-            yield Finding(about=name, status="ok", detail=here)
+            yield Finding(about=name, status="ok", detail=here, is_version=True)
         else:
             detail = f"{here}, and the lock has {pin}"
-            yield Finding(about=name, status="note", detail=detail)
+            yield Finding(about=name, status="note", detail=detail, is_version=True)
 
 
 def _missing(name: str, needed: Collection[str]) -> str:

@@ -53,6 +53,16 @@ def test_status_counts_rows(lake):
     assert as_json("status", "--lake", lake)["run"] == "seen"
 
 
+def test_status_begins_with_needs_and_hides_stages(lake):
+    words = ("status", "seen", "--lake", lake, "--format", "table")
+    short, whole = invoke(*words).stdout, invoke(*words, "--stages").stdout
+    first, *rest = short.splitlines()
+    assert first.startswith("needs you")
+    assert any(line.startswith("run seen: ended") for line in rest)
+    assert "critique:sample" not in short
+    assert "critique:sample" in whole
+
+
 def test_critiques_can_be_filtered(lake):
     bad = as_json("critiques", "seen", "--lake", lake, "--rating", "-1", "--iteration", "1")
     assert bad

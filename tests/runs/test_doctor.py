@@ -25,7 +25,10 @@ def about(diagnosis: Diagnosis, name: str) -> Finding:
 def test_dry_run_would_start(tmp_path) -> None:
     diagnosis = diagnose(tmp_path, *SCRIPTED)
     assert diagnosis.ok, diagnosis.as_text()
-    assert diagnosis.as_text().endswith("`lpfloop run` would start")
+    first, *rest = diagnosis.as_text().splitlines()
+    assert first == "`lpfloop run` would start"
+    assert not any(" torch " in line for line in rest)
+    assert any(" torch " in line for line in diagnosis.as_text(versions=True).splitlines())
     assert json.loads(diagnosis.as_json())["ok"] is True
     assert "VLLM_NO_USAGE_STATS" in about(diagnosis, "telemetry").detail
     assert not (tmp_path / "lake").exists()

@@ -52,14 +52,14 @@ __version__ = "0.2.0"
 def open(  # noqa: A001 -- `lpfloop.open` reads as what it does
     run: "Place | None" = None, *, lake: "Place | None" = None
 ) -> "ReadOnlyRun":
-    """Open a run for reading, also while it is written.
+    """Open a run for reading, also while it works.
 
     `run` is the folder of a run, or its name in a lake (a folder, or `s3://BUCKET/PREFIX`; by
-    default `$LPFLOOP_LAKE`, or `./lake`); without one, the run written last. The result can stand
-    in a `with` statement.
+    default `$LPFLOOP_LAKE`, or `./lake`). Without it, the latest run is opened. The result is also
+    a context manager.
 
     Raises:
-        NoSuchRunError: if there is no such run, naming those that there are.
+        NoSuchRunError: if the run does not exist; the message lists the runs of the lake.
     """
     from .loop.library.read_only_run import open_folder_or_name
 
@@ -82,15 +82,15 @@ def run(
     download: bool = False,
     display: "Display" = "auto",
 ) -> "ReadOnlyRun":
-    """Run the loop to its end, and return the run; with the same name again, continue it.
+    """Run the loop to its end and return the run; an existing run of that name continues.
 
-    It works in a child process, from any thread. An interrupt stops it cleanly, and `resume` goes
-    on where it stopped.
+    The loop works in a child process, so any thread may call this. An interrupt stops it cleanly;
+    `resume` continues.
 
     Args:
-        config: a preset (`tiny`, `own`), a YAML file, what such a file would hold, or a
-            `RunConfig`; default: the tiny world, or `own` where prompts or models are named.
-        variant: the recipe: a name, or a function of your own as `./FILE.py:NAME`.
+        config: a preset (`tiny`, `own`), a YAML file, a mapping with the content of such a file, or
+            a `RunConfig`; default: the tiny world, or `own` if prompts or models are given.
+        variant: the recipe: a name, or your function as `./FILE.py:NAME`.
         iterations: how many iterations to reach.
         name: the run's name; default: from configuration and recipe.
         lake: the folder that holds the runs, or `s3://BUCKET/PREFIX`.
@@ -99,17 +99,17 @@ def run(
         critic: the same, for the critic.
         seed: the root of all random numbers.
         set: settings by their dotted paths, such as `{"training.dpo.beta": 0.2}`.
-        fork: a run whose units are re-used where they are still valid.
+        fork: a run whose units are reused if they are still valid.
         download: whether to fetch what the hub's cache lacks.
         display: `auto` is live on a terminal, and lines on stderr elsewhere; `plain`; or `none`.
 
     Raises:
         ValueError: for bad input, with nothing written (`errors.ConfigError` and others).
-        errors.Stopped: if somebody stopped it, or a budget ended.
+        errors.Stopped: if it was stopped, or a budget ended.
         errors.NothingToTrainOn: if an iteration has too little to train on.
         errors.Regressed: if the policy got worse, or an alarm stopped the run.
         errors.FaultError: if a model, a training or a file failed.
-        KeyboardInterrupt: if it was interrupted, when it has stopped.
+        KeyboardInterrupt: after an interrupt, once the run has stopped.
     """
     from .loop.daemon.run_request import RunOptions
     from .loop.library.working import lake_at, run_loop, run_options
@@ -143,12 +143,12 @@ def resume(
 ) -> "ReadOnlyRun":
     """Continue a run to its end with its stored configuration, and return it.
 
-    Without a name it is the run written last. Limits that are given are raised; `retry_unscored`
-    asks again where replies could not be read. Where a daemon works on the run, its pause is lifted
-    and nothing is waited for.
+    Without a name, the latest run continues. The limits replace lower ones; `retry_unscored` asks
+    judges again whose replies did not parse. If a daemon works on the run, this only ends its
+    pause and returns.
 
     Raises:
-        ValueError: if it cannot be continued so, or there is no such run.
+        ValueError: if the run does not exist or cannot continue with these limits.
         Exception: as `run`.
     """
     from .loop.library.working import resume
@@ -168,11 +168,12 @@ def resume(
 def adopt(lake: "Place", run: str | None = None, *, force: bool = False) -> "ReadOnlyRun":
     """Take over a run in a bucket whose machine is lost, and return it.
 
-    From the last journal in the bucket; without a name it is the only run there that is not on this
-    machine. `force` takes it from a head that may be alive; `resume` goes on with it.
+    It starts from the latest journal in the bucket. Without a name, it takes the only run there
+    that is not on this machine. `force` also takes a run whose machine may be alive. `resume`
+    continues it.
 
     Raises:
-        ValueError: if there is nothing to adopt, or it is on this machine already.
+        ValueError: if the bucket has no such run, or the run is on this machine already.
         RuntimeError: if another machine adopted it at the same moment.
         OSError: if the bucket cannot be used.
     """
@@ -198,11 +199,11 @@ def rederive(
 ) -> "Told":
     """Make pairs or demonstrations from a run's stored rows under another rule, without a model.
 
-    `derived` names critiques of `reparse`, to be used instead of the run's own. The result's
-    `derived.name` is what `run.pairs(derived=...)` and `train` take.
+    `derived` names critiques of `reparse`, to use instead of those of the run. Pass the result's
+    `derived.name` to `run.pairs(derived=...)` and `train`.
 
     Raises:
-        ValueError: if there is no such run, rule or table, or the rows do not allow it.
+        ValueError: if the run, rule or table does not exist, or the rows lack what the rule reads.
     """
     from .loop.lake.derive.derivation_request import DerivationRequest
     from .loop.library.making import derive
@@ -225,10 +226,10 @@ def rederive(
 def reparse(
     run: "Place | ReadOnlyRun", *, name: str | None = None, lake: "Place | None" = None
 ) -> "Told":
-    """Parse the stored critiques of a run again with the present parser.
+    """Parse the stored critiques of a run again with the installed parser.
 
     Raises:
-        ValueError: if there is no such run, or it has no critiques.
+        ValueError: if the run does not exist, or is without critiques.
     """
     from .loop.library.making import parse_again
 
@@ -250,13 +251,13 @@ def train(
     lake: "Place | None" = None,
     display: "Display" = "auto",
 ) -> "ReadOnlyRun":
-    """Train a policy from the table `derived`, or a reward model, as a new run; return that.
+    """Train a policy, or a reward model, on the table `derived` as a new run, and return that run.
 
-    Of an imported run name the `policy`; without a table, its own comparisons train. The other
-    arguments are those of `run`; a run with a loop has its own, and takes `set` alone.
+    For an imported run give the `policy`; without `derived` it trains on its comparisons. The other
+    arguments are those of `run`; a run of the loop keeps its settings and accepts only `set`.
 
     Raises:
-        ValueError: if there is no such run or table, or nothing can be trained from it.
+        ValueError: if the run or table does not exist, or its rows cannot train a model.
         Exception: as `run`.
     """
     from .loop.daemon.run_request import RunOptions
@@ -283,14 +284,13 @@ def evaluate(
     prompts: "Place | Mapping[str, Place] | None" = None,
     lake: "Place | None" = None,
 ) -> "pl.DataFrame":
-    """Return the numbers of a run's models; with `prompts`, measure one on that file first.
+    """Return the metrics of a run's models; with `prompts`, first measure a model on that file.
 
-    Several files are given by their names, each of which is a benchmark.
-
-    `iteration` is a model's name, such as `M_2`, `latest` or `best`.
+    `prompts` may map names of benchmarks to files. `iteration` is a model's name, such as `M_2`,
+    `latest` or `best`.
 
     Raises:
-        ValueError: if there is no such run or model, or the file cannot be used.
+        ValueError: if the run or model does not exist, or the file is invalid.
     """
     from .loop.library.making import evaluated
 
@@ -312,10 +312,10 @@ def import_files(
     keep_tens: bool = False,
     lake: "Place | None" = None,
 ) -> "ReadOnlyRun":
-    """Import prompts, answers made elsewhere, ratings and votes; return the run that holds them.
+    """Import prompts, answers, ratings and votes as a new run, and return that run.
 
     Raises:
-        ValueError: if a file cannot be read as meant, with nothing written.
+        ValueError: if a file cannot be read in its format; then nothing is written.
     """
     from pathlib import Path
 
@@ -355,12 +355,12 @@ def judge_check(
     force: bool = False,
     lake: "Place | None" = None,
 ) -> "Json":
-    """Check judges of files or runs against people: agreement, bias, variance, consistency.
+    """Compare judges of files or runs with people: agreement, bias, variance, consistency.
 
-    Returns what `lpfloop judge-check --json` prints.
+    Returns the document of `lpfloop judge-check --json`.
 
     Raises:
-        ValueError: if the sources hold no judgments of two outputs, or the plot cannot be written.
+        ValueError: if the sources lack comparisons of two outputs, or the plot cannot be written.
     """
     from pathlib import Path
 
@@ -382,7 +382,7 @@ def judge_check(
 
 
 def variants() -> "pl.DataFrame":
-    """Return the recipes, which `run` takes as `variant`."""
+    """Return the recipes: the values of `variant` in `run`."""
     from .loop.recipes.variant_list import variant_frame
 
     return variant_frame()

@@ -54,13 +54,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """x: what the policy is asked, with the reference answer if the task has one.
+    """x: a prompt for the policy, with the reference answer if the task has one.
 
-    `family` names the prompts that it is reported with, such as those of one template; `cluster`
-    those whose results are not independent of its own, such as all questions about one text; `exam`
-    the set that a held-out prompt belongs to, where a run has several. `part` is what it serves in
-    training, where its file says so. `correct_answers` and `incorrect_answers` are what its data
-    set lists besides the reference, None where it lists none.
+    `family` groups prompts in reports, such as all prompts of one template; `cluster` groups
+    prompts whose results are not independent, such as all questions about one text; `exam` names
+    the set of a held-out prompt. `part` is its use in training, if the file states one.
+    `correct_answers` and `incorrect_answers` are further answers of its data set, None if unknown.
     """
 
     prompt_id: str
@@ -89,8 +88,8 @@ class Prompt:
 class Candidate:
     """y (a sample, a rollout, a greedy answer or an external text), or z (a refinement).
 
-    `text` is the answer alone; `reasoning` is what a thinking model wrote before it, None if there
-    is none. `completion_tokens` counts both, and `logprob` is the sum over both, in nats, under the
+    `text` is the answer alone; `reasoning` is the thought of a reasoning model before it, else
+    None. `completion_tokens` counts both, and `logprob` is the sum over both, in nats, under the
     unscaled model distribution.
     """
 
@@ -125,7 +124,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectRating:
-    """The verdict on one aspect; `rating` is None when it could not be read."""
+    """The verdict on one aspect; `rating` is None if it did not parse."""
 
     name: str
     rating: Rating | None
@@ -136,11 +135,11 @@ class AspectRating:
 class Critique:
     """f(x, y): the feedback model's reply, and the ratings read from its last dictionary.
 
-    `status` is `scored`, or the reason why no ratings could be read; `attempts` counts the requests
-    made. Where a candidate has several critiques by one critic, `sample` numbers those after the
-    first, from 2. Of a person's ratings, `judged_at` may say when they were given (UTC), and
-    `judged_seconds` how long the person looked. `same_as` is the critique of an equal answer to the
-    same prompt, whose reply this one shares.
+    `status` is `scored`, or the reason why the ratings did not parse; `attempts` counts the
+    requests. If a critic wrote several critiques of a candidate, `sample` numbers the later ones,
+    from 2. Ratings by people may have the time (`judged_at`, UTC) and the duration
+    (`judged_seconds`). `same_as` is the critique of an equal answer to the same prompt, whose reply
+    this one shares.
     """
 
     critique_id: str
@@ -173,13 +172,12 @@ class Critique:
 class Grade:
     """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
 
-    `rating` goes from 1 to 5; for the aspect `overall`, whose `rationale` is a critique in words,
-    it goes from 1 to 10; for one such as `just-eval:depth`, by which a form scores an answer that
-    is evaluated, as that form says. It is None with `status` as the reason: the reply could not be
-    read, or `not_applicable` where the aspect does not apply. `types` are the numbers of the kinds
-    of mistakes found, or of help given. Grades that were requested in one prompt share `text`, the
-    raw reply; `order` is the candidate's place in that prompt, from 0, or -1 if nothing was asked.
-    `same_as` is the grade of an equal answer to the same prompt, which alone was shown.
+    `rating` is 1 to 5; 1 to 10 for the aspect `overall`, whose `rationale` is a critique in words;
+    and on the form's scale for aspects of an evaluation form such as `just-eval:depth`. It is None
+    with the reason in `status`: the reply did not parse, or `not_applicable`. `types` are the
+    numbers of the kinds of mistakes, or of help. Grades from one request share `text`, the raw
+    reply; `order` is the candidate's place in that request, from 0, or -1 without a request.
+    `same_as` is the grade of an equal answer to the same prompt; the grader saw only that one.
     """
 
     grade_id: str
@@ -205,7 +203,7 @@ class Breakdown:
     """A passage of an answer, broken into atomic statements (FActScore, Section 3.1).
 
     `place` counts the passages of an answer from 0. Without `statements`, `status` is the reason:
-    the reply could not be read, or nothing was asked, as there is no reference.
+    the reply did not parse, or the prompt lacks a reference.
     """
 
     breakdown_id: str
@@ -225,8 +223,8 @@ class Breakdown:
 class Claim:
     """An atomic statement of an answer, and whether the prompt's reference supports it.
 
-    `place` counts the statements of an answer from 0. `verdict` is None with `status` as the
-    reason; `reason` is what the judge says for it.
+    `place` counts the statements of an answer from 0. `verdict` is None with the reason in
+    `status`; `reason` is the judge's reason for its verdict.
     """
 
     claim_id: str
@@ -245,7 +243,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptReview:
-    """A review of a prompt's own quality (ChatGLM-RLHF, Section 3.2).
+    """A review of a prompt's quality (ChatGLM-RLHF, Section 3.2).
 
     `aspects` are `intention`, `semantics` and `answerability`, rated on three levels as in a
     critique; `intention` is the prompt's class in the taxonomy, None if unknown.
@@ -296,10 +294,10 @@ class Reward:
 class Preference:
     """z(x, y0, y1): which of two candidates an annotator prefers; None with `status` as the reason.
 
-    `order` says how the two were shown (`both`: once in each order, then reconciled); `preferred`
-    is already corrected for it. `flipped`: simulated noise, a fair coin, decided in place of the
-    annotator, who was not asked. `judged_at` and `judged_seconds` are as in a critique. The two
-    scores are what the source of a comparison gives its answers, if it does.
+    `order` is the order in the request (`both`: once in each order, then reconciled); `preferred`
+    is already corrected for it. `flipped`: simulated noise, a fair coin, replaced the annotator.
+    `judged_at` and `judged_seconds` are as in a critique. The two scores are those of an imported
+    comparison, if it has any.
     """
 
     preference_id: str
@@ -321,9 +319,9 @@ class Preference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's own columns.
+    """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's columns.
 
-    `chosen_cut` and `rejected_cut` are true of an answer that was cut off, and else null.
+    `chosen_cut` and `rejected_cut` are true if the answer was cut at the token limit, else null.
     """
 
     pair_id: str
@@ -346,7 +344,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """(x, y) of a rejection-sampling set; prompt and completion are TRL's own columns."""
+    """(x, y) of a rejection-sampling set; prompt and completion are TRL's columns."""
 
     demonstration_id: str
     prompt_id: str
@@ -362,9 +360,9 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpairedAnswer:
-    """(x, y, success or failure), without another answer beside it.
+    """(x, y, success or failure): a single judged answer.
 
-    `label` is true of a success; prompt, completion and label are TRL's own columns.
+    `label` is true for a success; prompt, completion and label are TRL's columns.
     """
 
     unpaired_id: str
@@ -395,7 +393,7 @@ class Yield:
 class Checkpoint:
     """M_t: published weights, named by the hash of their manifest.
 
-    With an `at_step` it is no M_t: a policy that a training published after that step, on its way.
+    With an `at_step` it is an intermediate checkpoint of the training, saved after that step.
     """
 
     checkpoint_id: str
@@ -430,11 +428,11 @@ class RewardModel:
 class Rollout:
     """An online method's numbers for one candidate at one step.
 
-    `reward` is what the method optimises for the whole answer, before the KL penalty; `kl` sums the
-    estimate over the answer's tokens, in nats; `logprob` and `reference_logprob` sum over them,
-    too. `value`, `advantage_mean` and `advantage_std` are PPO's: the value at the first token, and
-    the moments of the advantages over the answer's tokens, after whitening. Of GRPO and RLOO
-    `advantage_mean` is the advantage, that of each token. `quantile` is Quark's, 0 the best.
+    `reward` is the reward of the whole answer, before the KL penalty. `kl`, `logprob` and
+    `reference_logprob` are sums over the answer's tokens, in nats. `value`, `advantage_mean` and
+    `advantage_std` are PPO's: the value at the first token, and the moments of the advantages over
+    the answer's tokens, after whitening. For GRPO and RLOO `advantage_mean` is the advantage, the
+    same at each token. `quantile` is Quark's, 0 the best.
     """
 
     candidate_id: str
@@ -495,10 +493,10 @@ class PolicyVerdict:
 
     `scope` is all prompts, or the `task` or `family` called `name`. `before` and `after` are the
     means of the other policy and of M_t, `difference` their paired difference, from `low` to
-    `high`. Each of these bounds errs in at most a share `level` of comparisons: what is left of the
-    error rate for this look, and of that for this scope. `gained` and `lost` are the shares of
-    prompts that got better and worse; `needed` is how many prompts would decide, None where it is
-    decided or no number would do.
+    `high`. Each bound errs in at most a share `level` of comparisons: the part of the error rate
+    for this look and scope. `gained` and `lost` are the shares of prompts that got better and
+    worse; `needed` is the number of prompts that would decide, None if it is decided or no number
+    would.
     """
 
     iteration: int
@@ -526,10 +524,10 @@ class PolicyVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyStanding:
-    """Which policies a run has after iteration t: M_t, the best so far, where the next one begins.
+    """The policies of a run after iteration t: M_t, the best so far, the start of the next one.
 
-    `accepted` says whether M_t is at least as good as the best, by the configured margin; `reason`
-    says why, in words. `gainless` counts the iterations since the best was found.
+    `accepted`: whether M_t is at least as good as the best, by the configured margin; `reason`
+    explains it in words. `gainless` counts the iterations without a new best.
     """
 
     iteration: int
@@ -547,8 +545,8 @@ class PolicyStanding:
 class Alarm:
     """A sign that a run learns to please its judge, and its receipt.
 
-    `before` and `after` are the numbers compared, `limit` what the change must not pass; `examples`
-    are ids of rows that show it. `stops`: whether the run ends there.
+    `before` and `after` are the compared numbers, `limit` the limit of their change; `examples` are
+    ids of rows that show it. `stops`: whether the run ends there.
     """
 
     iteration: int

@@ -80,7 +80,7 @@ def commands(run: str, candidate: str, output: Path) -> list[Asked]:
         sql("sql: one candidate by its id", one, 100),
         sql("sql: join with rewards", f"{joined} group by all", 200),
         Asked(name="candidates --limit 20", arguments=("candidates", run, "--limit", "20")),
-        Asked(name="failures --limit 20", arguments=("failures", run, "--limit", "20")),
+        sql("sql: failures", "select * from failures limit 20", 200),
         Asked(name="lake verify", arguments=("lake", "verify", run), rounds=20),
         Asked(name="lake verify --deep", arguments=("lake", "verify", run, "--deep"), rounds=200),
         Asked(name="lake gc", arguments=("lake", "gc", run), rounds=50),

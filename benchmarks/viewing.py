@@ -6,7 +6,7 @@
 Starts `lpfloop view` on the lake and asks for each page several times. The first answer of a page
 is cold: files are verified and their footers read; the others are warm. Prints the seconds of the
 first, the median of the others and of the processor's seconds that they took (which other work on
-the machine does not change), the size of the page, and how many rows it looked at.
+the machine does not change), and the size of the page.
 """
 
 import argparse
@@ -44,7 +44,6 @@ LISTS = {
     "pairs": "/pairs",
     "pairs, largest margin first": "/pairs?sort=-margin",
 }
-LOOKED = re.compile(r"looked at rows ([\d,]+ to [\d,]+ of [\d,]+)")
 FIRST = re.compile(r'href="(/runs/[^"]*/prompts/[^"?]+)[^"#]*#([^"]+)"')
 
 
@@ -111,14 +110,12 @@ def main() -> None:
         if not (lake / "runs" / run).exists():
             write(lake, given.prompts)
     with served(lake) as (client, server):
-        print(f"{'page':38} {'cold':>7} {'warm':>7} {'busy':>7} {'kB':>6}  rows looked at")
+        print(f"{'page':38} {'cold':>7} {'warm':>7} {'busy':>7} {'kB':>6}")
         for name, path in pages(client, run).items():
             took = asked(client, server, path, given.rounds)
-            looked = LOOKED.search(took.text)
             print(
                 f"{name:38} {took.wall[0]:7.2f} {median(took.wall[1:]):7.3f} "
-                f"{median(took.busy[1:]):7.3f} {len(took.text) / 1000:6.0f}  "
-                f"{looked[1] if looked else ''}",
+                f"{median(took.busy[1:]):7.3f} {len(took.text) / 1000:6.0f}",
                 flush=True,
             )
 

@@ -160,7 +160,7 @@ class InBucket:
         _each(lambda move: self._bucket.copy(self._name(move[0]), self._name(move[1])), moves)
         self.remove(path)
 
-    def verify(self, paths: Sequence[Path]) -> None:
+    def verify(self, paths: Sequence[Path], some: Some | None = None) -> None:  # noqa: ARG002
         """Hash objects that are new to this process, where they lie."""
         verified.verify(self._sealed(paths), AT_ONCE)
 

@@ -96,7 +96,8 @@ class RowFile:
     """Committed rows of one stage: a stage file, or the Parquet blob of one unit in the journal.
 
     `unit` is the number of the blob's unit, None for a file; `data` is the blob, if it was asked
-    for. `live` is the chunks of a file whose rows still count, or None if all do.
+    for. `live` is the chunks of a file whose rows still count, or None if all do; `rows` is the
+    number of rows that count.
     """
 
     table: str
@@ -279,16 +280,17 @@ class Reader:
         """
         with self._mutex, self.snapshot():
             rows = self._query(_FILES_SQL, (table, iteration))
+            live = {h: self.parts_in(h) for _, h, _, _, _, partly, *_ in rows if partly}
             return [
                 RowFile(
                     table=t,
                     stage=stage,
                     sha256=h,
-                    rows=n,
+                    rows=sum(p.rows for p in live[h]) if partly else n,
                     size=b,
                     unit=unit,
                     data=self._query(_BLOB_SQL, (unit, t))[0][0] if data and not sealed else None,
-                    live=frozenset(p.chunk for p in self.parts_in(h)) if partly else None,
+                    live=frozenset(p.chunk for p in live[h]) if partly else None,
                 )
                 for t, h, n, b, sealed, partly, stage, unit in rows
             ]

@@ -9,9 +9,8 @@ own/ (copies of the user's own code), quarantine/ (damaged files), work/ (unpubl
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,14 +22,13 @@ from .canaries import CANARIES, require_canaries
 from .committer import Committer, Finished, done, if_there_is_room, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
-from .far_rows import FarRows
 from .journal import FencedError, Journal, KeptSlice
 from .journal_backups import QUARANTINE, back_up
 from .journal_reader import JOURNAL, Downstream, JournalError, Part, Reader, RowFile
 from .keys import Json
 from .objects import objects_of
 from .piece_hashes import ALL, Some
-from .schemas import SCHEMAS, TABLES, ArrowTable, R, Row, RowsByType, from_table
+from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
 from .sealing import encoded
 from .snapshot_keeper import SnapshotKeeper
@@ -41,10 +39,10 @@ from .stage_files import (
     UnitRows,
     file_path,
     holding,
-    remedied,
     scan,
     scan_parts,
 )
+from .table_rows import TableRows
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
@@ -116,69 +114,13 @@ class RunReader:
             for table, files in zip(tables, holding(self.folder, present, prompt_id), strict=True)
         ]
 
-    def rows_at(
-        self, table: str, places: Sequence[int], columns: Collection[str]
-    ) -> list[pl.LazyFrame]:
-        """Return some columns of the rows at these places of `scan(table)`, in ascending order.
-
-        Only the files that hold them are opened.
-        """
-        files = [file for file in self._present(table) if file.rows]
-        whole = all(file.live is None for file in files)
-        groups = [[file] for file in files] if whole else [files]
-        some = Some(columns=frozenset(columns))
-        found, first = list[pl.LazyFrame](), 0
-        for group in groups:
-            after = first + sum(file.rows for file in group)
-            here = [place - first for place in sorted(places) if first <= place < after]
-            if here:
-                rows = scan(self.folder, table, group, some)
-                found += [rows.slice(begin, count) for begin, count in stretches(here)]
-            first = after
-        return found
+    def table_rows(self, table: str, *, iteration: int | None = None) -> TableRows:
+        """Return the rows of `scan` for another engine, which finds out where they lie."""
+        return TableRows(self.folder, table, self._present(table, iteration))
 
     def scan_parts(self, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
         """Return the rows of some committed parts of a table, in the order given."""
         return scan_parts(self.journal, table, parts)
-
-    def files(self, table: str) -> list[str]:
-        """Return the local files that hold exactly the rows of `scan`, without those of `unsealed`.
-
-        They are verified, and may have more columns than the table. There are none for a bucket, or
-        if some rows of a file do not count because their unit is owed again.
-        """
-        files = self._exact(table)
-        paths = objects_of(self.folder).readable(map(self._path, files))
-        if paths:
-            self._require_present(files)
-        with remedied(self.folder):
-            objects_of(self.folder).verify(paths)
-        return [str(path) for path in paths]
-
-    def unsealed(self, table: str) -> pl.LazyFrame:
-        """Return the rows of `scan` that are in the journal."""
-        files = self.journal.files(table=table, data=True)
-        return scan(self.folder, table, [file for file in files if not file.sealed])
-
-    def far_rows(self, table: str) -> FarRows | None:
-        """Return the rows of `scan` for a library that reads them where they lie, in a bucket.
-
-        None for a folder, wherever `files` would be none for another reason, and while some rows
-        are in the journal.
-        """
-        files = self._exact(table)
-        if any(file.rows and not file.sealed for file in self.journal.files(table=table)):
-            return None
-        there = [(self._path(file), file.size) for file in files]
-        rows = objects_of(self.folder).dataset(there, SCHEMAS[table])
-        if rows is not None:
-            self._require_present(files)
-        return rows
-
-    def _exact(self, table: str) -> list[RowFile]:
-        """Return a table's files, or none if they hold other rows than `scan`."""
-        files = [file for file in self.journal.files(table=table) if file.rows and file.sealed]
-        return [] if any(file.live is not None for file in files) else files
 
     def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
         files = self.journal.files(table=table, iteration=iteration, data=True)
@@ -419,13 +361,6 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})
     return OwedAgainError(f"{reason}; unit {unit} is owed again")
-
-
-def stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield stretches of consecutive numbers: the first, and how many."""
-    for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
-        numbers = [place for _, place in group]
-        yield numbers[0], len(numbers)
 
 
 def collected(journal: Reader) -> frozenset[str]:

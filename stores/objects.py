@@ -134,8 +134,10 @@ class Objects(Protocol):
         """Put a damaged file or folder, if it is there, into `folder`."""
         ...
 
-    def verify(self, paths: Sequence[Path]) -> None:
+    def verify(self, paths: Sequence[Path], some: Some | None = None) -> None:
         """Prove that sealed tables are unaltered; what this process hashed before is not read.
+
+        With `some`, no more than that must be proved.
 
         Raises:
             DamagedError: naming the first that is missing or altered.
@@ -247,9 +249,12 @@ class OnDisk:
         if path.exists():
             durable.quarantine(path, folder)
 
-    def verify(self, paths: Sequence[Path]) -> None:
-        """Hash files that are new to this process."""
-        verified.verify([verified.on_disk(path, path.stem) for path in paths])
+    def verify(self, paths: Sequence[Path], some: Some | None = None) -> None:
+        """Hash files, or what will be read of them, that are new to this process."""
+        if some is None:
+            verified.verify([verified.on_disk(path, path.stem) for path in paths])
+        else:
+            verified.verify_some(paths, some)
 
     def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files."""

@@ -1,8 +1,5 @@
 # pyright: basic
-"""Query views beyond a run's row tables: ratings by aspect, units, events.
-
-A run's row tables are its Parquet files. `RATINGS` derives one row an aspect from critiques.
-"""
+"""What queries have beyond a run's row tables: views of these tables, units and events."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,20 +9,42 @@ from polars.io.plugins import register_io_source
 
 from .journal_reader import Reader
 
-RATINGS = """
-select run, critique_id, candidate_id, prompt_id, task, iteration, critic,
-    rated.name as aspect, rated.rating as rating, rated.comment as comment
-from (
-    select critiques.*, task, unnest(aspects) as rated
-    from critiques left join (
-        select run, prompt_id, any_value(task) as task from prompts group by run, prompt_id
-    ) using (run, prompt_id)
-)
-"""
-"""The view `ratings`. It does not read the critiques' texts; the join is on few prompts."""
+VIEWS: Mapping[str, str] = {
+    "ratings": """
+        select run, critique_id, candidate_id, prompt_id, task, iteration, critic,
+            rated.name as aspect, rated.rating as rating, rated.comment as comment
+        from (
+            select critiques.*, task, unnest(aspects) as rated
+            from critiques left join (
+                select run, prompt_id, any_value(task) as task from prompts group by run, prompt_id
+            ) using (run, prompt_id)
+        )
+    """,
+    "failures": """
+        select run, iteration, prompt_id, candidate_id,
+            case reason.rating when -1 then 'failure' when 0 then 'moderate' else status end
+                as status,
+            reason.name as aspect, reason.rating as rating,
+            coalesce(nullif(reason.comment, ''), text) as text
+        from (
+            select *, unnest(
+                case when status = 'scored' then list_filter(aspects, lambda a: a.rating < 1)
+                    else [null] end
+            ) as reason
+            from critiques
+        )
+        union all by name
+        select run, iteration, prompt_id, candidate_id, finish_reason as status, text
+        from candidates where finish_reason != 'stop'
+    """,
+}
+"""Views of the row tables, in SQL.
 
-RATED = frozenset({"critiques", "prompts"})
-"""The tables that `ratings` reads."""
+`ratings` has one row for each aspect that a critique rates. `failures` has one row for each reason
+why a candidate is no success: an aspect rated -1 (`failure`) or 0 (`moderate`), a critique that
+could not be read, or an answer that is not whole. Its text is the aspect's comment, the unread
+reply, or the answer.
+"""
 
 JOURNAL_TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
     "units": {

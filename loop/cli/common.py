@@ -181,9 +181,9 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ..data.files import InputError
     from ..lake.query.best_model import NoSuchFigureError
     from ..lake.query.figures import NotMeasuredError
-    from ..lake.query.row_lists import ListError
     from ..lake.query.runs import NoSuchRunError
     from ..lake.query.sql import SqlError
+    from ..lake.query.tables import ListError
     from ..lake.trace.diff import DiffError
     from ..lake.trace.find_row import NoSuchIdError
     from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed

@@ -1,12 +1,14 @@
-"""Commands that list a run's rows with filters: critiques, candidates, pairs."""
+"""Commands that list a run's rows: critiques, candidates and pairs; their options are filters."""
 
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE
+from ..lake.query.filters import TABLES
 from ..lake.query.forms import Form
 from .common import (
     AnyRun,
@@ -16,7 +18,6 @@ from .common import (
     Lake,
     Limit,
     OneIteration,
-    OneTask,
     chosen_run,
     exit_codes,
 )
@@ -26,177 +27,91 @@ if TYPE_CHECKING:
 
     from ...stores.lake import RunReader
 
-OneAspect = Annotated[
-    str | None, typer.Option("--aspect", help="Only this aspect: rows that are rated in it.")
-]
-OneRating = Annotated[
-    int | None, typer.Option("--rating", min=-1, max=1, help="Only with this rating.")
-]
-OneKind = Annotated[
-    str | None,
-    typer.Option("--kind", help="Only this kind: sample, refinement, greedy or external."),
-]
-MinReward = Annotated[float | None, typer.Option("--min-reward", help="Reward at least this.")]
-MaxReward = Annotated[float | None, typer.Option("--max-reward", help="Reward at most this.")]
-MinTokens = Annotated[int | None, typer.Option("--min-length", help="Length at least N tokens.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-length", help="Length at most N tokens.")]
-MinLength = Annotated[
-    int | None, typer.Option("--min-length", help="Length at least N characters.")
-]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help="Length at most N characters.")]
-Text = Annotated[
-    str | None, typer.Option("--text", help="Only with this text in any case, or matching /REGEX/.")
-]
-Unscored = Annotated[
-    bool, typer.Option("--unscored", help="Only with a reply that could not be read.")
-]
 Sort = Annotated[
     str | None,
     typer.Option("--sort", help="Sort by this column; -COLUMN sorts in descending order."),
 ]
 
 
-def critiques(
-    name: AnyRun = None,
-    *,
-    lake: Lake = DEFAULT_LAKE,
-    iteration: OneIteration = None,
-    task: OneTask = None,
-    kind: OneKind = None,
-    aspect: OneAspect = None,
-    rating: OneRating = None,
-    unscored: Unscored = False,
-    min_reward: MinReward = None,
-    max_reward: MaxReward = None,
-    min_length: MinLength = None,
-    max_length: MaxLength = None,
-    text: Text = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """List what the critic said of the answers."""
-    from ..lake.query.row_lists import RowSelection
-    from ..lake.query.row_lists import critiques as listed
-
-    wanted = RowSelection(
-        iteration=iteration,
-        task=task,
-        kind=kind,
-        aspect=aspect,
-        rating=rating,
-        unscored=unscored,
-        min_reward=min_reward,
-        max_reward=max_reward,
-        min_length=min_length,
-        max_length=max_length,
-        text=text,
-        sort=sort,
-        limit=limit,
-    )
-    columns = ("prompt_id", "iteration", "aspects", "status", "text")
-    list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
+OPTIONS = ("iteration", "derived", "sort", "limit")
+"""The options that are no filters."""
 
 
-def candidates(
-    name: AnyRun = None,
-    *,
-    lake: Lake = DEFAULT_LAKE,
-    iteration: OneIteration = None,
-    task: OneTask = None,
-    kind: OneKind = None,
-    aspect: OneAspect = None,
-    rating: OneRating = None,
-    unscored: Unscored = False,
-    min_reward: MinReward = None,
-    max_reward: MaxReward = None,
-    min_length: MinTokens = None,
-    max_length: MaxTokens = None,
-    text: Text = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """List answers with their ratings and rewards."""
-    from ..lake.query.row_lists import RowSelection
-    from ..lake.query.row_lists import candidates as listed
+def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = False) -> Any:
+    """Return the command that lists a table; each filter of the table is an option.
 
-    wanted = RowSelection(
-        iteration=iteration,
-        task=task,
-        kind=kind,
-        aspect=aspect,
-        rating=rating,
-        unscored=unscored,
-        min_reward=min_reward,
-        max_reward=max_reward,
-        min_length=min_length,
-        max_length=max_length,
-        text=text,
-        sort=sort,
-        limit=limit,
-    )
-    columns = ("candidate_id", "reward", "task", "iteration", "kind", "completion_tokens", "text")
-    list_rows(lake, name, lambda run: listed(run, wanted), columns, form, as_json=as_json)
-
-
-def pairs(
-    name: AnyRun = None,
-    *,
-    lake: Lake = DEFAULT_LAKE,
-    derived: Derived = None,
-    iteration: OneIteration = None,
-    task: OneTask = None,
-    rule: Annotated[str | None, typer.Option(help="Pairing rule: only pairs made by it.")] = None,
-    aspect: Annotated[
-        str | None,
-        typer.Option(help="Only this aspect: pairs whose rejected answer is rated in it."),
-    ] = None,
-    rating: Annotated[
-        int | None,
-        typer.Option(min=-1, max=1, help="Only with this rating: that of the rejected answer."),
-    ] = None,
-    min_margin: Annotated[
-        float | None,
-        typer.Option(help="Reward of the chosen answer minus the rejected one: at least this."),
-    ] = None,
-    min_reward: MinReward = None,
-    max_reward: MaxReward = None,
-    min_length: MinLength = None,
-    max_length: MaxLength = None,
-    text: Text = None,
-    sort: Sort = None,
-    limit: Limit = None,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
-) -> None:
-    """List pairs: a chosen and a rejected answer.
-
-    Filters on reward and length apply to the chosen answer, those on aspect and rating to the
-    rejected one.
+    Args:
+        table: the table's name.
+        about: the command's help text.
+        columns: the columns of a table on a terminal.
+        derived: whether derived tables can be listed, too.
     """
-    from ..lake.query.row_lists import RowSelection
-    from ..lake.query.row_lists import pairs as listed
 
-    wanted = RowSelection(
-        iteration=iteration,
-        task=task,
-        rule=rule,
-        aspect=aspect,
-        rating=rating,
-        min_margin=min_margin,
-        min_reward=min_reward,
-        max_reward=max_reward,
-        min_length=min_length,
-        max_length=max_length,
-        text=text,
-        sort=sort,
-        limit=limit,
-    )
-    columns = ("prompt_id", "iteration", "rank", "prompt", "chosen", "rejected")
-    list_rows(lake, name, lambda run: listed(run, wanted, derived), columns, form, as_json=as_json)
+    def command(name: str | None, lake: Path, form: Form, *, as_json: bool, **given: Any) -> None:
+        from ..lake.query.tables import rows
+
+        options = {word: given.pop(word, None) for word in OPTIONS}
+
+        def listed(run: "RunReader") -> "pl.LazyFrame":
+            return rows(run, table, given, **options)
+
+        list_rows(lake, name, listed, columns, form, as_json=as_json)
+
+    wanted = [
+        _option("name", AnyRun, None, kind=Parameter.POSITIONAL_OR_KEYWORD),
+        _option("lake", Lake, DEFAULT_LAKE),
+        *([_option("derived", Derived, None)] if derived else []),
+        _option("iteration", OneIteration, None),
+        *_filters(table),
+        _option("sort", Sort, None),
+        _option("limit", Limit, None),
+        _option("form", AsForm, Form.AUTO),
+        _option("as_json", AsJson, default=False),
+    ]
+    command.__name__, command.__doc__ = table, about
+    command.__annotations__ = {option.name: option.annotation for option in wanted}
+    vars(command)["__signature__"] = Signature(wanted)
+    return command
+
+
+def _filters(table: str) -> list[Parameter]:
+    """Return an option for each filter of a table."""
+    about = TABLES[table]
+    options = list[Parameter]()
+    for name, (kind, wanted) in about.filters.items():
+        option = typer.Option(
+            f"--{name.replace('_', '-')}",
+            help=wanted.help.format(unit=about.unit),
+            min=wanted.least,
+            max=wanted.most,
+        )
+        hint = Annotated[bool, option] if kind is bool else Annotated[kind | None, option]
+        options.append(_option(name, hint, default=False if kind is bool else None))
+    return options
+
+
+def _option(name: str, hint: Any, default: object, kind: Any = Parameter.KEYWORD_ONLY) -> Parameter:
+    return Parameter(name, kind, default=default, annotation=hint)
+
+
+critiques = _command(
+    "critiques",
+    "List what the critic said of the answers.",
+    ("prompt_id", "iteration", "aspects", "status", "text"),
+)
+candidates = _command(
+    "candidates",
+    "List answers with their ratings and rewards.",
+    ("candidate_id", "reward", "task", "iteration", "kind", "completion_tokens", "text"),
+)
+pairs = _command(
+    "pairs",
+    "List pairs: a chosen and a rejected answer.\n\n"
+    "Filters on reward and length apply to the chosen answer, those on aspect, rating and "
+    "unscored to the rejected one.",
+    ("prompt_id", "iteration", "rank", "prompt", "chosen", "rejected"),
+    derived=True,
+)
 
 
 def list_rows(

@@ -1,23 +1,20 @@
-"""The tables of a run as lazy frames, one method each; some with the filters of their commands.
+"""The tables of a run as lazy frames: `rows` for any of them, and a short name for each.
 
-A filter by a word that the run does not have is an error, as with the commands. `text` is a part of
-a text in any case, or a regular expression between slashes; `sort` a column, descending after a
-dash.
+Filters are those of the commands. A filter by a word that the run does not have is an error. `text`
+is a part of a text in any case, or a regular expression between slashes. `sort` is a column, in
+descending order after a dash.
 """
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Unpack
 
 import polars as pl
 
 from ...stores.derived import scan_derived
-from ...stores.frames import empty
 from ...stores.lake import RunReader
-from ..lake.query import row_lists
-from ..lake.query.row_lists import RowSelection
+from ..lake.query import tables
+from ..lake.query.filters import Filters
 from .rows_frame import RowsFrame
-
-Listed = Callable[[RunReader, RowSelection], pl.LazyFrame]
 
 
 class RunTables:
@@ -41,92 +38,65 @@ class RunTables:
         """The folder of the lake that the run is in."""
         return self.folder.parent.parent
 
+    def rows(
+        self,
+        table: str,
+        iteration: int | None = None,
+        *,
+        derived: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+        **filters: Unpack[Filters],
+    ) -> RowsFrame:
+        """Return the rows of a table, by default all of them in the order of the stored rows.
+
+        Candidates have their task and their reward, too. `derived` names a table of
+        `lpfloop.rederive`. Lengths of candidates are in tokens, others in characters. Of
+        candidates, `aspect`, `rating` and `unscored` ask their critiques; of pairs, those of the
+        rejected answer, while reward and length are the chosen answer's.
+
+        Raises:
+            ListError: if there is no such table, filter or column, or the run has no such word.
+        """
+        about = tables.table_of(table)
+        if not (filters or sort or limit or about.added):
+            return self._stored(table, iteration, derived)
+        found = tables.rows(
+            self._reader,
+            table,
+            filters,
+            iteration=iteration,
+            derived=derived,
+            sort=sort,
+            limit=limit,
+        )
+        return RowsFrame.of(found, "" if filters or sort or limit else table)
+
     def prompts(self) -> RowsFrame:
         """Return the prompts x."""
-        return self._rows("prompts", None)
+        return self.rows("prompts")
 
     def candidates(
         self,
         iteration: int | None = None,
         *,
-        task: str | None = None,
-        kind: str | None = None,
-        aspect: str | None = None,
-        rating: int | None = None,
-        unscored: bool = False,
-        min_reward: float | None = None,
-        max_reward: float | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        text: str | None = None,
         sort: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[Filters],
     ) -> RowsFrame:
-        """Return the candidates: samples, refinements, greedy answers, imported texts.
-
-        Each has its task and its reward beside the stored columns. The length is in tokens;
-        `aspect`, `rating` and `unscored` are about their critiques.
-
-        Raises:
-            ListError: if the run has no such word, or no such column to sort by.
-        """
-        wanted = RowSelection(
-            iteration=iteration,
-            task=task,
-            kind=kind,
-            aspect=aspect,
-            rating=rating,
-            unscored=unscored,
-            min_reward=min_reward,
-            max_reward=max_reward,
-            min_length=min_length,
-            max_length=max_length,
-            text=text,
-            sort=sort,
-            limit=limit,
-        )
-        return RowsFrame.of(row_lists.candidates(self._reader, wanted), "candidates")
+        """Return the candidates: samples, refinements, greedy answers, imported texts."""
+        return self.rows("candidates", iteration, sort=sort, limit=limit, **filters)
 
     def critiques(
         self,
         iteration: int | None = None,
         *,
-        task: str | None = None,
-        kind: str | None = None,
-        aspect: str | None = None,
-        rating: int | None = None,
-        unscored: bool = False,
-        min_reward: float | None = None,
-        max_reward: float | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        text: str | None = None,
         sort: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[Filters],
     ) -> RowsFrame:
-        """Return the critiques f(x, y), each with its aspects.
-
-        The length is in characters; kind and reward are the candidate's.
-
-        Raises:
-            ListError: if the run has no such word, or no such column to sort by.
-        """
-        wanted = RowSelection(
-            iteration=iteration,
-            task=task,
-            kind=kind,
-            aspect=aspect,
-            rating=rating,
-            unscored=unscored,
-            min_reward=min_reward,
-            max_reward=max_reward,
-            min_length=min_length,
-            max_length=max_length,
-            text=text,
-            sort=sort,
-            limit=limit,
-        )
-        return self._listed("critiques", row_lists.critiques, wanted)
+        """Return the critiques f(x, y), each with its aspects."""
+        return self.rows("critiques", iteration, sort=sort, limit=limit, **filters)
 
     def ratings(self, iteration: int | None = None) -> RowsFrame:
         """Return one row for each aspect that a critique rates."""
@@ -150,152 +120,92 @@ class RunTables:
 
     def rewards(self, iteration: int | None = None) -> RowsFrame:
         """Return the rewards r(x, y)."""
-        return self._rows("rewards", iteration)
+        return self.rows("rewards", iteration)
 
     def preferences(self, iteration: int | None = None) -> RowsFrame:
         """Return which of two candidates an annotator prefers."""
-        return self._rows("preferences", iteration)
+        return self.rows("preferences", iteration)
 
     def grades(
         self,
         iteration: int | None = None,
         *,
-        task: str | None = None,
-        aspect: str | None = None,
-        rating: int | None = None,
-        unscored: bool = False,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        text: str | None = None,
         sort: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[Filters],
     ) -> RowsFrame:
-        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10.
-
-        Raises:
-            ListError: if the run has no such word, or no such column to sort by.
-        """
-        wanted = RowSelection(
-            iteration=iteration,
-            task=task,
-            aspect=aspect,
-            rating=rating,
-            unscored=unscored,
-            min_length=min_length,
-            max_length=max_length,
-            text=text,
-            sort=sort,
-            limit=limit,
-        )
-        return self._listed("grades", row_lists.grades, wanted)
+        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
+        return self.rows("grades", iteration, sort=sort, limit=limit, **filters)
 
     def breakdowns(self, iteration: int | None = None) -> RowsFrame:
         """Return the statements of each passage of the answers to prompts of facts."""
-        return self._rows("breakdowns", iteration)
+        return self.rows("breakdowns", iteration)
 
     def claims(self, iteration: int | None = None) -> RowsFrame:
         """Return the statements of answers, and whether the reference supports them."""
-        return self._rows("claims", iteration)
+        return self.rows("claims", iteration)
 
     def prompt_reviews(self, iteration: int | None = None) -> RowsFrame:
         """Return the reviews of the prompts' own quality."""
-        return self._rows("prompt_reviews", iteration)
+        return self.rows("prompt_reviews", iteration)
 
     def receipts(self, iteration: int | None = None) -> RowsFrame:
         """Return what each filter kept and dropped, and why."""
-        return self._rows("receipts", iteration)
+        return self.rows("receipts", iteration)
 
     def pairs(
         self,
         iteration: int | None = None,
         *,
         derived: str | None = None,
-        task: str | None = None,
-        rule: str | None = None,
-        aspect: str | None = None,
-        rating: int | None = None,
-        min_margin: float | None = None,
-        min_reward: float | None = None,
-        max_reward: float | None = None,
-        min_length: int | None = None,
-        max_length: int | None = None,
-        text: str | None = None,
         sort: str | None = None,
         limit: int | None = None,
+        **filters: Unpack[Filters],
     ) -> RowsFrame:
-        """Return the pairs; `derived` names a table of `lpfloop.rederive`.
-
-        Reward and length in characters are the chosen answer's, ratings the rejected one's.
-
-        Raises:
-            ListError: if the run has no such word, or no such column to sort by.
-        """
-        wanted = RowSelection(
-            iteration=iteration,
-            task=task,
-            rule=rule,
-            aspect=aspect,
-            rating=rating,
-            min_margin=min_margin,
-            min_reward=min_reward,
-            max_reward=max_reward,
-            min_length=min_length,
-            max_length=max_length,
-            text=text,
-            sort=sort,
-            limit=limit,
-        )
-        if wanted == RowSelection(iteration=iteration):
-            return self._rows("pairs", iteration, derived)
-        return RowsFrame.of(row_lists.pairs(self._reader, wanted, derived))
+        """Return the pairs; `derived` names a table of `lpfloop.rederive`."""
+        return self.rows("pairs", iteration, derived=derived, sort=sort, limit=limit, **filters)
 
     def demonstrations(
         self, iteration: int | None = None, *, derived: str | None = None
     ) -> RowsFrame:
         """Return the demonstrations; `derived` names a table of `lpfloop rederive`."""
-        return self._rows("demonstrations", iteration, derived)
+        return self.rows("demonstrations", iteration, derived=derived)
 
     def unpaired_answers(
         self, iteration: int | None = None, *, derived: str | None = None
     ) -> RowsFrame:
         """Return the successes and failures; `derived` names a table of `lpfloop rederive`."""
-        return self._rows("unpaired_answers", iteration, derived)
+        return self.rows("unpaired_answers", iteration, derived=derived)
 
     def yields(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:
         """Return how many rows to train on each prompt gave, or why none."""
-        return self._rows("yields", iteration, derived)
+        return self.rows("yields", iteration, derived=derived)
 
     def checkpoints(self) -> RowsFrame:
         """Return the checkpoints M_t."""
-        return self._rows("checkpoints", None)
+        return self.rows("checkpoints")
 
     def reward_models(self) -> RowsFrame:
         """Return the reward models that were trained here."""
-        return self._rows("reward_models", None)
+        return self.rows("reward_models")
 
     def rollouts(self, iteration: int | None = None) -> RowsFrame:
         """Return an online method's numbers for each candidate: step, reward, KL and more."""
-        return self._rows("rollouts", iteration)
+        return self.rows("rollouts", iteration)
 
     def statistics(self, iteration: int | None = None) -> RowsFrame:
         """Return the numbers about each step of the trainings."""
-        return self._rows("statistics", iteration)
+        return self.rows("statistics", iteration)
 
     def evaluations(self, iteration: int | None = None) -> RowsFrame:
         """Return the numbers about the checkpoints."""
-        return self._rows("evaluations", iteration)
+        return self.rows("evaluations", iteration)
 
     def scores(self, iteration: int | None = None) -> RowsFrame:
         """Return the prompt-level rows behind the evaluations."""
-        return self._rows("scores", iteration)
+        return self.rows("scores", iteration)
 
-    def _listed(self, table: str, listed: Listed, wanted: RowSelection) -> RowsFrame:
-        """Return all rows of a table, or those that a list selects; the columns are the same."""
-        if wanted == RowSelection(iteration=wanted.iteration):
-            return self._rows(table, wanted.iteration)
-        return RowsFrame.of(listed(self._reader, wanted).select(empty(table).columns))
-
-    def _rows(self, table: str, iteration: int | None, derived: str | None = None) -> RowsFrame:
+    def _stored(self, table: str, iteration: int | None, derived: str | None) -> RowsFrame:
         if derived is None:
             return RowsFrame.of(self._reader.scan(table, iteration=iteration), table)
         rows = scan_derived(self.folder, derived, table)

@@ -11,7 +11,9 @@ from starlette.routing import Route
 
 from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
+from ..lake.query.duckdb_rows import among
 from ..lake.query.figures import shown_split
+from ..lake.query.tables import FEW, rows
 from ..lake.query.told_figures import (
     figure_label,
     figure_name,
@@ -22,9 +24,8 @@ from ..lake.query.told_figures import (
 )
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.word_diff import word_diff
-from .page_rows import by_id
+from .page_query import number
 from .viewing import Viewing
-from .wanted import number
 
 MOST = 50
 """So many changed prompts are listed."""
@@ -84,11 +85,13 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def texts(run: RunReader, shown: pl.DataFrame) -> dict[str, str]:
     """Return the answers of both sides to prompts that changed, by id."""
-    sides = [
-        shown.select("prompt_id", candidate_id=f"candidate_{side}") for side in ("before", "after")
+    sides = [shown[f"candidate_{side}"].drop_nulls() for side in ("before", "after")]
+    where = [
+        among("prompt_id", shown["prompt_id"].unique().to_list()),
+        among("candidate_id", pl.concat(sides).to_list()),
     ]
-    found = by_id(run, "candidates", "candidate_id", pl.concat(sides), ("text",))
-    return {identity: row["text"] for identity, row in found.items()}
+    found = rows(run, "candidates", columns=("candidate_id", "text"), where=where, limit=FEW)
+    return dict(found.collect().iter_rows())
 
 
 def _with_spans(row: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, Any]:

@@ -1,44 +1,56 @@
-"""The lists of a run's prompts, candidates, critiques and pairs, with filters."""
+"""The lists of a run's prompts, candidates, critiques and pairs, with filters, page by page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import polars as pl
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...stores.index import index_folder, is_there
+from ...stores.index import SEARCHED, Index, index_folder, is_there, part_key
 from ...stores.lake import RunReader
 from ...stores.records import CandidateKind
+from ..data.judged_candidates import critique_place
+from ..data.splits import HELD_OUT
+from ..lake.query.duckdb_rows import among, literal
+from ..lake.query.figures import shown_split
+from ..lake.query.filters import TABLES
+from ..lake.query.tables import FEW, ListError, check, rows, words
+from ..lake.search.text_search import TextSearch, matches
+from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.word_diff import Span, word_diff
 from .drawing import address
-from .page_rows import choices, page_rows
-from .row_sources import Listed, unindexed
+from .page_query import Flip, How, PageQuery, page_query
 from .viewing import Viewing
-from .wanted import Wanted, wanted
 
-LISTED: Sequence[Listed] = get_args(Listed)
-FORMS: Mapping[Listed, Sequence[str]] = {
-    "prompts": ("task", "family", "split", "flip", "before", "after"),
+SHOWN: Mapping[str, Sequence[str]] = {
+    "prompts": ("prompt_id", "task", "family", "split", "source", "messages"),
     "candidates": (
-        *("iteration", "kind", "task", "family", "split", "aspect", "rating", "unscored"),
-        *("min_reward", "max_reward", "flip", "before", "after", "sort"),
+        *("candidate_id", "prompt_id", "iteration", "kind", "text", "completion_tokens"),
+        *("finish_reason", "reward"),
     ),
     "critiques": (
-        *("iteration", "task", "family", "split", "aspect", "rating", "unscored"),
-        *("flip", "before", "after"),
+        *("critique_id", "prompt_id", "iteration", "critic", "aspects", "status", "text"),
     ),
     "pairs": (
-        *("iteration", "rule", "task", "family", "split"),
-        *("flip", "before", "after", "sort"),
+        *("pair_id", "prompt_id", "iteration", "rule", "chosen", "rejected"),
+        *("chosen_reward", "rejected_reward"),
     ),
 }
-"""The filters of each list."""
-SORTS: Mapping[Listed, Sequence[str]] = {
+"""The lists, with the columns that their pages show."""
+SORTS: Mapping[str, Sequence[str]] = {
     "candidates": ("-reward", "reward", "-length", "length"),
     "pairs": ("-margin", "margin"),
 }
+WORDS = ("task", "family", "split", "aspect", "rule")
+"""The filters whose values a page suggests."""
+PAGE = 25
+MATCHES = 200
+"""At most so many matches of the search index are looked at."""
+LOOKED_AT, SUGGESTED = 50_000, 300
+"""Values are looked for in so many rows; at most so many are suggested."""
 CUT = 400
 """How many characters of a text a list shows."""
 AROUND = 40
@@ -53,59 +65,148 @@ class ListPages:
 
     def routes(self) -> list[Route]:
         """Return their addresses."""
-        return [Route(f"/runs/{{run}}/{table}", self.of(table), name=table) for table in LISTED]
+        return [Route(f"/runs/{{run}}/{table}", self.of(table), name=table) for table in SHOWN]
 
-    def of(self, table: Listed) -> Any:
+    def of(self, table: str) -> Any:
         """Return what answers for one table."""
 
         def answer(request: Request) -> Response:
-            asked = wanted(request.query_params)
+            asked = page_query(request.query_params, TABLES[table])
             with self.viewing.run(request) as run:
                 return self._page(run, table, asked)
 
         return answer
 
-    def _page(self, run: RunReader, table: Listed, asked: Wanted) -> Response:
-        found = page_rows(self.viewing.lake, run, table, asked)
+    def _page(self, run: RunReader, table: str, asked: PageQuery) -> Response:
+        found = self._rows(run, table, asked)
+        shown, more = found[:PAGE], len(found) > PAGE
         name = run.folder.name
-        searched = asked.words is not None
         here = ("runs", name, table)
-        following = None if found.next is None else address(*here, **asked.given, start=found.next)
+        start = asked.start + PAGE
         return self.viewing.page(
             f"{table}.html",
             run=name,
             table=table,
             asked=asked,
             given=asked.given,
-            fields=FORMS[table],
+            fields=[*TABLES[table].filters, *(["iteration"] if table != "prompts" else [])],
             sorts=SORTS.get(table, ()),
             kinds=get_args(CandidateKind),
             choices=self._choices(run),
             indexed=is_there(index_folder(self.viewing.lake)),
-            found=found,
-            behind=unindexed(self.viewing.lake, run, table) if searched else 0,
-            rows=[_with_changes(row) for row in found.rows] if table == "pairs" else found.rows,
+            behind=self._unindexed(run, table) if asked.how is not How.CONTAINS else 0,
+            rows=_completed(run, table, shown),
             first=address(*here, **asked.given),
-            following=following,
+            following=address(*here, **asked.given, start=start) if more else None,
             cut=CUT,
         )
 
+    def _rows(self, run: RunReader, table: str, asked: PageQuery) -> list[dict[str, Any]]:
+        """Return the rows of a page and, if there are more, one more."""
+        if asked.sort is not None:
+            check(
+                "column to sort by",
+                asked.sort.removeprefix("-"),
+                [column.removeprefix("-") for column in SORTS.get(table, ())],
+            )
+        filters, where, order = asked.filters, list[str](), None
+        if asked.flip is not None:
+            where.append(among("prompt_id", _flipped(run, asked)))
+        if asked.how is not How.CONTAINS and "text" in filters:
+            ids = self._matching(run, table, asked)
+            key = TABLES[table].key
+            filters = {name: value for name, value in filters.items() if name != "text"}
+            where.append(among(key, ids))
+            order = f"list_position({literal(ids)}, {key})"
+        frame = rows(
+            run,
+            table,
+            filters,
+            iteration=asked.iteration if table != "prompts" else None,
+            columns=SHOWN[table],
+            sort=asked.sort,
+            limit=PAGE + 1,
+            start=asked.start,
+            where=where,
+            order=order,
+        )
+        return frame.collect().to_dicts()
+
+    def _matching(self, run: RunReader, table: str, asked: PageQuery) -> list[str]:
+        """Return the ids of the best matches of the search index, best first.
+
+        Raises:
+            ListError: if the index has no such rows, or another order is asked for.
+        """
+        check("list that the search index has", table, SEARCHED)
+        if asked.sort is not None:
+            raise ListError("matches of the search index come best first: leave out the sorting")
+        by_meaning = asked.how is How.MEANING
+        search = TextSearch(
+            text=str(asked.filters["text"]),
+            by_words=not by_meaning,
+            by_meaning=by_meaning,
+            table=table,
+            run=run.folder.name,
+            iteration=None if table == "prompts" else asked.iteration,
+            limit=MATCHES,
+        )
+        return matches(Index(index_folder(self.viewing.lake)), search)["id"].to_list()
+
+    def _unindexed(self, run: RunReader, table: str) -> int:
+        """Return how many rows of a list the search index does not have yet."""
+        indexed = Index(index_folder(self.viewing.lake)).indexed()
+        parts = run.journal.parts(table=table)
+        return sum(p.rows for p in parts if p.rows and part_key(run.folder.name, p) not in indexed)
+
     def _choices(self, run: RunReader) -> Mapping[str, Sequence[str]]:
-        """Return the words that a filter may take, found anew only when the run has changed."""
+        """Return the values that filters can have, looked up again when the run has changed."""
         name = run.folder.name
         return self.viewing.kept(
-            f"choices {name}", self.viewing.version(name), lambda: choices(run)
+            f"choices {name}", self.viewing.version(name), lambda: _suggested(run)
         )
 
 
-def _with_changes(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pair with its chosen answer as changes of the rejected one."""
-    chosen, rejected = (_text(row[side]) for side in ("chosen", "rejected"))
-    return {**row, "spans": shortened(word_diff(rejected, chosen))}
+def _suggested(run: RunReader) -> dict[str, list[str]]:
+    """Return the values that filters can have, by the name of the filter."""
+    known = {name: words(run, "pairs", name, LOOKED_AT)[:SUGGESTED] for name in WORDS}
+    numbers = sorted({stage.iteration for stage in run.journal.stages()})
+    return {**known, "iteration": [str(number) for number in numbers]}
 
 
-def _text(messages: Sequence[Mapping[str, str]]) -> str:
-    return "\n".join(message["content"] for message in messages)
+def _flipped(run: RunReader, asked: PageQuery) -> list[str]:
+    """Return the prompts whose answers got worse, or better, by the figure that decides."""
+    split = shown_split(run) or HELD_OUT
+    wanted = DiffRequest(before=asked.before, after=asked.after, benchmark=split)
+    changes = diff(run, wanted).changes
+    if not changes.height:
+        return []
+    way = pl.col("change") < 0 if asked.flip is Flip.LOST else pl.col("change") > 0
+    return changes.filter(way)["prompt_id"].unique().to_list()
+
+
+def _completed(run: RunReader, table: str, shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add what a page shows beside the columns: a candidate's critique, a pair's changes."""
+    if table == "pairs":
+        return [{**row, "spans": _changes(row)} for row in shown]
+    if table != "candidates" or not shown:
+        return [*shown]
+    where = [
+        among(key, sorted({row[key] for row in shown})) for key in ("prompt_id", "candidate_id")
+    ]
+    columns = ("candidate_id", "critic", "sample", "aspects", "status")
+    said = rows(run, "critiques", columns=columns, where=where, limit=FEW).collect().to_dicts()
+    said.sort(key=lambda row: critique_place(row["critic"], row["sample"]))
+    last = {row["candidate_id"]: row for row in said}
+    return [{**row, "critique": last.get(row["candidate_id"])} for row in shown]
+
+
+def _changes(pair: Mapping[str, Any]) -> list[Span]:
+    """Return a pair's chosen answer as changes of the rejected one."""
+    chosen, rejected = (
+        "\n".join(message["content"] for message in pair[side]) for side in ("chosen", "rejected")
+    )
+    return shortened(word_diff(rejected, chosen))
 
 
 def shortened(spans: Sequence[Span], most: int = CUT) -> list[Span]:

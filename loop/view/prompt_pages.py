@@ -10,9 +10,9 @@ from ...stores.lake import RunReader
 from ..lake.trace.find_row import Found, NoSuchIdError, find
 from ..lake.trace.story import prompt_story
 from .drawing import address
+from .page_query import number
 from .prompt_sheet import PromptSheet, prompt_sheet
 from .viewing import Viewing
-from .wanted import number
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from ...stores.lake import RunNameError
 from ...stores.sealed import DamagedError
 from ..data.files import InputError
 from ..lake.query.figures import NotMeasuredError
-from ..lake.query.row_lists import ListError
 from ..lake.query.runs import NoSuchRunError
+from ..lake.query.sql import SqlError
+from ..lake.query.tables import ListError
 from ..lake.trace.diff import DiffError
 from ..lake.trace.find_row import NoSuchIdError
 from .diff_pages import DiffPages
@@ -33,7 +34,15 @@ from .run_pages import RunPages
 from .viewing import Viewing
 
 NOT_THERE = (NoSuchRunError, NoSuchIdError, RunNameError)
-WRONG = (ListError, DiffError, NotMeasuredError, InputError, IndexUnusableError, LedgerError)
+WRONG = (
+    ListError,
+    SqlError,
+    DiffError,
+    NotMeasuredError,
+    InputError,
+    IndexUnusableError,
+    LedgerError,
+)
 UNREADABLE = (JournalError, DamagedJournalError, DamagedError)
 
 

@@ -190,6 +190,8 @@ def test_candidate_with_two_rewards_is_listed_once(file, tmp_path):
         assert run.candidates().collect().columns == found.columns
     assert [row["reward"] for row in listed("candidates", "x", "--sort", "reward")] == [1.5, 2.5]
     assert len(listed("critiques", "x", "--min-reward", "2")) == 1
+    failures = "select status, count(*) as n from failures group by all"
+    assert [row["n"] for row in listed("sql", failures, "--run", "x")] == [2]
     shown = invoke("show", found["candidate_id"][1], "--run", "x", "--lake", lake).stdout
     assert "reward 8.0" in shown
     assert "reward 1.5" in shown

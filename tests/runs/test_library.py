@@ -84,7 +84,6 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def test_the_guides_examples_run(root, tmp_path, environ, capsys):
     pytest.importorskip("datasets")
-    pytest.importorskip("duckdb")
     told_run(tmp_path, "tiny-rlrf")
     environ["LPFLOOP_LAKE"] = str(tmp_path)
     names = {}

@@ -19,8 +19,8 @@ from lpfloop.loop.cli.display import PlainReporter
 from lpfloop.loop.daemon import iterations
 from lpfloop.loop.daemon.exams import examine
 from lpfloop.loop.daemon.loop import Job, run_loop
-from lpfloop.loop.lake.query.row_lists import RowSelection, critiques
 from lpfloop.loop.lake.query.runs import open_run
+from lpfloop.loop.lake.query.tables import rows
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.reporter import Advance
 from lpfloop.loop.run.stop import Stopped, StopSignal
@@ -186,7 +186,7 @@ def test_rejection_sampling(job, tmp_path):
 def test_both_judges(job, tmp_path):
     finish(job(tmp_path, "critic.kind=both"))
     run = open_run(tmp_path, "a")
-    verified = critiques(run, RowSelection(aspect="Verified")).collect().to_dicts()
+    verified = rows(run, "critiques", {"aspect": "Verified"}).collect().to_dicts()
     scored = [row for row in verified if row["status"] == "scored"]
     assert scored
     assert all(len(row["aspects"]) >= 2 for row in scored)

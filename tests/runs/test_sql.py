@@ -104,7 +104,7 @@ def test_files_out_of_reach(lake, subtests):
     ]:
         with subtests.test(sql=sql):
             run = open_run(lake, "a")
-            part = run.files("prompts")[0]
+            part = run.table_rows("prompts").ranges()[0].files[0]
             run.close()
             with pytest.raises(SqlError):
                 query(lake, sql.format(part=part))

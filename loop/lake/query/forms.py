@@ -1,4 +1,4 @@
-"""The output formats of commands, and what failures can be counted by."""
+"""The output formats of commands, and what results can be grouped by."""
 
 from enum import StrEnum
 

@@ -8,41 +8,30 @@ written last stay open until the query is answered: a process can still be at wo
 removes no file of a run that has readers.
 """
 
-import secrets
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from ....stores.derived import DERIVED, derived_names, open_derived
-from ....stores.far_rows import FarRows
-from ....stores.installation import pip_install
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import SCHEMAS
-from ....stores.views import JOURNAL_TABLES, RATED, RATINGS, journal_table, when_asked
+from ....stores.views import JOURNAL_TABLES, VIEWS, journal_table, when_asked
+from .duckdb_rows import PRIVATE, SqlError, literal, registered, select_rows, sentence, streamed
 from .query_time import TimeLimit
 from .runs import open_run
-from .sql_types import cast, quoted, unwritable
+from .sql_types import cast, quoted
 
 if TYPE_CHECKING:
     import duckdb
 
-BATCH = 8192
 KEPT_OPEN = 16
 """Runs that stay open, of four files each."""
-PRIVATE = {
-    "python_enable_replacements": False,
-    "allow_persistent_secrets": False,
-    "memory_limit": "4GiB",
-}
-"""Names in a query are tables, never Python variables of this process; nor does it find the keys of
-the user's own databases, or take a run's memory: beyond the limit, rows go to the disk."""
 TIMEOUT = 60.0
 """The seconds that a query may compute, unless another number is given."""
 COLUMNS = """
@@ -53,10 +42,6 @@ from information_schema.columns where table_catalog = 'memory'
 order by table_schema desc, table_name, ordinal_position
 """
 """The query that lists tables and columns."""
-
-
-class SqlError(ValueError):
-    """A query that cannot be answered."""
 
 
 def query(
@@ -95,23 +80,23 @@ def answer(
                     stack.push(opened.pop_all())
         _lock(connection, tables.create())
         limit = TimeLimit(connection.interrupt, timeout)
-        yield _streamed(_asked(connection, sql, limit), limit)
+        relation = _asked(connection, sql, limit)
+        schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
+        yield streamed(lambda: nullcontext(relation), schema, limit)
 
 
 @contextmanager
 def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
     """Yield a connection to an empty database in memory; its errors become one sentence."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise SqlError(f"SQL needs DuckDB: {pip_install('duckdb')}") from error
+    import duckdb
+
     with tempfile.TemporaryDirectory(prefix="lpfloop-sql-") as spill:
         connection = duckdb.connect(config={**PRIVATE, "temp_directory": spill})
         connection.execute("set enable_progress_bar = false")  # it goes to stdout, among the rows
         try:
             yield connection
         except duckdb.Error as error:
-            raise SqlError(_sentence(error)) from error
+            raise SqlError(sentence(error)) from error
         finally:
             connection.close()
 
@@ -126,7 +111,7 @@ class _Tables:
     def __init__(self, connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
         self._connection = connection
         self._sql = sql
-        self._behind: list[str] = []
+        self._files: list[str] = []
         self._selects: dict[str, list[str]] = {}
         self._folders: list[Path] = []
 
@@ -137,14 +122,14 @@ class _Tables:
             self._add(reader, table, self._rows(reader, table))
         for table in filter(self._names, JOURNAL_TABLES):
             frame = journal_table(reader.journal, table).lazy()
-            self._add(reader, table, _registered(self._connection, frame))
+            self._add(reader, table, registered(self._connection, frame))
         for name in derived_names(reader.folder):
             derived = open_derived(reader.folder, name)
             for table in derived.tables:
                 full, scan = f"{name}.{table}", partial(derived.scan, table)
                 rows = scan() if full in self._sql else when_asked(pl.Schema(SCHEMAS[table]), scan)
                 place = f"{DERIVED}.{quoted(full)}"
-                self._add(reader, place, _registered(self._connection, rows))
+                self._add(reader, place, registered(self._connection, rows))
 
     def create(self) -> list[str]:
         """Create every table without reading it; return the files behind those that are named."""
@@ -153,31 +138,30 @@ class _Tables:
             if not self._names(table):
                 run = {"run": pl.String(), **pl.Schema(schema)}
                 rows = when_asked(run, partial(_rows_of_runs, tuple(self._folders), table))
-                name = _registered(self._connection, rows)
+                name = registered(self._connection, rows)
                 self._selects[table] = [f"select * from {name}"]  # noqa: S608 -- our own
         for table, parts in self._selects.items():
             self._connection.execute(f"create view {table} as {' union all by name '.join(parts)}")
-        self._connection.execute(f"create view ratings as {RATINGS}")
-        return self._behind
+        for name, view in VIEWS.items():
+            self._connection.execute(f"create view {name} as {view}")
+        return self._files
 
     def _names(self, table: str) -> bool:
         """Whether the query names a table, or a view of it."""
-        return table in self._sql or (table in RATED and "ratings" in self._sql)
+        return table in self._sql or any(
+            name in self._sql and table in view for name, view in VIEWS.items()
+        )
 
     def _add(self, reader: RunReader, table: str, rows: str) -> None:
-        name = _literal(reader.folder.name)
+        name = literal(reader.folder.name)
         select = f"select {name} as run, * from {rows}"  # noqa: S608 -- quoted, or our own
         self._selects.setdefault(table, []).append(select)
 
     def _rows(self, reader: RunReader, table: str) -> str:
         """Return the rows of a run's table as SQL."""
-        files = reader.files(table)
-        self._behind += files
-        if files:
-            unsealed = _registered(self._connection, reader.unsealed(table))
-            return f"({_parquet(files, table)} union all by name from {unsealed})"
-        frame = reader.far_rows(table)
-        return _registered(self._connection, reader.scan(table) if frame is None else frame)
+        ranges = reader.table_rows(table).ranges()
+        self._files += [file for rows in ranges for file in rows.files]
+        return f"({select_rows(self._connection, ranges, SCHEMAS[table].names)})"
 
 
 def _rows_of_runs(folders: Sequence[Path], table: str) -> pl.LazyFrame:
@@ -194,29 +178,9 @@ def _rows_of_runs(folders: Sequence[Path], table: str) -> pl.LazyFrame:
     return pl.concat([rows(folder) for folder in folders]).lazy()
 
 
-def _parquet(files: Sequence[str], table: str) -> str:
-    columns = ", ".join(map(quoted, SCHEMAS[table].names))
-    read = f"read_parquet({_literal(files)})"
-    return f"(select {columns} from {read})"  # noqa: S608 -- quoted, or our own
-
-
-def _registered(connection: "duckdb.DuckDBPyConnection", frame: pl.LazyFrame | FarRows) -> str:
-    """Return the name of rows in queries; only what a query needs is computed or fetched."""
-    name = f"_{secrets.token_hex(8)}"
-    connection.register(name, frame)
-    return name
-
-
-def _literal(value: str | Sequence[str]) -> str:
-    """Return a text or a list of texts as an SQL literal."""
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    return "[" + ", ".join(_literal(item) for item in value) + "]"
-
-
 def _lock(connection: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> None:
     """Deny access to everything but these files."""
-    connection.execute(f"set allowed_paths = {_literal(files)}")
+    connection.execute(f"set allowed_paths = {literal(files)}")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
 
@@ -233,7 +197,7 @@ def _asked(
         with limit_s:  # a PIVOT looks for its columns now
             relation = connection.sql(sql)
     except duckdb.Error as error:
-        raise SqlError(limit_s.told or _sentence(error)) from error
+        raise SqlError(limit_s.told or sentence(error)) from error
     names = _distinct(relation.columns)
     return relation.project(
         ", ".join(
@@ -269,51 +233,3 @@ def _distinct(names: Sequence[str]) -> list[str]:
         tries = (f"{name}_{number}" if number else name for number in count())
         taken[next(tried for tried in tries if tried not in taken)] = None
     return list(taken)
-
-
-def _streamed(relation: "duckdb.DuckDBPyRelation", limit_s: TimeLimit) -> pl.LazyFrame:
-    """Return an answer's rows as a lazy frame that is computed batch by batch."""
-    import duckdb
-
-    schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
-
-    def scan(
-        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
-    ) -> Iterator[pl.DataFrame]:
-        asked = relation if limit is None else relation.limit(limit)
-        try:
-            with limit_s:
-                batches = asked.to_arrow_reader(BATCH)
-            while True:
-                with limit_s:
-                    batch = next(batches, None)
-                if batch is None:
-                    return
-                frame = _written(pl.DataFrame(batch))
-                frame = frame if wanted is None else frame.filter(wanted)
-                yield frame.select(columns or pl.all())
-        except (OSError, duckdb.Error) as error:
-            raise SqlError(limit_s.told or _sentence(error)) from error
-
-    return register_io_source(scan, schema=schema)
-
-
-def _written(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return rows, all of which every format can hold.
-
-    Raises:
-        SqlError: if there is a time that others than databases do not have.
-    """
-    column = unwritable(frame)
-    if column is not None:
-        raise SqlError(
-            f"the column {column!r} has a time that other formats lack (infinity, or not in the "
-            f"years 1 to 9999); read it as text: {quoted(column)}::varchar"
-        )
-    return frame
-
-
-def _sentence(error: Exception) -> str:
-    """Return what DuckDB says, without the query that it repeats, on one line."""
-    told = str(error).partition("\n\nLINE ")[0]
-    return " ".join(told.split())

@@ -109,7 +109,7 @@ def _iteration(story: Story, number: int) -> PageSection:
 def _trained(story: Story, number: int) -> list[str]:
     """Return which checkpoint was trained on the prompt's rows of an iteration, if one was."""
     made = [row for row in story.checkpoints if row.iteration == number and row.parent_id]
-    learned = (*story.pairs, *story.demonstrations, *story.distillations, *story.unpaired_answers)
+    learned = (*story.pairs, *story.demonstrations, *story.unpaired_answers)
     if not made or all(row.iteration != number for row in learned):
         return []
     return [f"{made[0].name} was trained on rows of this iteration"]

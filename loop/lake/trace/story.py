@@ -1,13 +1,15 @@
 """All rows on one prompt, which `lpfloop show` presents."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import polars as pl
 
 from ....stores.derived import derived_names, open_derived
 from ....stores.frames import frame_rows
-from ....stores.lake import RunReader, stretches
+from ....stores.lake import RunReader
 from ....stores.records import (
     Breakdown,
     Candidate,
@@ -147,5 +149,12 @@ def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:
         rows.select("prompt_id").with_row_index("place").filter(pl.col("prompt_id") == prompt_id)
     )
     places = found.select("place").collect()["place"].to_list()
-    parts = [rows.slice(first, count) for first, count in stretches(places)]
+    parts = [rows.slice(first, count) for first, count in _stretches(places)]
     return pl.concat(pl.collect_all(parts)) if parts else rows.head(0).collect()
+
+
+def _stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield stretches of consecutive numbers: the first, and how many."""
+    for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+        numbers = [place for _, place in group]
+        yield numbers[0], len(numbers)

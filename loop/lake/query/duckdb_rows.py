@@ -1,0 +1,170 @@
+# pyright: basic
+"""DuckDB on the committed rows of runs: rows of a table as SQL, and answers as lazy frames."""
+
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from ....stores.table_rows import RowRange
+from .query_time import TimeLimit
+from .sql_types import quoted, unwritable
+
+if TYPE_CHECKING:
+    import duckdb
+
+PLACE = "_place"
+"""The column with the place of a row in its table."""
+BATCH = 8192
+PRIVATE = {
+    "python_enable_replacements": False,
+    "allow_persistent_secrets": False,
+    "memory_limit": "4GiB",
+}
+"""Names in a query are tables, never Python variables of this process; nor does it find the keys of
+the user's own databases, or take a run's memory: beyond the limit, rows go to the disk."""
+_CONNECTING = threading.Lock()
+
+
+class SqlError(ValueError):
+    """A query that cannot be answered."""
+
+
+def cursor(*, joins_in_order: bool = False) -> "duckdb.DuckDBPyConnection":
+    """Return a connection to a database in memory, for queries of lpfloop itself.
+
+    With `joins_in_order`, the rows of a join come in the order of its left side, and DuckDB uses
+    one thread: several threads would mix them.
+    """
+    with _CONNECTING:
+        return _database(joins_in_order=joins_in_order).cursor()
+
+
+@cache  # Connecting takes longer than most queries.
+def _database(*, joins_in_order: bool) -> "duckdb.DuckDBPyConnection":
+    import duckdb
+
+    spill = Path(tempfile.gettempdir()) / f"lpfloop-sql-{os.getpid()}"
+    connection = duckdb.connect(config={**PRIVATE, "temp_directory": str(spill)})
+    connection.execute("set enable_progress_bar = false")  # it goes to stdout, among the rows
+    connection.execute("set enable_external_file_cache = false")  # it would fill the memory
+    if joins_in_order:
+        connection.execute("set threads = 1")
+        # The left side stays the left side.
+        connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+    return connection
+
+
+def select_rows(
+    connection: "duckdb.DuckDBPyConnection", ranges: Sequence[RowRange], columns: Sequence[str]
+) -> str:
+    """Return the SELECT of columns of a table's rows; `PLACE` may be one of them.
+
+    Rows that are in no local file are registered with the connection.
+    """
+    return " union all ".join(_select(connection, rows, columns) for rows in ranges)
+
+
+def _select(connection: "duckdb.DuckDBPyConnection", rows: RowRange, columns: Sequence[str]) -> str:
+    place, source, where = f"{rows.first} + row_number() over () - 1", "", ""
+    if rows.files:
+        source = f"read_parquet({literal(rows.files)})"
+        if rows.live is None:
+            firsts = [rows.first + sum(rows.counts[:n]) for n in range(len(rows.counts))]
+            place = f"{firsts}[file_index::bigint + 1] + file_row_number"
+        else:
+            where = f" where _chunk in ({', '.join(map(str, sorted(rows.live)))})"
+    else:
+        source = registered(connection, rows.frame)
+    selected = [f"{place} as {PLACE}" if name == PLACE else quoted(name) for name in columns]
+    return f"select {', '.join(selected)} from {source}{where}"
+
+
+def registered(connection: "duckdb.DuckDBPyConnection", frame: object) -> str:
+    """Return the name of a frame's rows in queries; only what a query needs is computed."""
+    name = f"_{secrets.token_hex(8)}"
+    connection.register(name, frame)
+    return name
+
+
+def literal(value: str | float | Sequence[str]) -> str:
+    """Return a text, a number, a truth value or a list of texts in SQL."""
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, float):
+        return f"'{value}'::double"
+    if isinstance(value, int):
+        return str(value)
+    return "[" + ", ".join(literal(item) for item in value) + "]"
+
+
+def among(column: str, values: Sequence[str]) -> str:
+    """Return the condition that a column has one of some values.
+
+    It is written out: DuckDB skips the row groups that cannot have any of them.
+    """
+    return f"{column} in ({', '.join(map(literal, values))})" if values else "false"
+
+
+def streamed(
+    opened: "Callable[[], AbstractContextManager[duckdb.DuckDBPyRelation]]",
+    schema: Mapping[str, Any],
+    limit_s: TimeLimit | None = None,
+) -> pl.LazyFrame:
+    """Return an answer's rows as a lazy frame that is computed batch by batch."""
+    import duckdb
+
+    timed = limit_s or nullcontext()
+
+    def scan(
+        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        try:
+            with opened() as relation:
+                asked = relation if limit is None else relation.limit(limit)
+                if columns and wanted is None:
+                    asked = asked.project(", ".join(map(quoted, columns)))
+                with timed:
+                    batches = asked.to_arrow_reader(BATCH)
+                while True:
+                    with timed:
+                        batch = next(batches, None)
+                    if batch is None:
+                        return
+                    frame = _written(pl.DataFrame(batch))
+                    frame = frame if wanted is None else frame.filter(wanted)
+                    yield frame.select(columns or pl.all())
+        except (OSError, duckdb.Error) as error:
+            told = None if limit_s is None else limit_s.told
+            raise SqlError(told or sentence(error)) from error
+
+    return register_io_source(scan, schema=dict(schema))
+
+
+def _written(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows, all of which every format can hold.
+
+    Raises:
+        SqlError: if there is a time that others than databases do not have.
+    """
+    column = unwritable(frame)
+    if column is not None:
+        raise SqlError(
+            f"the column {column!r} has a time that other formats lack (infinity, or not in the "
+            f"years 1 to 9999); read it as text: {quoted(column)}::varchar"
+        )
+    return frame
+
+
+def sentence(error: Exception) -> str:
+    """Return what DuckDB says, without the query that it repeats, on one line."""
+    told = str(error).partition("\n\nLINE ")[0]
+    return " ".join(told.split())

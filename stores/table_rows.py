@@ -1,0 +1,117 @@
+# pyright: basic
+"""The committed rows of one table in one state of a run: where they lie, and rows by place.
+
+The place of a row is its number, from 0, in the order of `RunReader.scan`.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import polars as pl
+
+from .far_rows import FarRows
+from .journal_reader import RowFile
+from .objects import objects_of
+from .piece_hashes import Some
+from .schemas import SCHEMAS
+from .sealing import ROWS_A_GROUP
+from .stage_files import file_path, remedied, scan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRange:
+    """Consecutive rows of a table, in local Parquet files or in a frame; `first` is a place.
+
+    `counts` has the number of rows of each file. If `live` is given, the rows of other chunks
+    (column `_chunk`) do not count.
+    """
+
+    first: int
+    files: Sequence[str] = ()
+    counts: Sequence[int] = ()
+    live: frozenset[int] | None = None
+    frame: pl.LazyFrame | FarRows | None = None
+
+
+class TableRows:
+    """The rows of a table that some files and blobs hold. `RunReader.table_rows` makes it."""
+
+    def __init__(self, folder: Path, table: str, files: Sequence[RowFile]) -> None:
+        self._folder = folder
+        self._table = table
+        self._files = [file for file in files if file.rows]
+        self._objects = objects_of(folder)
+
+    def ranges(self, columns: Collection[str] | None = None) -> list[RowRange]:
+        """Return where the rows lie, for an engine that will read some columns or all.
+
+        What it will read of local files is verified first. Rows in a bucket are one frame.
+
+        Raises:
+            DamagedError: if a file was altered.
+        """
+        paths = [self._path(file) for file in self._files if file.sealed]
+        if paths and not self._objects.readable(paths):
+            return [RowRange(first=0, frame=self._far_rows() or self._scan(self._files))]
+        some = None if columns is None else Some(columns=frozenset(columns))
+        with remedied(self._folder):
+            self._objects.verify(paths, some)
+        ranges, first = list[RowRange](), 0
+        for kind, each in groupby(self._files, key=lambda f: f.sealed and (f.live is None or f)):
+            group = list(each)
+            counts = [file.rows for file in group]
+            if kind:
+                files = [str(self._path(file)) for file in group]
+                live = group[0].live
+                ranges.append(RowRange(first=first, files=files, counts=counts, live=live))
+            else:
+                ranges.append(RowRange(first=first, frame=self._scan(group)))
+            first += sum(counts)
+        return ranges or [RowRange(first=0, frame=self._scan([]))]
+
+    def at(self, places: Sequence[int], columns: Sequence[str]) -> pl.DataFrame:
+        """Return some columns of the rows at these places, in the order of the places.
+
+        Only the files that hold them are opened and verified.
+
+        Raises:
+            DamagedError: if one of them was altered.
+        """
+        ordered = sorted(set(places))
+        some = Some(columns=frozenset(columns))
+        found, first = list[pl.LazyFrame](), 0
+        for file in self._files:
+            after = first + file.rows
+            here = [place - first for place in ordered if first <= place < after]
+            if here:
+                found += _taken(self._scan([file], some), here)
+            first = after
+        if not found:
+            return pl.Schema(SCHEMAS[self._table]).to_frame().select(columns)
+        rank = {place: number for number, place in enumerate(ordered)}
+        frame = pl.concat(pl.collect_all(found)).select(columns)
+        return frame[[rank[place] for place in places]]
+
+    def _scan(self, files: Sequence[RowFile], some: Some | None = None) -> pl.LazyFrame:
+        return scan(self._folder, self._table, files, some or Some())
+
+    def _far_rows(self) -> FarRows | None:
+        """Return rows that lie in a bucket alone, for a library that reads them there."""
+        if not all(file.sealed and file.live is None for file in self._files):
+            return None
+        there = [(self._path(file), file.size) for file in self._files]
+        return self._objects.dataset(there, SCHEMAS[self._table])
+
+    def _path(self, file: RowFile) -> Path:
+        return file_path(self._folder, file.table, file.sha256)
+
+
+def _taken(rows: pl.LazyFrame, places: Sequence[int]) -> Iterator[pl.LazyFrame]:
+    """Yield the rows at ascending places of a file, those of a row group at once."""
+    for _, each in groupby(places, key=lambda place: place // ROWS_A_GROUP):
+        group = list(each)
+        first, last = group[0], group[-1]
+        here = rows.slice(first, last - first + 1)
+        yield here.select(pl.all().gather([place - first for place in group]))

@@ -1,0 +1,156 @@
+"""Lists of a run's rows: each filter keeps exactly the rows that it names, in their order."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from lakes import PROMPTS, RUNS, SAMPLES, asked_lake, unordered_candidates, write_run
+from rows import PROMPT, REWARD
+
+from lpfloop.loop.lake.query.runs import NoSuchRunError, open_run
+from lpfloop.loop.lake.query.tables import ListError, rows, words
+from lpfloop.stores.derived import DerivedError
+from lpfloop.stores.lake import RunReader
+from lpfloop.stores.records import Candidate, Prompt, Reward
+
+ROWS = PROMPTS * SAMPLES * 2
+EACH = PROMPTS * 2
+"""Of each sample number k, in both iterations."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lists") / "lake"
+    asked_lake(folder)
+    return folder
+
+
+@pytest.fixture
+def run(lake):
+    reader = open_run(lake, RUNS[0])
+    yield reader
+    reader.close()
+
+
+def numbers(found, column="candidate_id"):
+    """Return the sample numbers of the rows, and how many rows there are."""
+    frame = found.collect()
+    return set(frame[column].str.split("-").list.last().cast(pl.Int64)), frame.height
+
+
+def test_filters_of_critiques_and_candidates(run, subtests):
+    for table in ("critiques", "candidates"):
+        for wanted, expected in [
+            ({}, ({0, 1, 2, 3}, ROWS)),
+            ({"rating": -1}, ({2}, EACH)),
+            ({"aspect": "Factuality", "rating": 0}, ({1}, EACH // 2)),
+            ({"unscored": True}, ({3}, EACH)),
+            ({"min_reward": 1, "max_reward": 2.0}, ({1, 2}, EACH * 2)),
+            ({"kind": "refinement"}, ({1}, EACH)),
+            ({"split": "train", "kind": "refinement"}, ({1}, EACH)),
+            ({"rating": -1, "task": "fact", "kind": "sample"}, ({2}, EACH // 2)),
+        ]:
+            with subtests.test(table=table, wanted=wanted, expected=expected):
+                assert numbers(rows(run, table, wanted)) == expected
+        assert numbers(rows(run, table, {"rating": -1}, iteration=2)) == ({2}, EACH // 2)
+        assert numbers(rows(run, table, limit=3)) == ({0, 1, 2}, 3)
+        assert numbers(rows(run, table, limit=3, start=ROWS - 2)) == ({2, 3}, 2)
+
+
+def test_filters_by_length_and_text(run, subtests):
+    for table, wanted, expected in [
+        ("candidates", {"min_length": 20, "max_length": 30}, {1, 2}),
+        ("critiques", {"max_length": 10}, set()),
+        ("candidates", {"text": r"/^Answer [01]/"}, {0, 1}),
+        ("candidates", {"text": r"/^answer/"}, set()),
+        ("critiques", {"text": "\u202e\x1b[31m OF prompt-3"}, {0, 1, 2, 3}),
+    ]:
+        with subtests.test(table=table, wanted=wanted, expected=expected):
+            assert numbers(rows(run, table, wanted))[0] == expected
+
+
+def test_a_list_can_be_sorted(run):
+    found = rows(run, "candidates", sort="-reward", limit=EACH + 1).collect()["reward"].to_list()
+    assert found == [3.0] * EACH + [2.0]
+    texts = rows(run, "critiques", sort="length").collect()["text"].str.len_chars().to_list()
+    assert texts == sorted(texts)
+
+
+def test_filters_of_pairs(run, subtests):
+    for wanted, count in [
+        ({}, EACH),
+        ({"min_margin": 2}, PROMPTS),
+        ({"rule": "success_vs_failure"}, EACH),
+        ({"aspect": "Factuality", "rating": -1}, EACH // 2),
+        ({"task": "math", "min_reward": 4}, PROMPTS // 2),
+        ({"text": "2 + 3"}, EACH),
+    ]:
+        with subtests.test(wanted=wanted, count=count):
+            assert rows(run, "pairs", wanted).collect().height == count
+    margins = rows(run, "pairs", sort="-margin", limit=2).collect()
+    assert margins["chosen_reward"].to_list() == [4.0, 4.0]
+
+
+def test_any_table_can_be_listed(run):
+    assert rows(run, "rewards", {"kind": "refinement"}, iteration=1).collect().height == PROMPTS
+    assert rows(run, "prompts", {"task": "math"}, sort="-prompt_id").collect()[
+        "prompt_id"
+    ].to_list() == ["prompt-4", "prompt-2", "prompt-0"]
+
+
+def test_unknown_words_are_refused(run, subtests):
+    for table, wanted, told in [
+        ("critiques", {"task": "maths"}, "fact, math"),
+        ("critiques", {"aspect": "Taste"}, "Completeness, Factuality, Logical Correctness"),
+        ("candidates", {"kind": "x"}, "external, greedy, refinement, rollout, sample"),
+        ("pairs", {"rule": "x"}, "success_vs_failure"),
+        ("candidates", {"text": "/(/"}, "not a valid regular expression"),
+        ("candidates", {"rule": "x"}, "there is no filter 'rule'"),
+        ("answers", {}, "there is no table 'answers'"),
+    ]:
+        with (
+            subtests.test(table=table, wanted=wanted, told=told),
+            pytest.raises(ListError, match=told),
+        ):
+            rows(run, table, wanted)
+    with pytest.raises(ListError, match="there is no column to sort by 'size'"):
+        rows(run, "pairs", sort="size")
+    with pytest.raises(NoSuchRunError, match="no iteration 9"):
+        rows(run, "pairs", iteration=9)
+    with pytest.raises(DerivedError):
+        rows(run, "pairs", derived="none")
+
+
+def test_words_of_filters(run):
+    assert words(run, "candidates", "task", 100) == ["fact", "math"]
+    assert words(run, "critiques", "aspect", 100) == [
+        "Completeness",
+        "Factuality",
+        "Logical Correctness",
+    ]
+
+
+def test_many_rows_keep_their_order_and_are_listed_once(tmp_path):
+    """A candidate with several rewards is one row, with the last reward."""
+    answers = unordered_candidates(0, 30_000)
+    names = sorted({answer.prompt_id for answer in answers})
+    told = [
+        replace(REWARD, candidate_id=a.candidate_id, prompt_id=a.prompt_id, score=float(n + again))
+        for again in (0, 1)
+        for n, a in enumerate(answers)
+    ]
+    tables = {
+        Prompt: [replace(PROMPT, prompt_id=name) for name in names],
+        Candidate: answers,
+        Reward: told,
+    }
+    reader = RunReader(write_run(tmp_path, "many", {1: tables}))
+    stored = reader.scan("candidates").collect()["candidate_id"].to_list()
+    found = rows(reader, "candidates").collect()
+    assert found["candidate_id"].to_list() == stored
+    scores = dict(zip(found["candidate_id"], found["reward"], strict=True))
+    assert scores["cand-0-17"] == 18
+    page = rows(reader, "candidates", {"task": PROMPT.task, "min_reward": 100}, limit=50, start=200)
+    passing = [name for name in stored if scores[name] >= 100]
+    assert page.collect()["candidate_id"].to_list() == passing[200:250]
+    reader.close()

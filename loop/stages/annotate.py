@@ -1,8 +1,8 @@
-"""Asking one annotator which of two answers is better, several pairs in a prompt.
+"""Asking one annotator which of two answers is better, several pairs per prompt.
 
-A pair whose verdict cannot be read is asked about again under another seed, without those that were
-read beside it. It is never guessed: after the last reply it is stored unscored, with the reason and
-the raw reply.
+If a reply lacks a readable verdict on a pair, the annotator gets that pair again under another
+seed, without the pairs of the same prompt that were read. A verdict is never guessed: after the
+last reply the pair is stored unscored, with the reason and the raw reply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +33,9 @@ RETRY_TEMPERATURE = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
-    """A match as it is shown in an order; `place` is that of the match in its unit.
+    """A match, the order in which it is shown, and its `place` in the unit.
 
-    Without an order nobody is asked, and `row` says what was decided.
+    If `order` is None the match is not shown to an annotator: `row` already has the verdict.
     """
 
     match: Match
@@ -52,7 +52,7 @@ class PairInquiry(AnyInquiry):
     """Comparisons that one prompt asks about."""
 
     def heard(self, answer: Completion) -> Sequence[Self]:
-        """Return each by itself: asked again, none keeps others from being read."""
+        """Return one inquiry per pair, so that a retry asks only about the unread ones."""
         (whole,) = super().heard(answer)
         return [
             replace(whole, subject=(showing,), readings=(reading,))
@@ -62,10 +62,10 @@ class PairInquiry(AnyInquiry):
 
 @dataclass(frozen=True, kw_only=True)
 class Annotating(JudgedStage[Showings, PairChoice, Preference]):
-    """A stage of preferences: those of the matches that one annotator of a panel gets.
+    """A stage of preferences on the matches that a panel assigns to one annotator.
 
-    `matched` gives the matches of a chunk of prompts, `order` says how their answers are shown, and
-    `keyed_on` what they were drawn by.
+    `matched` gives the matches of a chunk of prompts, `order` is the way in which their answers are
+    shown, and `keyed_on` names the ids that seed the draws.
     """
 
     row_type = Preference
@@ -77,7 +77,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     keyed_on: Keying
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return who is asked, how, and with how much noise."""
+        """Return the annotator, its noise and every setting that can change a verdict."""
         return {
             "verb": self.verb.name,
             "annotator": self.annotator.digest,
@@ -101,14 +101,14 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
                     yield (Showing(match=match, row=row, place=place, order=order),)
 
     def unasked(self, subject: Showings) -> list[Reading[PairChoice]] | None:
-        """Return what is known of a match that is not shown."""
+        """Return the reading of a match that was decided without an annotator; None for others."""
         (showing,) = subject
         return [Reading(showing.row.status, PairChoice())] if showing.order is None else None
 
     def inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyInquiry]:
-        """Ask about all that is shown first, then what is shown once more, some pairs a prompt.
+        """Ask about first showings of matches, then about second ones, several pairs per prompt.
 
-        After an earlier reply, each pair stands alone.
+        A retry asks about each pair in a separate prompt.
         """
         alone = super().inquiries(chunk, replies)
         size = 1 if replies.had else self.annotator.batch_size
@@ -134,7 +134,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     def judgements(
         self, asked: Sequence[AnyInquiry], replies: Replies[Preference]
     ) -> list[Preference]:
-        """Return a preference for each match; what was said in both orders is reconciled."""
+        """Return one preference per match; the verdicts of both orders are reconciled."""
         by_match = dict[int, list[AnyInquiry]]()
         for one in asked:
             by_match.setdefault(one.subject[0].place, []).append(one)
@@ -194,7 +194,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         )
 
     def _asked(self, showing: Showing) -> tuple[str, str | None]:
-        """Return the instruction, and what it is about if prompts keep that apart."""
+        """Return the instruction, and separately its input if the prompts keep inputs apart."""
         asked = self.run.prompts[showing.match.first.prompt_id].instruction
         return parted_input(asked) if self._shows_inputs else (asked, None)
 
@@ -225,7 +225,7 @@ def _both(as_given: AnyInquiry, swapped: AnyInquiry) -> Preference:
 def _said(
     showing: Showing, reading: Reading[PairChoice], order: Order, *asked: AnyInquiry
 ) -> Preference:
-    """Return what is stored of a match about which nothing is to be asked any more."""
+    """Return the preference row of a match with its final reading."""
     return replace(
         showing.row,
         preferred=reading.value.preferred,

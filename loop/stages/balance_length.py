@@ -1,15 +1,15 @@
-"""Bucket-based length balancing: no bucket of pairs says that longer is better (ChatGLM-RLHF 3.3).
+"""Bucket-based length balancing: no bucket of pairs favours longer answers (ChatGLM-RLHF 3.3).
 
-People, and judges, prefer longer answers, and a reward model learns that sooner than what makes an
-answer good. So pairs are put into buckets by the absolute difference of their answers' lengths, and
-in each bucket as many are kept whose preferred answer is the longer one as are kept of the others:
-a random surplus is left out. Pairs of equal length teach nothing about it and are all kept.
+People and judges prefer longer answers, and a reward model learns that preference sooner than
+quality. So pairs are put into buckets by the absolute difference of their answers' lengths. In each
+bucket, as many pairs are kept whose chosen answer is longer as pairs whose chosen answer is
+shorter; a random surplus is dropped. Pairs of equal length carry no length bias and are all kept.
 
-Lengths are tokens of M_0's tokenizer: as the engine counted them where M_0's own one sampled both
-answers, else counted here in both texts. What other models and endpoints report is in tokens of
-their own, and counts what nobody is shown, such as reasoning. Where M_0 is an endpoint, whose
-tokenizer is not at hand, lengths are about so many tokens, by their characters: three bytes of
-UTF-8 each, so that a Chinese character counts as one and three Latin letters do.
+Lengths are tokens of M_0's tokenizer: the engine's counts if M_0's engine sampled both answers,
+else both texts are counted here. Other models and endpoints count with other tokenizers and include
+hidden text such as reasoning, so their counts are not used. If M_0 is an endpoint its tokenizer is
+not available, and lengths are estimated as one token per three bytes of UTF-8 (one Chinese
+character, or three Latin letters).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,14 +82,14 @@ def balanced(
 
 
 def _served(it: Iteration) -> bool:
-    """Whether M_0 is an endpoint: its tokenizer is not at hand, and its counts are its own."""
+    """Whether M_0 is an endpoint: no tokenizer is available and its counts are not comparable."""
     initial = it.run.models.initial
     kind = initial.engine.kind
     return kind == "openai" or (kind == "auto" and is_endpoint(initial.location))
 
 
 def _others(it: Iteration) -> list[str]:
-    """Return the models besides the policy that answer the run's prompts."""
+    """Return the names of the other models of the pool, which answer the run's prompts, too."""
     completers = it.run.completers
     return [] if completers is None else [model.name for model in completers.others]
 
@@ -100,7 +100,7 @@ def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:
     Args:
         lengths: one row a pair: `pair_id`, and `longer`, |y_w| - |y_l|.
         width: how many differences in length a bucket spans.
-        seed: what the draw of the surplus depends on, besides the pairs' ids.
+        seed: seeds the draw of the surplus, together with the pairs' ids.
     """
     sides = dict[LengthBucket, dict[str, list[str]]]()
     for pair_id, longer in lengths.select("pair_id", "longer").iter_rows():
@@ -148,7 +148,7 @@ class _Balancing:
         return made, self._receipts(rows["pair_id"].to_list())
 
     def _receipts(self, pair_ids: Sequence[str]) -> list[Receipt]:
-        """Return what became of these pairs, bucket by bucket."""
+        """Return receipts that count kept and dropped pairs, bucket by bucket."""
         buckets = dict[LengthBucket, dict[str, list[str]]]()
         for pair_id in pair_ids:
             fate = self._fates[pair_id]
@@ -192,9 +192,9 @@ class _Balancing:
         return [tokens[one] - tokens[other] for one, other in zip(*sides, strict=True)]
 
     def _counts(self, chunk: int) -> pl.DataFrame:
-        """Return how many tokens candidates of a chunk have by M_0's tokenizer, where it counted.
+        """Return the token counts that M_0's engine gave for candidates of a chunk.
 
-        The count of an answer that was thought about holds what is no part of the answer.
+        Answers with reasoning are excluded: their count includes the reasoning.
         """
         wanted = ("candidate_id", "completion_tokens")
         if self.candidates is None or _served(self.it):

@@ -1,7 +1,7 @@
-"""Breaking up answers: their passages, each as the atomic statements that the critic finds in it.
+"""Breaking up answers: the critic lists the atomic statements of each passage.
 
-Only answers to prompts of facts are broken up. Without a reference, or without an answer, nobody is
-asked, and the row says why.
+Only answers to prompts of facts are broken up. A prompt without a reference, or a candidate without
+an answer, is not sent to the critic; its row has the reason.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
 
 
 class AnswerPassage(NamedTuple):
-    """A passage of an answer, by its place there; with a `status`, nobody is asked about it."""
+    """A passage of an answer and its index; with a `status`, it is not sent to the critic."""
 
     candidate: Candidate
     place: int = 0
@@ -54,14 +54,14 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
 
 @dataclass(frozen=True, kw_only=True)
 class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
-    """A stage of breakdowns; `answers` gives those of a chunk, when it is its turn."""
+    """A stage of breakdowns; `answers` returns the answers of a chunk when that chunk begins."""
 
     row_type = Breakdown
     templates: FactJudge
     answers: Callable[[int], Sequence[Candidate]]
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return the template, how the critic is asked, and how many passages are."""
+        """Return the template, the critic's settings and the limit of passages per answer."""
         return {
             "template": self.templates.digest(STATEMENTS),
             "most": self.run.config.facts.most,
@@ -84,7 +84,7 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
         return [row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])]
 
     def unasked(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
-        """Return why nobody is asked about a passage."""
+        """Return the reason for not sending a passage to the critic; None if it is sent."""
         return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
 
     def rows(self, asked: JudgeInquiry[AnswerPassage, Statements]) -> list[Breakdown]:
@@ -114,7 +114,8 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
             return [AnswerPassage(candidate, status=Status.NO_REFERENCE)]
         if candidate.finish_reason in NOT_WRITTEN:
             return [AnswerPassage(candidate, status=Status(candidate.finish_reason))]
-        # Each passage has at least one statement, if any: no more are asked for than are judged.
+        # A non-empty passage has at least one statement, so the limit of statements also limits
+        # passages.
         found = passages(candidate.text)[: self.run.config.facts.most]
         if not found:
             return [AnswerPassage(candidate, status=Status.SCORED)]

@@ -1,7 +1,7 @@
 """The verbs that compare: a policy's samples with one another, and its answers with a reference's.
 
-Every pair gets one annotator of a panel; each annotator has a stage of its own, whose units are
-committed as they are done, and the stages share their chunks of prompts.
+Every pair gets one annotator of a panel. Each annotator has a separate stage, whose units are
+committed as they finish; all of these stages use the same chunks of prompts.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,12 +25,12 @@ EVALUATED_BY: Keying = "instruction"
 
 
 def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
-    """Compare two of each prompt's usable candidates, or every two of them; with noise (p_ann).
+    """Compare two usable candidates of each prompt, or every two of them, with noise (p_ann).
 
-    Those that were cut off are among them where `annotation.cut_answers` says so.
+    Truncated candidates are included if `annotation.cut_answers` is "compared".
 
     Raises:
-        ConfigError: if the recipe's settings say that it learns from no comparisons.
+        ConfigError: if the recipe, as configured, does not learn from comparisons.
     """
     it.require(Annotated, "annotate")
     seed, config = it.run.config.seed, it.run.config.annotation
@@ -56,12 +56,12 @@ def compare(
 ) -> Rows[Preference]:
     """Compare each answer, as the second, with the reference's output to its prompt (p_eval).
 
-    An answer that is empty or truncated is compared as it is; a prompt without an output is not.
-    The two are shown in the configured order, unless `order` says how. Annotator and order are
-    drawn by the instruction: what they add to two policies' figures drops out of their difference.
+    Empty and truncated answers are compared as they are; prompts without an output are skipped. The
+    configured order applies, unless `order` is given. Annotator and order are drawn by the
+    instruction, so their effect cancels in the difference between two policies.
 
     Raises:
-        ConfigError: if the run was opened as one that evaluates by no comparisons.
+        ConfigError: if the run was opened without an evaluation by comparisons.
     """
 
     def matched(chunk: int) -> list[Match]:
@@ -87,7 +87,8 @@ def _compared(
 ) -> Rows[Preference]:
     """Pay a stage for each annotator.
 
-    `matched` gives the matches of a chunk of prompts, `which` is what the keys say of their choice.
+    `matched` gives the matches of a chunk of prompts, `which` the part of the keys that identifies
+    their choice.
     """
     if panel is None:
         raise ConfigError(

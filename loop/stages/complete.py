@@ -1,7 +1,7 @@
-"""The verb that completes prompts by a pool of models, each under a principle.
+"""The verb that completes prompts with a pool of models, each under a principle.
 
-Every model has a stage of its own over the same chunks of prompts, so that to change one model
-asks only it again; who answers which prompt is drawn beforehand (`assigning`).
+Every model has a separate stage over the same chunks of prompts, so changing one model reruns only
+its stage. The models that answer a prompt are drawn beforehand (`assigning`).
 """
 
 from dataclasses import replace
@@ -96,7 +96,7 @@ def _params(
 def _draws(
     it: Iteration, completers: Completers, model: PoolModel, prompt: Prompt, n: int, identity: Json
 ) -> list[Draw]:
-    """Return what a model is to draw for a prompt."""
+    """Return a model's draws for a prompt."""
     seed, mix = it.run.config.seed, completers.mix_of(model)
     drawn = slots(completers.pool.weights, prompt.prompt_id, n, seed)
     own = [slot for slot in drawn if slot.model == model.name]

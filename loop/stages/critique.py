@@ -64,10 +64,10 @@ def critique(
 ) -> Rows[Critique]:
     """f(x, y): commit critiques of each candidate, with the reference if the task has one.
 
-    There are as many as `samples`, by default as many as the run's `critic.samples`. The first is
-    the same however many there are: it is drawn as the critic is configured, the others at a
-    temperature of their own. A judge that `follows` is the iteration's policy, in place of the
-    configured critic.
+    `samples` is the number of critiques per candidate, by default the run's `critic.samples`. The
+    first uses the critic's configured sampling and does not depend on their number; the others use
+    `SAMPLES_TEMPERATURE`. With `judge` "follows" the iteration's policy is the critic, instead of
+    the configured one.
     """
     count = it.run.config.critic.samples if samples is None else samples
     by = it.as_judge if judge == "follows" else None
@@ -77,7 +77,7 @@ def critique(
 
 
 def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
-    """Commit a critique of each candidate on which `verify` gives no verdict."""
+    """Commit a critique of each candidate that `verify` cannot judge."""
     return Rows(row_type=Critique, stages=(critiqued(it, candidates, FIRST, unverifiable=True),))
 
 
@@ -112,9 +112,9 @@ def critique_stage(
     by_text: bool = False,
     committed: Callable[[int], None] = lambda _: None,
 ) -> "Critiquing | Verifying":
-    """Return the stage of one critique a candidate, by whom the configuration names.
+    """Return the stage of one critique per candidate by the configured kind of critic.
 
-    `judge` is asked in place of the critic's model. See `Verifying` for the rest.
+    `judge` replaces the critic's model. See `Verifying` for the other arguments.
     """
     config = run.config.critic
     if config.kind == "verifier":
@@ -141,7 +141,7 @@ def critique_stage(
 
 @dataclass(frozen=True, kw_only=True)
 class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
-    """A stage of critiques by the feedback model, with the verifier beside it if both are asked."""
+    """A stage of critiques by the feedback model, plus the verifier if `critic.kind` is both."""
 
     row_type = Critique
     candidates: Callable[[int], Sequence[Candidate]]
@@ -149,7 +149,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     by_text: bool = False
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return the templates, how the critic is asked, and the verifier beside it."""
+        """Return the templates, the critic's settings, and the verifier if both are used."""
         config = self.run.config.critic
         both = {"verifier": verifier_critic(self.run).digest} if config.kind == "both" else {}
         return {
@@ -163,7 +163,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
 
     @property
     def where(self) -> Places:
-        """Where the critic is asked; a verifier of the user's own runs in the main thread."""
+        """The places of the critic; a user's verifier also needs the main thread."""
         asked = self.run.places.of(self.judge)
         own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
         return asked | MAIN_THREAD if own else asked
@@ -193,13 +193,13 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         return [self.critique_id(candidate) for candidate in subject]
 
     def unasked(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
-        """Return why nobody is asked about a candidate without an answer."""
+        """Return the readings of a candidate without an answer, which is not sent to the critic."""
         status = UNASKED.get(subject[0].finish_reason)
         prompt = self.run.prompts[subject[0].prompt_id]
         return None if status is None else unread(status, self.run.critic.expected(prompt))
 
     def rows(self, asked: AnswerInquiry) -> Iterator[Critique]:
-        """Return what was said of the first answer, for each of them."""
+        """Return a critique of each of the equal answers, from the reply about the first one."""
         first, (reading,) = asked.subject[0], asked.readings
         shows = self.run.critic.shows_reference(self.run.prompts[first.prompt_id])
         for candidate in asked.subject:
@@ -228,19 +228,19 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
     def noted(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
-        """Return how many answers were asked about, and how many only share a critique."""
+        """Return how many answers were sent to the critic, and how many only share a critique."""
         groups = [one.subject for one in asked]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers
         return sharing_receipts(self.iteration, "critique", how, groups, fates)
 
     def critique_id(self, candidate: Candidate) -> str:
-        """Return the id of what is said of a candidate."""
+        """Return the id of the critique of a candidate."""
         return critique_id(candidate, self.identity, by_text=self.by_text)
 
 
 def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
-    """The verifier's rating beside the feedback model's; none if nothing can be verified."""
+    """Return the verifier's rating as an aspect rating; empty without a verdict."""
     if verdict.rating is None:
         return ()
     comment = verdict.reason if verdict.remark is None else verdict.remark

@@ -1,9 +1,9 @@
-"""From critiques to demonstrations: what a critique model learns (UltraFeedback, Section 2.6).
+"""From critiques to demonstrations for a critique model (UltraFeedback, Section 2.6).
 
-A demonstration asks what the critic was asked about an answer, and answers what the critic said: a
-policy trained on them is a critic that any run can name. A critique that the loop itself could not
-read is no lesson. The question is the bare one (`critics.guard`), as is the reply: a nonce teaches
-nothing. A critic that learned them is asked so, with `guard` false.
+The prompt of a demonstration is the critic's question about an answer, the response its critique: a
+policy trained on them is a critic that any run can use. Critiques that the loop could not read are
+skipped. Question and reply are the unguarded ones (`critics.guard`), since a nonce teaches nothing;
+use the trained critic with `guard` false.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,9 +46,9 @@ def demonstrate_critiques(
     *,
     by_reference: bool = False,
 ) -> Rows[Demonstration]:
-    """Commit a demonstration of each critique that can be read.
+    """Commit a demonstration of each readable critique.
 
-    With `by_reference`, those whose question shows a reference have a rule of their own.
+    With `by_reference`, demonstrations whose question shows a reference get a separate rule.
     """
     by = Origin(rule=CRITIQUED, iteration=it.number)
 
@@ -114,7 +114,7 @@ def _lesson(
 def _told_apart(
     rows: Sequence[Demonstration], critiques: Sequence[Critique]
 ) -> list[Demonstration]:
-    """Return the lessons, by another rule where the question shows a reference."""
+    """Return the demonstrations, under another rule if the question shows a reference."""
     shown = {c.candidate_id for c in critiques if c.reference_used}
     return [
         replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in shown else row

@@ -1,7 +1,7 @@
 """The verbs that grade: each aspect of a prompt's completions, and each completion as a whole.
 
-Every aspect has a stage of its own over the same chunks of prompts, so a changed template asks
-about its aspect alone again.
+Every aspect has a separate stage over the same chunks of prompts, so changing one template regrades
+only its aspect.
 """
 
 import random
@@ -60,7 +60,7 @@ def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
 
 
 def grade_overall(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
-    """Critique each candidate by itself, and score it from 1 to 10.
+    """Critique each candidate separately, and score it from 1 to 10.
 
     Raises:
         RuntimeError: if the run was opened as one that learns from no grades.
@@ -89,7 +89,7 @@ def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Grading(JudgedStage[Group, Appraisal, Grade]):
-    """A stage of grades in one aspect, one a candidate; `candidates` gives those of a chunk."""
+    """A stage of grades in one aspect, one per candidate; `candidates` returns a chunk's."""
 
     row_type = Grade
     grader: Grader
@@ -97,7 +97,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
     candidates: Callable[[int], Sequence[Candidate]]
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return the aspect, the templates, and how the grader is asked."""
+        """Return the aspect, its templates and the grader's settings."""
         config = self.run.config.grading
         cut = {} if config.cut_answers == "graded" else {"cut_answers": config.cut_answers}
         return {
@@ -127,7 +127,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         places, first = self._places(subject, attempt), subject[0][0]
         shown = sorted(zip(places, subject, strict=True), key=lambda placed: placed[0])
         texts = [alike[0].text for _, alike in shown]
-        # A principle excuses what follows from it, but only of the completion that heeded it.
+        # A principle excuses its consequences, but only in the completion that followed it.
         principle = first.principle if self.aspect == "overall" else None
         told = principle and Principle.read(principle).text
         about = self._about(subject)
@@ -145,7 +145,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         return None if why is None else [Reading(why, Appraisal())]
 
     def rows(self, asked: JudgeInquiry[Group, Appraisal]) -> Iterator[Grade]:
-        """Return a grade for each candidate: what was said of it, or of one that is equal."""
+        """Return a grade for each candidate, from the appraisal of it or of an equal answer."""
         group, attempts = asked.subject, asked.attempts
         places = self._places(group, attempts - 1) if attempts else [NOWHERE]
         prompt = self.run.prompts[group[0][0].prompt_id]

@@ -1,8 +1,8 @@
-"""GRPO, RLOO and online DPO: groups of answers to a prompt, judged while the policy learns of them.
+"""GRPO, RLOO and online DPO: groups of answers to a prompt, judged while the policy trains on them.
 
-The trainer, its steps as units and their checkpoint are those of every method that samples while it
-trains (`online_rl`). What is different is who rewards: the critic, the verifier and the reward
-model, each by its weight, where the first two are asked in the middle of a step (`step_judges`).
+The trainer, its steps as units and their checkpoint are the same as for every method that samples
+while it trains (`online_rl`). Only the reward differs: a weighted sum of critic, verifier and
+reward model. Critic and verifier judge in the middle of a step (`step_judges`).
 """
 
 from dataclasses import replace
@@ -29,14 +29,14 @@ def train_rloo(it: Iteration, prompts: Prompts, rewards: RewardWeights) -> Check
 
 
 def train_online_dpo(it: Iteration, prompts: Prompts, rewards: RewardWeights) -> Checkpoint:
-    """M_t: the policy after DPO on pairs of its own answers as it draws them, a step a unit."""
+    """M_t: the policy after DPO on pairs of answers sampled during training, a step a unit."""
     return _optimise(it, "online_dpo", prompts, rewards)
 
 
 def _optimise(
     it: Iteration, method: Method, prompts: Prompts, rewards: RewardWeights
 ) -> Checkpoint:
-    """Train the policy on groups; where the verifier has a say, on prompts that it can verify."""
+    """Train the policy on groups; if the verifier has a weight, on prompts that it can verify."""
     it.require(Grouped, f"train_{method}")
     asked = it.verifiable(prompts) if rewards.verifier else prompts
     _tell_left_out(it, prompts, asked)
@@ -52,7 +52,7 @@ def _optimise(
 
 
 def _tell_left_out(it: Iteration, prompts: Prompts, asked: Prompts) -> None:
-    """Say how many prompts are left out, since nobody could reward an answer to them."""
+    """Log the number of prompts that are skipped because the verifier cannot judge them."""
     every, kept = (sum(map(len, of.chunks)) for of in (prompts, asked))
     if kept < every:
         it.run.reporter.note(

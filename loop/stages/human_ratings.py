@@ -1,7 +1,7 @@
 """People's ratings of an iteration's candidates: imported into the run, or given by hand.
 
-What was given by hand since is brought in first. Ratings may find pairs already there: those are
-forgotten, and made anew, unless a model was trained on them.
+New ratings by hand are read first. If pairs exist already, new ratings discard them and the pairs
+are made again, unless a model was trained on them.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class HumanRatings:
         return pl.concat([empty("critiques"), *tables]).select(READ["critiques"])
 
     def read_by(self, work: Work) -> Work:
-        """Return the work of a stage each of whose units reads them all, beside what it reads."""
+        """Return the work of a stage each of whose units also depends on all of these ratings."""
         return replace(
             work,
             upstream=(*work.upstream, *self.keys),
@@ -47,9 +47,10 @@ class HumanRatings:
 
 
 def human_ratings(it: Iteration, label: str) -> HumanRatings:
-    """Return the ratings that the stage `label`, which is about to be planned or resumed, reads.
+    """Return the ratings that the stage `label` reads, before that stage is planned or resumed.
 
-    If there are others than it was planned with, it is forgotten, with all that was made of it.
+    If the ratings differ from the planned ones, the stage and everything made from it are
+    discarded.
     """
     journal = it.run.store.journal
     bring_in(it.run.store)

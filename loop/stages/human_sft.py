@@ -1,7 +1,7 @@
-"""What people answered: the demonstrations of supervised fine-tuning.
+"""People's answers: the demonstrations of supervised fine-tuning.
 
-They are the field `output` of the rows of the prompts' file, as in Alpaca's data, or what the tiny
-world's people write. Each is committed as an external candidate, of which the demonstration is
+They are the field `output` of the rows of the prompts' file, as in Alpaca's data, or the answers of
+the tiny world's people. Each is committed as an external candidate, from which the demonstration is
 made.
 """
 
@@ -63,10 +63,10 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
 
 
 def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mapping[str, str]:
-    """Return what people answered to these prompts, by prompt id; of several answers, the first.
+    """Return people's answers to these prompts, by prompt id; of several answers, the first.
 
     Raises:
-        ConfigError: if there can be none.
+        ConfigError: if the source of prompts cannot have answers by people.
         InputError: if the prompts' file cannot be read.
     """
     if config.source == SMOL:
@@ -74,7 +74,7 @@ def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mappi
             "prompts.source=smol has no answers of people: name a file of prompts with `output`"
         )
     if config.source == TINY:
-        # Imported here: the tiny world is needed where it is played.
+        # Imported here: only runs in the tiny world need it.
         from ..tiny.human import demonstration_of
 
         return {p.prompt_id: demonstration_of(p.instruction) for p in prompts}

@@ -1,7 +1,7 @@
 """Claims by a model of natural language inference: does a reference entail a statement?
 
-The model is asked about each pair of reference and statement, and says the same again, so nothing
-is asked for twice.
+The model scores each pair of reference and statement. It is deterministic, so a pair is never
+scored twice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +51,7 @@ class Inferring:
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
-        """What a claim depends on besides its statement."""
+        """Every input of a claim except its statement."""
         config = self.run.config.facts
         how = config.nli.model_dump(mode="json", exclude={"model", "devices"})
         return {"most": config.most, "nli": self.model, **how}
@@ -100,12 +100,12 @@ class InferenceInquiry:
 
     @property
     def settled(self) -> bool:
-        """Whether it was asked, or need not be."""
+        """Whether the statement was scored or is beyond the limit."""
         return self.statement.beyond or self.attempts > 0
 
     @property
     def reading(self) -> Reading[StatementSupport]:
-        """What the model says; it is not told the prompt, so it calls nothing irrelevant."""
+        """The model's verdict; it does not see the prompt, so it calls nothing irrelevant."""
         if self.statement.beyond:
             return Reading(BEYOND, StatementSupport())
         if self.margin is None:
@@ -114,7 +114,7 @@ class InferenceInquiry:
         return Reading(SCORED, StatementSupport(verdict, f"margin of entailment {self.margin:.3f}"))
 
     def request(self) -> ScoreRequest:
-        """Return the pair to compare: the premise, and what may follow from it."""
+        """Return the pair to score: premise and hypothesis."""
         messages = (
             Message(role="user", content=self.reference),
             Message(role="assistant", content=self.statement.text),
@@ -127,7 +127,7 @@ class InferenceInquiry:
 
 
 def claim_id(statement: JudgedStatement, identity: Mapping[str, Json]) -> str:
-    """Return the id of what a judge of this identity says of a statement."""
+    """Return the id of the claim of a judge with this identity about a statement."""
     return row_id("claim", [statement.candidate_id, statement.place, identity])
 
 

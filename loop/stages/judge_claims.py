@@ -1,7 +1,7 @@
 """Judging the statements of answers: is each supported by the reference of its prompt?
 
-The critic says so of the statements of a question, or a model of natural language inference
-(`infer_claims`). A statement that repeats an earlier one of its answer is judged once; those beyond
+The critic, or a model of natural language inference (`infer_claims`), gives a verdict on each
+statement. A statement that repeats an earlier one of its answer is judged once; those beyond
 `facts.most` are stored without a verdict.
 """
 
@@ -50,14 +50,14 @@ def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Ro
 
 @dataclass(frozen=True, kw_only=True)
 class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
-    """A stage of claims by the critic, who is asked about some statements of an answer at once."""
+    """A stage of claims by the critic, which judges several statements of an answer at once."""
 
     row_type = Claim
     templates: FactJudge
     statements: StatementsOf
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return the template, how the critic is asked, and how many statements are judged."""
+        """Return the template, the critic's settings and the limits of statements."""
         config = self.run.config.facts
         return {
             "most": config.most,
@@ -67,7 +67,7 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         }
 
     def subjects(self, chunk: int) -> Iterable[JudgedStatements]:
-        """Return the statements of each answer, as many together as are asked about at once."""
+        """Return the statements of each answer in groups of at most `facts.together`."""
         size = self.run.config.facts.together
         by_answer = dict[tuple[str, bool], list[JudgedStatement]]()
         for statement in self.statements(chunk):

@@ -21,9 +21,9 @@ NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
 
 
 class JudgementKind(NamedTuple):
-    """Judgements of one kind: their rows, and the setting that allows more replies.
+    """A kind of judgement: its row type, and the setting that allows more replies.
 
-    `asked` says of a row whether a judge was asked for it that may say something else next time.
+    `asked` selects rows of a model whose verdict may differ in another reply.
     """
 
     noun: str
@@ -34,7 +34,7 @@ class JudgementKind(NamedTuple):
 
     @property
     def unread(self) -> pl.Expr:
-        """Whether a row was asked for and not read."""
+        """Select rows of a model whose reply could not be read."""
         return self.asked & ~pl.col("status").is_in(sorted(WAS_READ))
 
 
@@ -65,12 +65,13 @@ KINDS: Mapping[str, JudgementKind] = {
 def kind_of(label: str) -> JudgementKind | None:
     """Return the kind of judgements that the loop made in a stage, or None."""
     verb, _, about = label.partition(":")
-    # What was imported of a run's answers is called after nothing but its hash.
+    # The label of annotations imported for a run's answers consists of the verb and a hash.
     if verb == "annotate" and ":" not in about:
         return None
     if smoked(label):
         return None
-    # Answers to prompts of the user's own are evaluated beside the loop, which never returns there.
+    # Answers to the user's additional prompts are evaluated outside the loop, which never resumes
+    # there.
     if about.startswith(EVALUATED) and not _examines(_answers(label).removeprefix(EVALUATED)):
         return None
     return KINDS.get(verb) or KINDS.get(label)
@@ -96,5 +97,5 @@ def _answers(label: str) -> str:
 
 
 def is_import(name: str) -> bool:
-    """Whether a stage holds what was imported of a run's answers."""
+    """Whether a stage contains annotations imported for a run's answers."""
     return name.startswith("annotate:") and name.count(":") == 1

@@ -1,8 +1,8 @@
-"""Stages in which a judge is asked about subjects, and asked again about what could not be read.
+"""Stages in which a judge answers questions about subjects, with retries of unreadable replies.
 
-A reply that cannot be read is never a number. The judge is asked again in the same stream, under
-another derived seed and at another temperature, until `attempts` replies are used up. What is
-unread then is stored as unscored, with the reason and the raw reply.
+An unreadable reply never becomes a number. The judge gets the question again in the same stream,
+under another derived seed and at another temperature, until `attempts` replies are used up. A
+subject that is still unread is stored as unscored, with the reason and the raw reply.
 """
 
 from abc import ABC, abstractmethod
@@ -58,9 +58,9 @@ EQUAL = f"{KEPT}: equal to another"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replies(Generic[Judgement]):
-    """How many replies each question of a unit may have, `most`, and how many it `had` before.
+    """How many replies each question of a unit may have (`most`) and had before (`had`).
 
-    `rows` are those that the unit has already, by id: what was read of them stays.
+    `rows` are the unit's existing rows, by id: readable ones are kept.
     """
 
     most: int
@@ -68,7 +68,7 @@ class Replies(Generic[Judgement]):
     rows: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
 
     def kept(self, ids: Iterable[str]) -> list[Judgement] | None:
-        """Return the rows of these ids if all of them were read, so that they are not asked for."""
+        """Return the rows of these ids if all of them were read, else None."""
         rows: list[Judgement] = []
         for identity in ids:
             row = self.rows.get(identity)
@@ -92,10 +92,10 @@ class Posed(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeInquiry(Generic[S, T]):
-    """What a judge is asked about a subject, with what its latest reply says.
+    """A question to a judge about a subject, with the readings of its latest reply.
 
-    `pose` makes the question of an attempt, by its number. There may be `most` replies, and there
-    were `attempts`.
+    `pose` makes the question of an attempt, by its number. At most `most` replies are allowed;
+    `attempts` is the number used so far.
     """
 
     subject: S
@@ -107,12 +107,12 @@ class JudgeInquiry(Generic[S, T]):
 
     @cached_property
     def posed(self) -> Posed[T]:
-        """How it is asked next."""
+        """The question of the next attempt."""
         return self.pose(self.subject, self.attempts)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be asked any more: a request that failed would fail again."""
+        """Whether no further reply is requested; a failed request would fail again."""
         over = (*WAS_READ, Status.FAILED)
         is_over = bool(self.readings) and all(reading.status in over for reading in self.readings)
         return is_over or self.attempts >= self.most
@@ -137,11 +137,11 @@ class JudgeInquiry(Generic[S, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedStage(ABC, Generic[S, T, Judgement]):
-    """A stage in which a judge is asked about the subjects of each chunk.
+    """A stage in which a judge answers questions about the subjects of each chunk.
 
-    A verb says in a subclass what the subjects are, how they are asked about and what is stored.
-    `line` leads to the judge, who may give `attempts` replies to each question. `committed` is
-    called with the chunk of each unit that was committed.
+    A verb's subclass defines the subjects, their questions and the stored rows. `line` leads to the
+    judge, which may give `attempts` replies to each question. `committed` is called with the chunk
+    of each committed unit.
     """
 
     row_type: ClassVar[type[Any]]
@@ -153,22 +153,22 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
-        """What a row depends on besides its subject and the number of replies."""
+        """Every input of a row except its subject and the number of replies."""
         return self.depends_on()
 
     @property
     def params(self) -> Mapping[str, Json]:
-        """What the keys of the units hold besides what they read."""
+        """The parameters of the units' keys, without the rows that they read."""
         return {**self.identity, "attempts": self.attempts}
 
     @property
     def judge(self) -> Served:
-        """The model that is asked."""
+        """The judge's model."""
         return self.line.served
 
     @property
     def where(self) -> Places:
-        """Where the judge is asked."""
+        """The places in which the judge runs."""
         return self.run.places.of(self.judge)
 
     @abstractmethod
@@ -177,11 +177,11 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
     @abstractmethod
     def subjects(self, chunk: int) -> Iterable[S]:
-        """Return what is judged of a chunk."""
+        """Return the subjects of a chunk."""
 
     @abstractmethod
     def pose(self, subject: S, attempt: int) -> Posed[T]:
-        """Return how a subject is asked about in an attempt, the first of which is 0."""
+        """Return the question about a subject in an attempt, counted from 0."""
 
     @abstractmethod
     def ids(self, subject: S) -> Sequence[str]:
@@ -189,10 +189,10 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
     @abstractmethod
     def rows(self, asked: JudgeInquiry[S, T]) -> Iterable[Judgement]:
-        """Return the rows of a subject about which nothing is to be asked any more."""
+        """Return the rows of a subject after its last reply."""
 
     def unasked(self, subject: S) -> Sequence[Reading[T]] | None:
-        """Return the readings of a subject about which nobody is asked; None if the judge is."""
+        """Return the readings of a subject that is decided without the judge; None for others."""
         del subject
 
     def noted(self, asked: Sequence[JudgeInquiry[S, T]]) -> Sequence[Receipt]:
@@ -201,7 +201,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         return ()
 
     def inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeInquiry[S, T]]:
-        """Return what the judge is asked about a chunk."""
+        """Return the questions to the judge about a chunk."""
         return [self._inquiry(subject, replies) for subject in self.subjects(chunk)]
 
     def judgements(
@@ -253,7 +253,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 def judge_line(
     run: Run, judge: Served, settings: JudgeSettings, *, temperature: float | None = None
 ) -> EngineLine:
-    """Return the line to a judge that is asked as `settings` say, or at another temperature."""
+    """Return the line to a judge that is sampled by `settings`, or at another temperature."""
     first = with_room(run, judge, engine_sampling(settings.sampling, temperature=temperature))
     again = replace(first, temperature=RETRY_TEMPERATURE)
     return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
@@ -268,16 +268,16 @@ def with_room(run: Run, judge: Served, sampling: Sampling) -> Sampling:
 
 
 def guard_params(run: Run, judge: Served) -> Mapping[str, Json]:
-    """Return what of guarding can change what a judge says: nothing if questions are bare."""
+    """Return the guard settings that can change a judge's reply: empty without a guard."""
     if not run.config.guard:
         return {}
     return {"guard": GUARDED, **({"reply": "object"} if judge.by_schema else {})}
 
 
 def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[str, Json]:
-    """Return what of a judge, and of how it is asked, can change what it says.
+    """Return every setting that can change a judge's replies.
 
-    How many replies it may give is not part of it: that changes only rows that are still unread.
+    The allowed number of replies is not included: it changes only rows that are still unread.
     """
     return {
         **guard_params(run, judge),
@@ -295,7 +295,7 @@ def commit_judgements(
     cost: Advance,
     noted: Sequence[Receipt] = (),
 ) -> None:
-    """Commit what was said for a unit, and count what could not be read."""
+    """Commit the judgements of a unit, and count the unread ones."""
     unread = sum(row.status not in WAS_READ for row in rows)
     told = {Receipt: noted} if noted else {}
     stage.commit(unit, {row_type: rows, **told}, replace(cost, rows=len(rows), unscored=unread))
@@ -306,10 +306,10 @@ def grouped(
     how: EqualAnswers,
     besides: Callable[[Candidate], str | None] = lambda _: None,
 ) -> list[Alike]:
-    """Return the answers in groups of those that say the same, the least id first.
+    """Return the answers in groups of equal ones, in each the smallest id first.
 
-    Only answers to the same prompt with the same `besides` are equal; white space does not count.
-    If `how` is each, every answer is a group by itself.
+    Answers are equal if prompt, text (ignoring white space) and the key that `besides` returns are
+    equal. If `how` is "each", every answer is a separate group.
     """
     if how == "each":
         return [(candidate,) for candidate in candidates]
@@ -321,7 +321,7 @@ def grouped(
 
 
 def equal_params(how: EqualAnswers) -> Mapping[str, Json]:
-    """Return what of it can change a judgement: nothing if the judge is asked about each answer."""
+    """Return the setting if it can change a judgement: empty if `how` is "each"."""
     return {} if how == "each" else {"equal_answers": how}
 
 
@@ -334,7 +334,7 @@ def sharing_receipts(
 ) -> list[Receipt]:
     """Return receipts of a unit: how many answers only share a judgement; `fates` of the others.
 
-    There is none if the judge is asked about each answer.
+    The list is empty if `how` is "each".
     """
     if how == "each":
         return []

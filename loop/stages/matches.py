@@ -1,7 +1,7 @@
-"""Which answers are compared with one another, and what is decided without asking anybody.
+"""The choice of answers to compare, and the matches that are decided without an annotator.
 
-The draws are seeded (`critics.annotators.simulate`): which two, in which order they are shown, and
-when a coin stands in for the annotator. Answers that differ in white space alone are a tie.
+The draws are seeded (`critics.annotators.simulate`): which two answers, in which order they are
+shown, and when a coin replaces the annotator. Answers that differ only in white space are a tie.
 """
 
 import random
@@ -27,7 +27,7 @@ class Match:
 
 
 class Decided(NamedTuple):
-    """What is known of a match without asking; `flipped` if a coin said so."""
+    """The outcome of a match without an annotator; `flipped` if a coin decided it."""
 
     preferred: Preferred | None
     status: Status = Status.SCORED
@@ -42,9 +42,9 @@ def match_of(first: Candidate, second: Candidate, keyed_on: Keying) -> Match:
 
 
 def decided(match: Match, seed: int, flip_probability: float) -> Decided | None:
-    """Return what is known of a match; None if an annotator is to be asked."""
+    """Return the outcome of a match without an annotator; None if one must decide."""
     if "failed" in (match.first.finish_reason, match.second.finish_reason):
-        # Nothing was answered there, so that there is nothing to prefer.
+        # A failed request gave nothing that could be preferred.
         return Decided(None, Status.FAILED)
     if _normal(match.first) == _normal(match.second):
         return Decided("tie")
@@ -62,12 +62,12 @@ def orders_of(match: Match, seed: int, order: Ordering) -> tuple[Order, ...]:
 def drawn_pairs(
     candidates: Sequence[Candidate], seed: int, *, cut: bool = False
 ) -> list[tuple[Candidate, Candidate]]:
-    """Return one pair a prompt: two usable candidates with different texts, drawn at random.
+    """Return one pair per prompt: two usable candidates with different texts, drawn at random.
 
-    With `cut` those that were cut off are usable, too.
+    With `cut`, truncated candidates are usable, too.
 
-    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
-    space) its first two candidates are the pair; with fewer than two there is none.
+    A pair keeps the order of `candidates`. If all texts of a prompt are equal (ignoring white
+    space), its first two candidates are the pair; a prompt with fewer than two gets no pair.
     """
     pairs = list[tuple[Candidate, Candidate]]()
     for usable in _usable(candidates, cut=cut):
@@ -82,10 +82,10 @@ def drawn_pairs(
 def all_pairs(
     candidates: Sequence[Candidate], *, cut: bool = False
 ) -> list[tuple[Candidate, Candidate]]:
-    """Return every two usable candidates of a prompt whose texts differ; each text stands once.
+    """Return every two usable candidates of a prompt whose texts differ; each text is used once.
 
-    They stand in the order of `candidates`. Where all texts of a prompt are equal (but for white
-    space) its first two candidates are the only pair, as in `drawn_pairs`.
+    Pairs keep the order of `candidates`. If all texts of a prompt are equal (ignoring white space),
+    its first two candidates are the only pair, as in `drawn_pairs`.
     """
     groups = _usable(candidates, cut=cut)
     return [pair for usable in groups for pair in combinations(_comparable(usable), 2)]

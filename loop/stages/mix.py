@@ -1,11 +1,11 @@
-"""Other people's preferences, to train on beside the pairs that were made here.
+"""Other people's preferences, trained on together with the run's pairs.
 
-Files in any imported format that says which of two answers is the better one. Each row becomes a
-pair of external candidates; of several votes on the same two answers the majority decides. A pair
-is left out, and counted, if its prompt is held out here, if nobody decided, if a side is empty, if
-both sides say the same, or if an earlier row had it. Nobody decided where both scores are given and
-the chosen answer's is not the higher one. Where fewer are wanted, those of each file are drawn at
-random from what is not left out.
+The files have any imported format with a preference between two answers. Each row becomes a pair of
+external candidates; of several votes on the same two answers the majority decides. A pair is
+skipped and counted if its prompt is in a measured split of the run, if it is undecided, if a side
+is empty, if both sides are equal, or if an earlier row has it. A pair is also undecided if both
+scores are given and the chosen answer's is not higher. If fewer pairs are wanted, each file's are
+drawn at random from the remaining ones.
 """
 
 import random
@@ -65,9 +65,10 @@ def mix_of(config: RunConfig) -> tuple[Path, ...]:
 
 
 def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
-    """Read the files to the end, so that what cannot be used is said before a run begins.
+    """Read the files to the end, so that unusable rows are reported before a run begins.
 
-    No prompt of theirs may have the id of another one, nor of another one of the run's `prompts`.
+    A prompt of the files must not share its id with a different prompt, in the files or in
+    `prompts`.
 
     Raises:
         InputError: for anything that cannot be read as meant.
@@ -95,10 +96,10 @@ def mix_fingerprint(config: RunConfig) -> Mapping[str, Json]:
 def mixed(
     it: Iteration, pairs: Rows[Pair], names: Sequence[Place], *, count: PairCount = "all"
 ) -> Rows[Pair]:
-    """Return the pairs together with those of the files; the same if there are no files.
+    """Return the run's pairs together with the files' pairs; without files, the same handle.
 
-    Of each file `count` are taken: all, so many, or as many as there are pairs (equal). What the
-    files hold is spread over as many chunks as the pairs have.
+    `count` pairs of each file are taken: all, a number, or as many as the run has (equal). They are
+    spread over as many chunks as the run's pairs have.
     """
     it.require(Graded, "mixed")
     files = [Path(name) for name in names]
@@ -120,7 +121,7 @@ def mixed(
         owed = _reading_all(it.work(TAKE_MIXED, owed.params, pairs))
 
     def pay(stage: Stage) -> None:
-        # Not `Run.make`: what a chunk takes of the files depends on the chunks before it.
+        # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
         units = {unit.chunk: unit for unit in stage.owed}
         taking = replace(Taking.beside(it), drawn=_drawn(it, files, _most(it, pairs, count)))
         for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
@@ -186,11 +187,10 @@ def _measuring(it: Iteration) -> list[Prompt]:
 class Taking:
     """Taking the rows of files into a run: each once, and none about a dev or held-out prompt.
 
-    `known` are the ids of the prompts that the run has already, `measuring` what becomes of rows
-    about the prompts by which it is measured. With `votes`, what is taken are the votes: a row
-    repeats another one only if all of its votes do, its pair is left to be decided, and a prompt
-    that its own row calls held out is not trained on either. `drawn` are the pairs that are taken,
-    by id, where not all are.
+    `known` are the ids of the run's prompts, `measuring` the fate of rows about the prompts by
+    which the run is measured. With `votes`, votes are taken instead of pairs: a row is a duplicate
+    only if all of its votes are, its pair need not be decided, and prompts that the row itself
+    marks as held out are skipped, too. `drawn` are the ids of the pairs to take, None for all.
     """
 
     iteration: int
@@ -205,7 +205,7 @@ class Taking:
 
     @classmethod
     def beside(cls, it: Iteration, *, votes: bool = False, called: str = MIX) -> "Taking":
-        """Return the taking into a run beside its own prompts; its receipts are so `called`."""
+        """Return the taking into a run next to its prompts; its receipts have the name `called`."""
         return cls(
             iteration=it.number,
             known=frozenset(it.run.prompts),
@@ -268,7 +268,7 @@ def comparisons(
     ids: PromptIds | None = None,
     unused: UnusedFields | None = None,
 ) -> Iterator[list[StoredRow]]:
-    """Give what each row of a file becomes, with the pair that its votes decide.
+    """Give the stored rows of each row of a file, with the pair that its votes decide.
 
     With `ids`, none of its prompts may have the id of another one; `unused` counts the fields that
     are not used.
@@ -319,13 +319,16 @@ def decides(rows: Sequence[StoredRow]) -> bool:
 
 
 def _tied(pair: Pair) -> bool:
-    """Whether the scores of a pair say that neither answer, or the rejected one, is better."""
+    """Whether the scores of a pair are equal, or higher for the rejected answer."""
     chosen, rejected = pair.chosen_reward, pair.rejected_reward
     return chosen is not None and rejected is not None and chosen <= rejected
 
 
 def decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
-    """Give the pair that most votes, of people if they voted, decide where the row has none."""
+    """Give the pair that the majority of votes (people's, if any) decides.
+
+    Nothing is given if the row brings a pair.
+    """
     every = [row for row in made if isinstance(row, Preference)]
     votes = [vote for vote in every if vote.annotator.startswith(TRUSTED)] or every
     if not votes or _pair_in(made) is not None:

@@ -1,9 +1,9 @@
 """Methods that sample while they train: their steps as units of a stage, then the checkpoint.
 
-The trainer runs once for all steps, in a process of its own that leaves each step's rows in its
-work folder; here a step is committed as soon as it is told of. A trainer that was killed goes on
-from its last checkpoint and makes the steps behind it again: the same ones where sums are
-reproducible, as on the CPU; elsewhere a step that was committed keeps its first rows.
+The trainer runs once for all steps, in a separate process that writes each step's rows to its work
+folder; here a step is committed as soon as the trainer reports it. A killed trainer resumes from
+its last checkpoint and repeats the steps after it. If sums are reproducible, as on the CPU, the
+repeated steps are identical; otherwise a committed step keeps its first rows.
 """
 
 from dataclasses import replace
@@ -43,7 +43,7 @@ def train_quark(it: Iteration, prompts: Prompts, model: RewardModel | None) -> C
 def _optimise(
     it: Iteration, method: Method, prompts: Prompts, model: RewardModel | None
 ) -> Checkpoint:
-    """Train the policy online; before that, commit what it reads besides prompts and reward."""
+    """Train the policy online, after committing its references and its supervised set."""
     it.require(Quark if method == "quark" else Rewarded, f"train_{method}")
     training = OnlineTraining(it=it, method=method, prompts=prompts, reward=model)
     training.require_trainable()
@@ -63,7 +63,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
     it, run = training.it, training.it.run
     run.flow.settle()
-    # Its sampler, its reward model and its judges run beside the trainer, wherever there is room.
+    # The sampler, reward model and judges run next to the trainer, on any free device.
     places = run.places.of_training("auto")
     if training.judges is not None:
         places |= training.judges.where
@@ -86,7 +86,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
         )
 
     def publish(stage: Stage) -> None:
-        # Not `Run.make`: what is counted are the steps, not the one row.
+        # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             run.models.make_room()
             job = training.job(steps.identity)
@@ -128,7 +128,7 @@ def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> No
 
 
 def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
-    """Let the trainer make all steps; commit each, and in the end what nobody told of any more."""
+    """Run the trainer for all steps; commit each one, and at the end any that it did not report."""
     run = training.it.run
     run.models.make_room()
     job = training.job(stage.planned.identity)

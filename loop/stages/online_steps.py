@@ -1,5 +1,5 @@
 # pyright: basic
-"""The steps of an online method: what they are asked, what they cost, how they are committed."""
+"""The steps of an online method: their judges, their cost and their commits."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,10 @@ Tables = Mapping[type[Row], pa.Table]
 
 @dataclass(kw_only=True)
 class Steps:
-    """The steps that a stage owes, each committed when the trainer has told of it.
+    """The pending steps of a stage, each committed when the trainer reports it.
 
-    `most` is what a step's answers cost, `judging` what it costs to have them judged by `judges`,
-    who are asked when the trainer waits for them.
+    `most` is the maximum cost of a step's answers, `judging` the maximum cost of judging them by
+    `judges`, who work while the trainer waits.
     """
 
     run: Run
@@ -64,10 +64,10 @@ class Steps:
         self._waiting = deque(self.stage.owed)
 
     def admit(self) -> None:
-        """Set aside what the next step may cost.
+        """Reserve the maximum cost of the next step.
 
         Raises:
-            BudgetReachedError: if the budget has no room for it.
+            BudgetReachedError: if it exceeds the remaining budget.
         """
         budget = self.run.budget
         if self._waiting:
@@ -77,7 +77,7 @@ class Steps:
             budget.reserve(self._waiting[0].key, self.most + self.judging)
 
     def told(self, progress: TrainerProgress) -> None:
-        """Commit what is owed up to a step that the trainer tells of, and admit the next one."""
+        """Commit the pending steps up to one that the trainer reports, and admit the next one."""
         if self.settle(progress.step):
             self.admit()
 
@@ -144,10 +144,10 @@ class Steps:
     def _judge(
         self, judges: StepJudges, step: int, candidates: Sequence[Candidate]
     ) -> StepJudgements | None:
-        """Return what is said of a step's answers; None if a stop came between.
+        """Return the judgements of a step's answers; None if a stop interrupted judging.
 
-        Of a step that was committed before, what was said then; such of its answers as were drawn
-        anew, and otherwise, are asked about again, for the trainer alone.
+        For a step that was committed before, the stored judgements are returned; answers that were
+        sampled again and differ are judged again, for the trainer only.
         """
         budget = self.run.budget
         unit = next((unit for unit in self._waiting if unit.chunk == step - 1), None)
@@ -173,9 +173,10 @@ class Steps:
     def _with_judgements(
         self, judges: StepJudges, unit: Unit, tables: Tables, cost: Advance
     ) -> tuple[RowsByType, Advance]:
-        """Return a step's rows and cost, with what was said of its answers.
+        """Return a step's rows and cost, with the judgements of its answers.
 
-        It was asked for in this process, or is read from the replies that another one kept.
+        The judgements were made in this process, or are read from the replies that another one
+        stored.
         """
         step = unit.chunk + 1
         candidates = from_table(Candidate, tables[Candidate])
@@ -196,7 +197,7 @@ class Steps:
 
 
 def step_cost(run: Run, settings: OnlineSettings) -> Cost:
-    """Return what a step can cost at most: its rollouts, each as long as it may be."""
+    """Return the maximum cost of a step: its rollouts, each at the maximum length."""
     answers = settings.rollouts * run.config.policy.sampling.max_tokens
     tokens = max(settings.rollouts * settings.max_length, answers)
     return Cost(tokens=tokens, money=_money(run, tokens - answers, answers))
@@ -208,7 +209,7 @@ def _money(run: Run, prompt_tokens: int, tokens: int) -> float:
 
 
 def spent(run: Run, tables: Tables) -> Advance:
-    """Return what the rollouts of a step cost, and how many have no reward or no answer."""
+    """Return the cost of a step's rollouts, and the number without a reward or an answer."""
     candidates, rewards = as_frame(tables[Candidate]), as_frame(tables[Reward])
     tokens = int(candidates["completion_tokens"].sum())
     prompt_tokens = int(candidates["prompt_tokens"].sum())

@@ -49,10 +49,10 @@ def whole_settings(settings: OnlineSettings) -> OnlineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineTraining:
-    """A training of the policy on its own samples of `prompts`, by the reward of `reward`.
+    """A training of the policy on its samples for `prompts`, by the reward of `reward`.
 
-    With `references` rewards are relative to theirs, and prompts without one are left out. With
-    `judges` a sample's reward is what they say together, in which `reward` may have a part.
+    With `references` rewards are relative to theirs, and prompts without one are skipped. With
+    `judges` a sample's reward is the weighted sum of their scores, which may include `reward`.
     """
 
     it: Iteration
@@ -112,7 +112,7 @@ class OnlineTraining:
 
     @property
     def published(self) -> range:
-        """The steps after which a policy is published on the way."""
+        """The steps after which an intermediate policy is published."""
         return published_steps(self.settings, planned_steps(len(self.asked), self.settings))
 
     def publication(self, steps: Planned) -> Work:
@@ -126,7 +126,7 @@ class OnlineTraining:
         )
 
     def publications(self, steps: Planned) -> Work:
-        """Return the work of the policies on the way: a unit each, which reads the steps so far."""
+        """Return the work of intermediate policies: a unit each, which reads the steps so far."""
         keys = steps.keys(self.it.run.store.journal)
         return Work(
             verb=PUBLISH,
@@ -136,10 +136,10 @@ class OnlineTraining:
         )
 
     def require_trainable(self) -> None:
-        """Stop if this training makes no sense.
+        """Raise an error if this training is impossible.
 
         Raises:
-            ConfigError: if there is no reward model.
+            ConfigError: without a reward model.
             NothingToTrainOn: without prompts, or without the policy's weights.
         """
         it = self.it
@@ -213,7 +213,7 @@ class OnlineTraining:
 
     @property
     def _rewarding(self) -> Json:
-        """What a sample's reward depends on besides the sample."""
+        """Every input of a sample's reward except the sample."""
         if self.judges is None:
             return self.scoring.identity
         scored = {"reward": self.scoring.identity} if "reward" in self.weights else {}

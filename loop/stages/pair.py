@@ -46,7 +46,7 @@ def demonstrate(
 
 
 def unpair(it: Iteration, judged: JudgedRows) -> Rows[UnpairedAnswer]:
-    """(x, y, success or failure): each judged candidate by itself."""
+    """(x, y, success or failure): each judged candidate separately."""
     return _made(it, UNPAIR, UnpairedAnswer, judged, rule=EITHER, top_k=1)
 
 
@@ -59,7 +59,7 @@ def _made(
     rule: Rule,
     top_k: int,
 ) -> Rows[D]:
-    """Commit what a rule makes of each prompt's candidates, and what became of each prompt."""
+    """Commit the rows that a rule makes of each prompt's candidates, and each prompt's outcome."""
     config = it.run.config
     how = Pairing(
         rule=rule,
@@ -82,7 +82,7 @@ def _made(
 
 
 def _params(how: Pairing, deciding: Deciding) -> Json:
-    """Return what pairs depend on besides what they are made of; not what changes nothing."""
+    """Return every setting that changes the pairs made from the same judged rows."""
     distinct: dict[str, Json] = {"distinct": True} if how.distinct else {}
     agreed: dict[str, Json] = {}
     if deciding.agreement is not None:
@@ -94,7 +94,7 @@ def _params(how: Pairing, deciding: Deciding) -> Json:
 def binarise(
     it: Iteration, candidates: Rows[Candidate], grades: Rows[Grade], *, rule: Binarisation
 ) -> Rows[Pair]:
-    """(x, y+, y-): each prompt's graded completions against those with a lower score, by a rule."""
+    """(x, y+, y-): each prompt's graded completions against lower-scored ones, by a rule."""
     how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
 
     def make(unit: Unit) -> RowsByType:
@@ -113,7 +113,7 @@ def binarise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PairedOn:
-    """What was said of an iteration's candidates, by critic, reward model and people."""
+    """The judgements of an iteration's candidates by critic, reward model and people."""
 
     it: Iteration
     judged: JudgedRows

@@ -1,9 +1,9 @@
-"""People's labels in the place of simulated annotators': what `annotation.source` names.
+"""People's labels instead of simulated annotators', from the sources in `annotation.source`.
 
-Files in the formats that a mix takes, or runs of the same lake: imported ones, or those whose
-answers people compared (`lpfloop view`). Answers and votes become rows of the iteration, those
-of a prompt together, and of several votes on the same two answers the majority decides. What is
-left out, and counted, is as for a mix.
+Sources are files in the formats that a mix accepts, or runs of the same lake: imported ones, or
+runs whose answers people compared (`lpfloop view`). Answers and votes become rows of the iteration,
+grouped by prompt; of several votes on the same two answers the majority decides. Rows are skipped,
+and counted, as in a mix.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ def labels_of(config: RunConfig, lake: Path) -> Labels | None:
 
 
 def labels_fingerprint(labels: Labels | None) -> dict[str, Json]:
-    """Return what of people's labels must not change while a run goes on."""
+    """Return the identity of people's labels, which must not change during a run."""
     return {} if labels is None else {LABELS: labels.identity}
 
 
@@ -112,10 +112,10 @@ def require_same_prompts(labelled: Sequence[Prompt], own: Sequence[Prompt]) -> N
 
 
 def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
-    """Commit the answers that people compared, and what they said of them, prompt by prompt.
+    """Commit the answers that people compared, and their preferences, prompt by prompt.
 
     Raises:
-        ConfigError: if `annotation.source` names nothing.
+        ConfigError: if `annotation.source` is empty.
     """
     it.require(Annotated, "labelled")
     labels = it.run.labels
@@ -152,9 +152,9 @@ def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which chunk each prompt's comparisons are in, and the place of each chunk's last one.
+    """The chunk of each prompt's comparisons, and the index of each chunk's last comparison.
 
-    So all about a prompt lies in one chunk, wherever in the files it stands.
+    So all comparisons of a prompt are in one chunk, regardless of their positions in the files.
     """
 
     chunk_of: dict[str, int]
@@ -172,7 +172,7 @@ class Layout:
         return cls(chunk_of=chunk_of, last=last)
 
     def chunks(self, rows: Iterator[Comparison]) -> Iterator[list[Comparison]]:
-        """Give the comparisons chunk by chunk; what comes early waits for its turn."""
+        """Give the comparisons chunk by chunk, buffering the ones that belong to a later chunk."""
         waiting: list[list[Comparison]] = [[] for _ in self.last]
         done = 0
         for place, made in enumerate(rows):
@@ -200,7 +200,7 @@ def prompt_of(made: Comparison) -> Prompt:
 
 
 def _identity(source: str, lake: Path) -> Json:
-    """Return the hash of what a source holds, and how it is read."""
+    """Return the hash of a source's contents, and how it is read."""
     if source.startswith(OF_RUN):
         name, _, table = source.removeprefix(OF_RUN).partition("/")
         with closing(open_run(lake, name)) as run:

@@ -1,12 +1,12 @@
-"""From comparisons to rows to train on: what the preferred answer of each teaches.
+"""From comparisons to training rows.
 
 DPO and reward models learn pairs (x, y+, y-), under the rule `preferred`: the preferred answer is
 chosen, the other rejected. FeedME learns the preferred answer. Reward conditioning learns both,
-each behind a control text that says which one won (AlpacaFarm, Section 2.2).
+each after a control text that marks it as winner or loser (AlpacaFarm, Section 2.2).
 
-A tie and a comparison without a verdict give nothing: nobody said which answer is the better one.
-What was compared twice may give the same two answers twice; the comparison that comes last counts.
-With `annotation.drop_cycles` those that contradict others give nothing, either.
+Ties and comparisons without a verdict are skipped. If the same two answers were compared twice, the
+last comparison counts. With `annotation.drop_cycles`, comparisons that contradict others are
+skipped, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ def _made(
     candidates: Rows[Candidate],
     preferences: Rows[Preference],
 ) -> Rows[D]:
-    """Commit what is made of the comparisons that count, and what became of each prompt."""
+    """Commit the rows made from the comparisons that count, and each prompt's outcome."""
     config = it.run.config.annotation
 
     def make(unit: Unit) -> RowsByType:
@@ -121,7 +121,7 @@ def _made(
 
 
 def _asked(it: Iteration, candidates: Rows[Candidate], chunk: int) -> dict[str, Prompt]:
-    """Return the prompts that were committed beside candidates, by id."""
+    """Return the prompts that were committed together with candidates, by id."""
     store = it.run.store
     keys = [stage.key(store.journal, chunk) for stage in candidates.stages]
     return {row.prompt_id: row for key in keys for row in store.rows(Prompt, key)}
@@ -132,8 +132,7 @@ def preferred_pairs(
 ) -> Made:
     """Return the pairs in the order of the prompts, and one yield a prompt.
 
-    The columns that are read are those of `judged_candidates.READ`; the order of the rows changes
-    nothing.
+    Reads the columns `judged_candidates.READ`, in any order of rows.
     """
     asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
     chosen, rejected = _sides(candidates, preferences, asked)
@@ -183,7 +182,7 @@ def _controlled(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
 
 
 def _sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame) -> Sides:
-    """Return what each decided comparison preferred, and against what, prompt by prompt."""
+    """Return the preferred and the other answer of each decided comparison, prompt by prompt."""
     turns = prompts.select("prompt_id").with_row_index("turn")
     first = pl.col("preferred") == "first"
     decided = (
@@ -217,7 +216,7 @@ def _yields(
     by: Origin,
     success: Outcome,
 ) -> pl.DataFrame:
-    """Say of each prompt how many rows it gave, or why none."""
+    """Return how many rows each prompt gave, or the reason for none."""
     heard = preferences.group_by("prompt_id").agg(tied=(pl.col("preferred") == "tie").any())
     known = prompts.select("prompt_id").join(
         heard, on="prompt_id", how="left", maintain_order="left"

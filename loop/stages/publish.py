@@ -1,6 +1,6 @@
-"""Training in a work folder, and publishing the model that comes out under the hash of its files.
+"""Training in a work folder, and publishing the trained model under the hash of its files.
 
-Whatever is trained goes this way: a policy by rows or by its own rollouts, a reward model.
+All trainings use this module: policies trained on rows or on their rollouts, and reward models.
 """
 
 from collections.abc import Callable
@@ -77,14 +77,14 @@ class Publishing:
 
         A job that has ended in its work folder is not trained again.
         """
-        # Done again as a whole: what a failed fsync leaves of a model cannot be published.
+        # Retried as a whole: a failed fsync may leave a damaged model, which must not be published.
         identity, result = self.run.store.when_there_is_room(lambda: self.train_and_publish(job))
         self._announce(identity, job)
         self._tell_what_was_lost(result)
         return identity, result
 
     def publish_step(self, job: TrainJob, step: int) -> str:
-        """Train, and publish the policy of a step on the way with its canary; return its name."""
+        """Train, and publish the intermediate policy of a step with its canary; return its name."""
         store = self.run.store
 
         def published() -> str:
@@ -119,10 +119,10 @@ class Publishing:
             )
 
     def train(self, job: TrainJob) -> TrainResult:
-        """Train in the work folder, with breaks while the run is paused.
+        """Train in the work folder, pausing while the run is paused.
 
         Raises:
-            Stopped: if a stop was asked for; the training can go on from its last checkpoint.
+            Stopped: if a stop was requested; the training resumes from its last checkpoint.
         """
         stop = self.run.stop
         while True:
@@ -169,7 +169,7 @@ class Publishing:
         return publish_folder(result.output, self.run.store.folder / self.place), result
 
     def publish_canary(self, identity: str, job: TrainJob) -> None:
-        """Keep the trainer's numbers beside the model, whose name is that of its weights alone."""
+        """Store the trainer's numbers next to the model, whose name depends only on its weights."""
         folder = make_folder(self.run.store.folder / CANARIES / identity)
         write_file(folder / CANARY, job.folder(CANARY).read_bytes())
 
@@ -212,7 +212,7 @@ def warm_trainer(run: Run) -> None:
 
 
 def training_processes(run: Run, settings: Settings) -> int:
-    """Return the number of processes of a training of the run; say so where GPUs are left idle."""
+    """Return the number of processes of a training of the run; log GPUs that stay idle."""
     training, gpus = run.config.training, len(training_gpus(run.config.training))
     idle = left_idle(training, settings, gpus)
     if idle:

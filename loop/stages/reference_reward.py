@@ -1,8 +1,8 @@
 """The reference rewards of ChatGLM-RLHF (Eq. 5): r(x, y_ref), with y_ref an answer of M_0.
 
-An online method then optimises r(x, y) - r(x, y_ref), whose mean is near 0 as long as the policy
-still is M_0, however differently a reward model marks different prompts. Answers and rewards are
-committed before training begins; here receipts say which prompts are left out, because their
+An online method then optimises r(x, y) - r(x, y_ref), whose mean is near 0 while the policy still
+is M_0, even if the reward model's scores differ much between prompts. Answers and rewards are
+committed before training begins; receipts here list the prompts that are skipped because their
 reference answer failed or could not be scored.
 """
 
@@ -31,17 +31,17 @@ ANSWERED = frozenset({"stop", "length"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """The reference rewards of an iteration by prompt id; `key` hashes what they come from."""
+    """The reference rewards of an iteration by prompt id; `key` hashes the units they come from."""
 
     rewards: Mapping[str, ReferenceReward]
     key: str
 
 
 def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -> References:
-    """Return the rewards of M_0's answers, one a prompt, and commit which prompts have none.
+    """Return the rewards of M_0's answers, one a prompt, and commit receipts of unrewarded prompts.
 
     Raises:
-        NothingToTrainOn: if no prompt has one.
+        NothingToTrainOn: if every prompt is unrewarded.
     """
 
     def make(unit: Unit) -> RowsByType:
@@ -63,7 +63,7 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
 
 
 def fates_of(answers: Sequence[Candidate], rewards: Sequence[Reward]) -> Mapping[str, list[str]]:
-    """Return the prompts' ids by what became of them."""
+    """Return the prompts' ids by outcome."""
     scored = reference_rewards(answers, rewards)
     fates = dict[str, list[str]]()
     for answer in answers:

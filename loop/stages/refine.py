@@ -35,9 +35,9 @@ def refine(
 ) -> Rows[Candidate]:
     """z_j ~ pi(x, y~, f(x, y~)): commit m refinements of each promising candidate.
 
-    Of `failures`, those alone that the critic does not pass: what it passes is paired as it is.
-    Where a candidate has several critiques, the worst of them is reflected on. `number` says which
-    round of refinement it is, where there are several.
+    With `which` "failures", only candidates that the critic does not pass are refined; passing ones
+    are paired unchanged. If a candidate has several critiques, the worst one is used. `number` is
+    the round of refinement, counted from 1.
     """
     config = it.run.config.policy.sampling
 
@@ -50,7 +50,7 @@ def refine(
             draw
             for draft in promising(drafts, rewards, feedback)
             if draft.candidate_id not in passed
-            # Not by the unit's key: how often the critic was asked would be part of the ids.
+            # Not by the unit's key: the ids would depend on the number of critic replies.
             for draw in _refinements(it, draft, feedback[draft.candidate_id], m, params)
         ]
 
@@ -76,8 +76,8 @@ def revise(
 ) -> Rows[Candidate]:
     """y~ by the critic's model: commit its better answer to each draft that it could critique.
 
-    It is asked as the policy will be in reflection, about drafts `of` these prompts; of `failures`,
-    about those alone that it faults.
+    The critic gets the question that the policy will get in reflection, about drafts `of` these
+    prompts; with `which` "failures", only about drafts that it does not pass.
     """
     _require_teacher(it)
     asked = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
@@ -139,7 +139,7 @@ def _require_teacher(it: Iteration) -> None:
 def worst(critiques: Sequence[Critique]) -> dict[str, Critique]:
     """Return the critique of each candidate with the lowest mean rating; of equals the first.
 
-    One that could not be read is the worst only where there is no other.
+    An unread critique is returned only if it is the candidate's only one.
     """
     found: dict[str, Critique] = {}
     for critique in critiques:
@@ -156,8 +156,8 @@ def promising(
 ) -> list[Candidate]:
     """Return y~ = argmax r(x, y) for each prompt, in the order of the prompts' first candidates.
 
-    Only whole answers with a critique to read take part. Where no reward model is configured the
-    mean rating stands in for the reward. Ties go to the lower candidate id.
+    Only whole answers with a readable critique are considered. Without a reward model the mean
+    rating is the reward. Ties go to the lower candidate id.
     """
     best: dict[str, tuple[tuple[float, float], Candidate]] = {}
     for candidate in sorted(candidates, key=lambda c: c.candidate_id):

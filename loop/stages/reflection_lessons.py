@@ -78,7 +78,7 @@ def fate_of(better: Candidate, verdict: Critique | None) -> str:
 def _passed(
     revised: Sequence[Candidate], said: Sequence[Critique]
 ) -> tuple[list[tuple[Candidate, Critique]], dict[str, list[str]]]:
-    """Return the revised answers that pass, with the verdict on each, and what became of all."""
+    """Return the revised answers that pass with their verdicts, and the outcome of every one."""
     verdicts = {verdict.candidate_id: verdict for verdict in said}
     passed, fates = list[tuple[Candidate, Critique]](), dict[str, list[str]]()
     for better in revised:
@@ -121,7 +121,7 @@ def _lessons(
 def _yields(
     drafts: Sequence[Candidate], rows: Sequence[Demonstration], iteration: int
 ) -> pl.DataFrame:
-    """Say of each prompt how many demonstrations it gave."""
+    """Return the number of demonstrations that each prompt gave."""
     asked = rows_frame(Candidate, drafts).unique("prompt_id", keep="first", maintain_order=True)
     by = Origin(rule=REFLECTED, iteration=iteration)
     done, none = Outcome.DEMONSTRATED, Outcome.NO_POSITIVE

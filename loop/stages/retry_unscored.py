@@ -1,10 +1,10 @@
-"""Judgements that could not be read and are asked for again: `lpfloop resume --retry-unscored`.
+"""Asking again for judgements that could not be read: `lpfloop resume --retry-unscored`.
 
-A unit that is asked again keeps what was read, and takes another key, which says how many replies
-its questions may have had. The stages made from it, which the journal knows by its edges, are
-forgotten, and made again when the recipe comes to them. So it is as if more replies had been
-allowed in the first place, and a unit that is lost later comes out the same. A stage is not asked
-again if a finished training depends on it.
+A retried unit keeps its readable rows and takes another key, which contains the number of replies
+that its questions may have had. The journal knows the stages made from it; they are discarded and
+made again when the recipe reaches them. So the result equals a run that allowed more replies from
+the start, and a unit that is lost later comes out the same. A stage is not retried if a finished
+training depends on it.
 """
 
 from collections import Counter
@@ -37,10 +37,10 @@ TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 
 
 def judged(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
-    """Pay a stage of judgements, ask again if the run was told to, and return the stage.
+    """Pay a stage of judgements, retry it if the user asked for that, and return the stage.
 
     Raises:
-        Stopped: if a stop was asked for, or a budget ended, before all were asked.
+        Stopped: if a stop, or the end of a budget, came before the last judgement.
     """
     run, iteration = judging.run, judging.iteration
     replies = replies_so_far(run.store.journal, judging.attempts)
@@ -54,7 +54,7 @@ def judged(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Plann
     )
     kind = kind_of(label)
     if kind is not None and (iteration, label) in run.retry:
-        # Units that are asked again take other keys, which later stages read, so nothing else runs.
+        # Retried units take other keys, which later stages read, so other stages must be idle.
         run.flow.settle()
         run.retry.remove((iteration, label))
         Retrying(judging=judging, planned=planned, kind=kind).pay()
@@ -107,10 +107,10 @@ def trained_on(journal: Reader, iteration: int, label: str) -> list[int]:
 
 
 def to_retry(journal: Reader) -> list[Unscored]:
-    """Return the stages that can be asked again.
+    """Return the stages that can be retried.
 
     Raises:
-        ConfigError: if there are judgements that could not be read, but models were trained since.
+        ConfigError: if there are unread judgements, but models were trained since.
     """
     found = unscored(journal)
     open_ = [stage for stage in found if stage.trained is None]
@@ -128,7 +128,7 @@ def to_retry(journal: Reader) -> list[Unscored]:
 
 
 def counted(stages: Sequence[Unscored]) -> str:
-    """Say how many judgements of each kind could not be read."""
+    """Return the number of unread judgements of each kind as text."""
     counts = Counter[str]()
     for stage in stages:
         counts[stage.kind.noun] += stage.rows
@@ -163,17 +163,17 @@ class _Again:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """A stage whose unread judgements are asked for again."""
+    """A retry of the unread judgements of a stage."""
 
     judging: JudgedStage[Any, Any, Any]
     planned: Planned
     kind: JudgementKind
 
     def pay(self) -> None:
-        """Let the judge be asked again.
+        """Ask the judge again.
 
         Raises:
-            Stopped: if a stop was asked for, or a budget ended, before all were asked.
+            Stopped: if a stop, or the end of a budget, came before the last judgement.
         """
         run, units = self.judging.run, self._units(self.judging.attempts)
         owed = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]

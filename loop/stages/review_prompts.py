@@ -1,4 +1,4 @@
-"""Asking a judge how good prompts are, and storing what it says of each.
+"""Asking a judge how good prompts are, and storing its reviews.
 
 A prompt whose review cannot be read within `prompts.quality.attempts` replies is stored unscored,
 with the reason.
@@ -31,7 +31,7 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
 
     @classmethod
     def of(cls, run: Run, iteration: int, reviewer: Reviewer, prompts: Prompts) -> Self:
-        """Return the stage in which the run's reviewer is asked about prompts."""
+        """Return the stage in which the run's reviewer judges prompts."""
         config = run.config.prompts.quality
         return cls(
             run=run,
@@ -43,7 +43,7 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
         )
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return the template, and how the judge is asked."""
+        """Return the template and the reviewer's settings."""
         params = judge_params(self.run, self.judge, self.run.config.prompts.quality)
         return {"reviewer": self.reviewer.digest, **params}
 
@@ -59,7 +59,7 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
         return Posed(question, name, seed)
 
     def ids(self, subject: Prompt) -> list[str]:
-        """Return the prompt's id, which is that of its review."""
+        """Return the prompt's id, which is also its review's id."""
         return [subject.prompt_id]
 
     def rows(self, asked: JudgeInquiry[Prompt, ReviewedPrompt]) -> list[PromptReview]:
@@ -79,9 +79,9 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
 
 
 def fate(review: PromptReview, least: int) -> str:
-    """Return what becomes of a prompt: `kept`, or the first aspect that is rated below `least`.
+    """Return the outcome of a prompt: `kept`, or the first aspect that is rated below `least`.
 
-    A filter drops what it has judged: a prompt whose review could not be read is kept.
+    Only judged prompts can be dropped: a prompt whose review could not be read is kept.
     """
     if review.status != SCORED:
         return UNJUDGED

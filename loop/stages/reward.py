@@ -46,7 +46,7 @@ def reward(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RewardInquiry:
-    """A candidate, and what the reward model says of it."""
+    """A candidate and its score by the reward model."""
 
     candidate: Candidate
     messages: tuple[Message, ...]
@@ -57,7 +57,7 @@ class _RewardInquiry:
 
     @property
     def settled(self) -> bool:
-        """Whether it was asked: a conversation that does not fit is not asked again."""
+        """Whether it was scored; a conversation that is too long is not retried."""
         return self.attempts > 0
 
     def request(self) -> ScoreRequest:
@@ -84,7 +84,7 @@ class Scoring:
 
     @property
     def identity(self) -> Json:
-        """What a reward depends on besides its candidate."""
+        """Every input of a reward except its candidate."""
         config = self.run.config.reward
         return {
             "model": self.reward_id,
@@ -101,14 +101,14 @@ class Scoring:
 
     @property
     def where(self) -> Places:
-        """Where it is paid: without a reward model nothing is asked."""
+        """The places that it needs; without a reward model, only the main thread."""
         if self.reward_id is None:
             return MAIN_THREAD
         return self.run.places.of_reward(self._folder)
 
     @property
     def _folder(self) -> Path | None:
-        """Where a reward model that was trained here lies."""
+        """The folder of a reward model that this run trained."""
         return self.run.store.folder / self.model.path if self.model else None
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:

@@ -1,4 +1,4 @@
-"""Sampling: y_i ~ pi(x), and whatever else is drawn of a policy, as requests and as rows."""
+"""Sampling y_i ~ pi(x), and other draws from a policy, as requests and as rows."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ CUT_IN_THOUGHT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One candidate to be drawn: everything of its row that is known beforehand."""
+    """A candidate to be drawn: all fields of its row that are known beforehand."""
 
     candidate_id: str
     prompt_id: str
@@ -49,11 +49,10 @@ def sample(
     label: str = "sample",
     purpose: str | None = None,
 ) -> Rows[Candidate]:
-    """y_i ~ pi(x): commit n candidates a prompt, each under its own seed.
+    """y_i ~ pi(x): commit n candidates a prompt, each under a separate seed.
 
-    `top_p` stands in for the policy's own. A second sampling of an iteration needs another `label`;
-    `purpose` stands in the keys, so that what is drawn for it is never what another sampling of the
-    same prompts draws.
+    `top_p` replaces the policy's. A second sampling in an iteration needs another `label`;
+    `purpose` is part of the keys, so samplings of the same prompts for different purposes differ.
     """
     config = it.run.config.policy.sampling
     if top_p is not None:
@@ -74,7 +73,7 @@ def sample(
 
 
 def narrower(top_p: float) -> float | None:
-    """Return the nucleus mass that stands in for the policy's own; None for that itself."""
+    """Return the nucleus mass that replaces the policy's; None to keep the policy's."""
     return top_p if top_p < 1 else None
 
 
@@ -110,9 +109,9 @@ def draws(
     parent_id: str | None = None,
     critique_id: str | None = None,
 ) -> list[Draw]:
-    """Return `count` draws for a conversation, the prompt's own unless `messages` stand in for it.
+    """Return `count` draws for a conversation: `messages`, by default the prompt's.
 
-    `identity` says what else their ids depend on: the key of their unit.
+    `identity` is the rest of what their ids depend on: the key of their unit.
     """
     ids = [
         row_id("cand", [identity, prompt.prompt_id, parent_id, critique_id, number])
@@ -133,7 +132,7 @@ def draws(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DrawInquiry:
-    """A draw, and what was drawn; `control` stands before what the user says."""
+    """A draw and its completion; `control` is put before the user's text."""
 
     draw: Draw
     control: str
@@ -162,8 +161,8 @@ class _DrawInquiry:
 class CandidateDrawing:
     """A stage that draws candidates from one policy under one sampling setting.
 
-    `model` is what its rows call the model; default: the configured policy. The feedback model's
-    requests are those of a `judge`, for the budget.
+    `model` is the model's name in its rows; default: the configured policy. With `judge` the budget
+    counts its requests as a judge's.
     """
 
     run: Run

@@ -1,7 +1,7 @@
-"""The verb that lets a strong judge score answers by a form, each answer by itself.
+"""The verb that scores answers with a strong judge and a form, each answer separately.
 
 Each aspect of the form is a grade with the judge's reason and its reply. An answer without text, or
-without the reference that its form compares it with, is unscored, and nobody is asked about it.
+without the reference that its form compares it with, is stored unscored without a question.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ SCORE_ANSWERS = Verb("score_answers")
 
 
 def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> Rows[Grade]:
-    """Let the judge score each answer in the aspects of a form."""
+    """Score each answer in the aspects of a form by the strong judge."""
     settings = it.run.config.assessment.judge
     scoring = ScoringAnswers(
         run=it.run,
@@ -42,14 +42,14 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
-    """A stage of scores by one form; `answers` gives those of a chunk, when it is its turn."""
+    """A stage of scores by one form; `answers` returns the answers of a chunk when it begins."""
 
     row_type = Grade
     form: AnswerForm
     answers: Callable[[int], Sequence[Candidate]]
 
     def depends_on(self) -> Mapping[str, Json]:
-        """Return the form, and how the judge is asked."""
+        """Return the form and the judge's settings."""
         params = judge_params(self.run, self.judge, self.run.config.assessment.judge)
         return {"form": self.form.name, "asked": self.form.digest, **params}
 
@@ -71,7 +71,7 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
         return [row_id("score", [about, name, self.identity]) for name in self._aspects(subject)]
 
     def unasked(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
-        """Return why nobody is asked about an answer without text, or without its reference."""
+        """Return the readings of an answer without text or reference, which is not judged."""
         lacks = self._scorer.lacks_reference(self.run.prompts[subject.prompt_id])
         why = Status.NO_REFERENCE.value if lacks else None
         if subject.finish_reason in NOT_WRITTEN:

@@ -1,8 +1,8 @@
-"""Which train prompts a run works on: those that no rule refuses and that a judge finds good.
+"""The choice of a run's train prompts: filtered by rules and by a judge's reviews.
 
-This is decided once, before the first iteration, and noted under iteration 0: what the rules
-dropped, each review, and what the reviews dropped. An iteration then takes its share of the rest,
-in which classes of intentions that would be too rare are filled up first.
+The choice is made once, before the first iteration, and stored under iteration 0: prompts dropped
+by rules, each review, and prompts dropped by reviews. An iteration then takes its share of the
+rest, filling up classes of intentions that would be too rare first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ class Suitable:
     def share(self, number: int, size: int | None) -> list[Prompt]:
         """Return iteration `number`'s prompts: the next `size`, starting over at the end.
 
-        The first few prompts of each class come in ahead of what only stands before them, classes
-        taking turns; what is left of the iteration is filled in order. What had to stand back is
-        the first of the next iteration, and what was taken goes to the end.
+        The first `least` prompts of each class in the queue are taken first, classes taking turns;
+        the rest of the iteration is filled in the queue's order. Prompts that were passed over come
+        first in the next iteration; prompts that were taken move to the end of the queue.
         """
         count = len(self.prompts)
         taken = min(size or count, count)
@@ -77,7 +77,7 @@ class Suitable:
 
 
 def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
-    """Return the prompts that the configured filters leave, all of them if there is none.
+    """Return the prompts that pass the configured filters.
 
     Raises:
         NothingToTrainOn: if no prompt is left.
@@ -96,10 +96,10 @@ def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
 
 
 def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]:
-    """Commit what the rules say of the prompts, and return those that are kept."""
+    """Commit the rules' decisions on the prompts, and return the kept ones."""
     every = list(run.prompts.values())
     fates = rules.fates(prompts, every)
-    # How a script is told; it is no part of the key of a run without this rule.
+    # How scripts are counted; only the keys of runs with this rule contain it.
     counted: dict[str, Json] = {"scripts_of": "words"} if rules.config.scripts else {}
     content = content_key(prompts)
     work = Work(
@@ -126,7 +126,7 @@ def reviewed(
 ) -> tuple[Planned, list[PromptReview]]:
     """Commit a review of each prompt; return the stage, and the reviews in the prompts' order.
 
-    `purpose` stands in the keys, as in those of `sample`.
+    `purpose` is part of the keys, as in `sample`.
     """
     chunks = chunked(prompts, run.config.prompts.chunk)
     reviewing = Reviewing.of(run, ITERATION, reviewer, chunks)
@@ -145,7 +145,7 @@ def reviewed(
 def _by_quality(
     run: Run, prompts: Sequence[Prompt], reviewer: Reviewer
 ) -> tuple[list[Prompt], dict[str, str]]:
-    """Commit what the reviews say of the prompts; return those that are kept, and all classes."""
+    """Commit the outcomes of the reviews; return the kept prompts, and all classes."""
     config = run.config.prompts.quality
     planned, reviews = reviewed(run, prompts, reviewer)
     fates = [fate(review, config.least) for review in reviews]
@@ -186,7 +186,7 @@ def by_class(
 
 
 def _warn(run: Run, counted: Mapping[str, Sequence[str]]) -> None:
-    """Say which classes have too few prompts for one iteration."""
+    """Log the classes that have too few prompts for one iteration."""
     short = [
         f"{outcome.removeprefix(f'{KEPT}: ')} (it has {len(ids)})"
         for outcome, ids in counted.items()

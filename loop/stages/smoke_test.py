@@ -1,8 +1,8 @@
-"""The smoke test: a few prompts through all that a run will do, before anything long is paid for.
+"""The smoke test: a few prompts through every step of a run, before anything long is paid for.
 
-Its stages lie beside the loop, in its first iteration: they can be looked at, they count in the
-budget, and a crash resumes them. A test that is passed is not repeated. One that failed is made
-anew, with other draws, when the run is taken up again: what it complained of may be mended.
+Its stages are stored in the first iteration: they can be inspected, they count in the budget, and
+are resumed after a crash. A passed test is not repeated. A failed test is repeated with other draws
+when the run is resumed: its cause may have been fixed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ Judgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeNeeds:
-    """What of the test a run needs: its judges, and the methods by which it trains."""
+    """The parts of the smoke test that a run needs: its judges and its training methods."""
 
     critiques: bool = False
     judge: JudgeWeights = "frozen"
@@ -65,10 +65,10 @@ class SmokeNeeds:
 
 
 def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> bool:
-    """Try what a run will do on a few of its train prompts, unless that is done; say if it was now.
+    """Run the smoke test on a few train prompts, unless it passed before; return whether it ran.
 
     Raises:
-        UnreadRepliesError: if no answer is whole, or a judge's replies mostly cannot be read.
+        UnreadRepliesError: if no answer is whole, or most replies of a judge cannot be read.
         TrainingError: if a model cannot be trained.
     """
     store, wanted = it.run.store, it.run.config.smoke
@@ -123,7 +123,7 @@ def lengths(journal: Reader, name: str) -> dict[str, Json]:
 
 
 def _tried(it: Iteration, needs: SmokeNeeds, prompts: Sequence[Prompt], name: str) -> Iterator[str]:
-    """Try everything; yield what there is to tell of it."""
+    """Try everything; yield a summary of each part."""
     asked = chunked(prompts, len(prompts))
     drawn = sample(it, asked, n=DRAWN, label=f"sample:{name}", purpose=name)
     answers = Rows(row_type=Candidate, stages=drawn.stages, called=name)
@@ -146,7 +146,7 @@ def _tried(it: Iteration, needs: SmokeNeeds, prompts: Sequence[Prompt], name: st
 def _judged(
     it: Iteration, needs: SmokeNeeds, answers: Rows[Candidate], prompts: Sequence[Prompt], name: str
 ) -> Iterator[tuple[str, Sequence[Judgement]]]:
-    """Let each judge of the run judge; yield the stage and its rows."""
+    """Judge the answers with each judge of the run; yield the stage and its rows."""
     if needs.critiques:
         yield f"critique:{name}", it.chunk(critique(it, answers, samples=1, judge=needs.judge), 0)
     if needs.grades:
@@ -167,7 +167,7 @@ def _judged(
 
 
 def count_of(rows: Sequence[Judgement]) -> ReplyCount:
-    """Count the judgements that somebody was asked for, but not the verifier."""
+    """Count the judgements by models, leaving out the verifier's."""
     count = ReplyCount()
     for row in rows:
         asked = isinstance(row, Preference) or row.attempts > 0
@@ -177,7 +177,7 @@ def count_of(rows: Sequence[Judgement]) -> ReplyCount:
 
 
 def told_of(candidates: Sequence[Candidate]) -> str:
-    """Say how long answers are, and what is odd about them."""
+    """Return a summary of the answers: their mean length and anything odd about them."""
     mean = sum(c.completion_tokens for c in candidates) / len(candidates)
     broken = sum(not c.usable for c in candidates)
     asked = len({c.prompt_id for c in candidates})
@@ -223,7 +223,7 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
 
 
 def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None:
-    """Refuse to go on if the reward model mostly gives no score."""
+    """Raise an error if most answers lack a reward."""
     missing = [row.status for row in rows if row.status != SCORED]
     if len(missing) > it.run.config.smoke.most_unread * len(rows):
         why = (

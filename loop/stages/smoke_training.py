@@ -1,8 +1,8 @@
 # pyright: basic
-"""One step of each training that a run needs, on a few of the smoke test's own answers.
+"""One step of each training that a run needs, on a few of the smoke test's answers.
 
-The rows are made of the answers, whatever a judge says of them. The real trainer trains on them in
-a work folder of its own; nothing is published, and the folders are removed.
+The rows are made from the answers, ignoring the judges' verdicts. The real trainer trains on them
+in a separate work folder; nothing is published, and the folders are removed.
 """
 
 import shutil
@@ -66,7 +66,7 @@ Two = tuple[Candidate, Candidate]
 def try_trainings(
     it: Iteration, answers: Rows[Candidate], methods: Sequence[Trained], name: str
 ) -> bool:
-    """Make one step by each method, unless that is done; return whether there was anything to do.
+    """Make one step by each method, unless that is done; return whether a step was made.
 
     Raises:
         TrainingError: if one of them does not end.
@@ -106,7 +106,7 @@ def _pay(
 
 
 def _work_folder(it: Iteration, planned: Planned) -> Path:
-    """Return where a step works: what a training keeps beside its folder goes with it, too."""
+    """Return the work folder of a step; files that trainings put next to it are removed with it."""
     return it.run.store.folder / "work" / planned.identity / "step"
 
 
@@ -132,7 +132,7 @@ def _two(
 
 
 def _train(it: Iteration, job: TrainJob) -> TrainResult:
-    """Train in the work folder; what has ended there is not trained again."""
+    """Train in the work folder; a training that ended there is not repeated."""
     judged = job.online is not None and bool(job.online.asked_sources)
     on_answers = partial(_taking_turns, job) if judged else None
     publishing = Publishing(run=it.run, on_answers=on_answers)
@@ -140,7 +140,7 @@ def _train(it: Iteration, job: TrainJob) -> TrainResult:
 
 
 def _taking_turns(job: TrainJob, step: int) -> None:
-    """Let the samples of a step pass and fail by turns: their judges are tried apart from it."""
+    """Make the samples of a step pass and fail alternately: their judges are tested separately."""
     assert job.online is not None  # noqa: S101 -- nobody else has answers judged
     judged = {
         answer.candidate_id: dict.fromkeys(job.online.asked_sources, n % 2)
@@ -200,9 +200,9 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
 
 
 def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> TrainJob:
-    """Return the training of a step on own samples, against the reward model that there is.
+    """Return the training of a step on sampled answers, against the run's reward model.
 
-    Where the run will train one, it is the one of a step of its training.
+    If the run will train a reward model, the smoke test's step of that training is used.
     """
     prompts = [it.run.prompts[first.prompt_id] for first, _ in twos[:ROWS]]
     recipe = it.run.config.recipe

@@ -1,8 +1,8 @@
-"""Alarms by step: looking at PPO's and Quark's numbers while they train.
+"""Alarms by step: checking PPO's and Quark's numbers while they train.
 
-What goes wrong in a training of many steps is to be seen long before it is over: the policy runs
-away from M_0, its answers become alike, long or cut off, or its reward falls again. The first steps
-are what later ones are compared with; each kind is told once a training, when it appears.
+Problems in a long training should show early: the policy drifts away from M_0, its answers become
+alike, long or truncated, or its reward falls again. Later steps are compared with the first ones;
+each kind of alarm is raised once per training, when it first appears.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class StepWatch:
     _known: set[str] = field(default_factory=set[str])
 
     def look(self, numbers: Numbers) -> None:
-        """Tell of what a step raises that no earlier one did."""
+        """Log and record the alarms that a step is the first to raise."""
         run = self.it.run
         for alarm in self.raised_by(numbers):
             run.reporter.note(alarm.told, "alarm", **alarm_fields(alarm))
@@ -73,7 +73,7 @@ class StepWatch:
             run.store.when_there_is_room(partial(run.store.journal.record, EVENT, detail))
 
     def raised_by(self, numbers: Numbers) -> list[Alarm]:
-        """Take over the next step, and return what it raises that no earlier one did."""
+        """Add the next step, and return the alarms that it is the first to raise."""
         self.history.append(numbers)
         found = [f for f in findings(self.history) if f.kind not in self._known]
         self._known |= {finding.kind for finding in found}
@@ -97,7 +97,7 @@ class StepWatch:
 
 
 def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
-    """Yield what the last steps of a training say beside its first ones."""
+    """Yield the differences between the last steps of a training and its first ones."""
     if len(history) <= WINDOW:
         return
     first, last = (_means(part) for part in (history[:WINDOW], history[-WINDOW:]))
@@ -158,7 +158,7 @@ def _fallen_reward(history: Sequence[Numbers]) -> Iterator[StepFinding]:
 def _noise(rewards: Sequence[float], width: int) -> float:
     """Return the standard error of the difference of two means of neighbouring steps.
 
-    A step's own deviation is told by how it differs from the next one: a trend counts little.
+    A step's deviation is estimated from its difference to the next one, so a trend counts little.
     """
     squares = fmean((after - before) ** 2 for before, after in pairwise(rewards))
     return sqrt(squares / width)

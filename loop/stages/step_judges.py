@@ -1,8 +1,8 @@
-"""Who rewards the answers of a training's step outside its trainer: the critic and the verifier.
+"""Judges of a training step's answers that run outside its trainer: the critic and the verifier.
 
-They are asked in the middle of a step about answers that are rows of no unit yet. The critic's
-replies are kept under the unit of the step, so whatever ends a run before the step is committed,
-nothing that was paid for is asked again.
+They judge in the middle of a step, when its answers are not yet rows of a unit. The critic's
+replies are stored under the step's unit, so a run that ends before the step is committed does not
+pay for them twice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ LONGEST_ASKED = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepJudgements:
-    """What was said of a step's answers, what had to be asked for it, and what that cost."""
+    """The judgements of a step's answers, receipts of the questions, and their cost."""
 
     critiques: Sequence[Critique] = ()
     receipts: Sequence[Receipt] = ()
@@ -54,7 +54,7 @@ class StepJudgements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartScore:
-    """What a judge gives an answer; None with `status` as the reason."""
+    """A judge's score of an answer; None with `status` as the reason."""
 
     score: float | None
     status: str
@@ -80,23 +80,23 @@ class StepJudges:
 
     @property
     def asked(self) -> tuple[RewardSource, ...]:
-        """Those who are asked outside the trainer."""
+        """The judges outside the trainer."""
         return tuple(source for source in self.weights if source != "reward")
 
     @property
     def name(self) -> str:
-        """The sum that a reward is, as its row names it."""
+        """The name of the weighted sum in the rows of rewards."""
         parts = self.weights.items()
         return " + ".join(name if weight == 1 else f"{weight:g} {name}" for name, weight in parts)
 
     @property
     def params(self) -> dict[str, Json]:
-        """What a reward depends on besides the answer and the reward model."""
+        """Every input of a reward except the answer and the reward model."""
         return {source: self._judging(source).params for source in self.asked}
 
     @property
     def where(self) -> Places:
-        """Where they are asked."""
+        """The places that the judges need."""
         judging = self._judging("critic") if "critic" in self.asked else None
         return judging.where if isinstance(judging, Critiquing) else ELSEWHERE
 
@@ -124,9 +124,9 @@ class StepJudges:
         candidates: Sequence[Candidate],
         known: Sequence[Critique] = (),
     ) -> StepJudgements | None:
-        """Return what is said of the answers of a step; None if a stop, or a limit, came between.
+        """Return the judgements of a step's answers; None if a stop or a limit interrupted them.
 
-        Nobody is asked about those of which something is `known` already.
+        Answers with a `known` judgement are not judged again.
 
         Raises:
             UnreadRepliesError: if too many of the critic's replies cannot be read.
@@ -149,7 +149,7 @@ class StepJudges:
         return found
 
     def scores(self, candidates: Sequence[Candidate], critiques: Sequence[Critique]) -> PartScores:
-        """Return what each judge gives each answer, by its id."""
+        """Return each judge's score of each answer, by its id."""
         nobody = PartScore(score=None, status=Status.FAILED.value)
         told: dict[RewardSource, dict[str, PartScore]] = {
             source: {c.candidate_id: nobody for c in candidates} for source in self.asked
@@ -167,7 +167,7 @@ class StepJudges:
         return replace(reward, reward_model=self.name, status=status)
 
     def numbers(self, stage: Planned, step: int, told: PartScores) -> list[Statistic]:
-        """Return the mean of what each judge gave in a step, and the share that it gave none."""
+        """Return the mean of each judge's scores in a step, and the share of unscored answers."""
         found = dict[str, float]()
         for source, of in told.items():
             scores = [part.score for part in of.values() if part.score is not None]
@@ -229,7 +229,7 @@ def part_score(critique: Critique) -> PartScore:
 
 
 def as_a_judges(cost: Advance) -> Advance:
-    """Return what judging cost as a part of what a step costs: its rows are the step's answers."""
+    """Return a cost of judging as part of a step's cost: its rows are the step's answers."""
     return replace(cost, rows=0, judge_calls=cost.calls, judge_tokens=cost.tokens, unscored=0)
 
 

@@ -1,9 +1,9 @@
 # pyright: basic
 """The supervised set of a next-token loss (D_S in ChatGLM-RLHF's Eq. 6), committed and handed over.
 
-It is what people answered to the prompts of `training.next_token.source`, without those that the
-run holds out. It belongs to the run, not to an iteration: committed once, each training learns it
-beside its own rows.
+It contains people's answers to the prompts of `training.next_token.source`, without those that the
+run holds out. It belongs to the run, not to an iteration: it is committed once, and each training
+learns it in addition to the iteration's rows.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ class Supervision:
     rows: Rows[Demonstration]
 
     def read_by(self, work: Work) -> Work:
-        """Return the work of a training that learns this set besides what `work` says."""
+        """Return the work of a training that learns this set in addition to the rows of `work`."""
         settings = self.run.config.training.next_token
         (stage,) = self.rows.stages
         told = [settings.weight, settings.batch_size, *stage.keys(self.run.store.journal)]
@@ -88,7 +88,7 @@ class Answered:
 
 
 def source_of(config: RunConfig) -> str | None:
-    """Return where the supervised set is read: a file, or the tiny world; None if there is none."""
+    """Return the source of the supervised set: a file, or the tiny world; None without one."""
     settings = config.training.next_token
     return settings.source or config.prompts.source if settings.weight else None
 
@@ -143,7 +143,7 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
 
 
 def supervision(it: Iteration) -> Supervision | None:
-    """Commit the supervised set, unless that is done; None where `training.next_token` is off.
+    """Commit the supervised set, unless that is done; None if `training.next_token` is off.
 
     Raises:
         InputError: as `read_supervised`.

@@ -36,7 +36,7 @@ def turn_form(run: Run, policy: Served, thoughts: Path | None = None) -> TurnFor
 
 
 def thought_params(run: Run) -> dict[str, Json]:
-    """Return what of this can change a checkpoint, besides how the policy is sampled."""
+    """Return the setting of thoughts if it can change a checkpoint."""
     thought = run.config.training.thought
     return {} if thought == "none" else {"thought": thought}
 

@@ -65,7 +65,7 @@ class Training:
     supervision: Supervision | None = None
 
     def identity(self, rows: Trainable) -> Json:
-        """What the checkpoint depends on besides the rows."""
+        """Every input of the checkpoint except the rows."""
         return {
             "policy": self.policy.params,
             "reference": self._reference().identity,
@@ -75,7 +75,7 @@ class Training:
         }
 
     def require_enough(self, rows: Trainable) -> None:
-        """Stop the loop if training makes no sense (see the function of this name)."""
+        """Raise `NothingToTrainOn` as the function `require_enough` does."""
         require_enough(self.run, self.iteration, rows, self.policy)
 
     def pay(self, stage: Stage, unit: Unit, rows: Trainable) -> None:
@@ -144,12 +144,12 @@ def train(
 ) -> Checkpoint:
     """M_t: a policy trained by DPO on pairs, SFT on demonstrations, or KTO on unpaired answers.
 
-    It is published. Training begins with M_{t-1}, or with M_0 where `start` is initial.
+    It is published. Training begins with M_{t-1}, or with M_0 if `start` is initial.
 
     Raises:
         NothingToTrainOn: as `require_enough`.
     """
-    # Whatever goes on is over before so much is begun, even where the rows are there already.
+    # Running stages finish before a training is begun, even if its rows are complete already.
     it.run.flow.settle()
     beside = supervision(it)
     policy = it.run.models.initial if start == "initial" else it.policy
@@ -159,7 +159,7 @@ def train(
         owed = beside.read_by(owed)
 
     def pay(stage: Stage) -> None:
-        # Not `Run.make`: what is counted are the steps, not the one row.
+        # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             training.require_enough(rows)
             training.pay(stage, unit, rows)
@@ -205,7 +205,7 @@ def unchanged(it: Iteration) -> Checkpoint:
 
 
 def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> None:
-    """Stop the loop if training `start` on these rows makes no sense.
+    """Raise an error if `start` cannot be trained on these rows.
 
     Raises:
         NothingToTrainOn: with fewer rows than `training.min_pairs`, unpaired answers of one kind
@@ -230,10 +230,10 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
 
 
 def _require_both(run: Run, iteration: int, rows: Trainable) -> None:
-    """Stop the loop if there are no successes, or no failures, to tell apart.
+    """Raise an error if all unpaired answers are successes or all are failures.
 
     Raises:
-        NothingToTrainOn: saying how many there are of each.
+        NothingToTrainOn: naming the number of each.
     """
     if rows.row_type is not UnpairedAnswer:
         return
@@ -252,7 +252,7 @@ def _labels(run: Run, key: str) -> list[bool]:
 
 
 def _outcomes(run: Run, rows: Trainable) -> str:
-    """Say what became of the prompts that rows were made of, or of the rows that were filtered."""
+    """Return the counts of prompts by outcome, or of rows by filter outcome, as text."""
     prompts, filtered = Counter[str](), Counter[str]()
     for key in _keys(run, rows):
         held = run.store.journal.parts_of(key)
@@ -270,7 +270,7 @@ def _outcomes(run: Run, rows: Trainable) -> str:
 
 
 def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:
-    """Return the files to train on: those with rows, their bytes verified."""
+    """Return the verified files that have rows to train on."""
     store, table = run.store, TABLES[rows.row_type]
     sizes = [(key, store.journal.parts_of(key)[table]) for key in _keys(run, rows)]
     return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]

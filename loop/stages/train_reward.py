@@ -1,9 +1,8 @@
 """Training a reward model from an iteration's pairs, and publishing it (AlpacaFarm, Section 2.2).
 
-It begins with the body of M_0, whatever the policy has become since, or of the model that
-`training.reward.model` names. It is published beside the
-checkpoints, under the hash of its files. With it come the statistics of its training, step by step:
-how the distribution of its scores drifted stands in the lake.
+It begins with the body of M_0, regardless of the current policy, or with the model of
+`training.reward.model`. It is published next to the checkpoints, under the hash of its files, with
+the statistics of each step of its training: they show how the distribution of its scores drifted.
 """
 
 import math
@@ -44,8 +43,8 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
     """Train a reward model on the pairs and commit it, unless that is done.
 
     Raises:
-        NothingToTrainOn: if there are fewer pairs than `training.min_pairs`, or M_0 has no weights
-        here.
+        NothingToTrainOn: if there are fewer pairs than `training.min_pairs`, or M_0's weights are
+            not available.
     """
     it.run.flow.settle()
     config, start = it.run.config, _start(it)
@@ -59,7 +58,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
     owed = it.whole(TRAIN_REWARD, params, pairs)
 
     def pay(stage: Stage) -> None:
-        # Not `Run.make`: what is counted are the steps, not the one row.
+        # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(it.run, it.number, pairs, start)
             row, told = _trained(it, unit, pairs)

@@ -1,8 +1,8 @@
-"""Prompts whose answers are all worth the same teach a policy nothing (ChatGLM-RLHF, Section 3.4).
+"""The filter of prompts whose answers all get a similar reward (ChatGLM-RLHF, Section 3.4).
 
-The policy answers each prompt K times; where the variance of r(x, y_1) .. r(x, y_K) is below the
-margin epsilon, the prompt is left out. Answers and rewards stay in the lake. A prompt with fewer
-than two answers that could be scored is kept: a filter drops what it has measured.
+Such prompts teach a policy nothing. The policy answers each prompt K times; if the variance of r(x,
+y_1) .. r(x, y_K) is below the margin epsilon, the prompt is skipped. Answers and rewards stay in
+the lake. A prompt with fewer than two scored answers is kept: only measured prompts are dropped.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ FEWEST = 2
 
 
 def require_reward(it: Iteration, model: RewardModel | None) -> None:
-    """Raise ConfigError if there is no reward model to measure answers by."""
+    """Raise ConfigError without a reward model that could score the answers."""
     if Scoring(run=it.run, iteration=it.number, model=model).reward_id is None:
         raise ConfigError(
             "reward.model is none, and this recipe trains no reward model ahead of it: "
@@ -38,10 +38,10 @@ def require_reward(it: Iteration, model: RewardModel | None) -> None:
 
 
 def varied(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompts:
-    """Those prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set.
+    """The prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set.
 
     Raises:
-        ConfigError: if there is no reward model.
+        ConfigError: without a reward model.
         NothingToTrainOn: if no prompt is left.
     """
     it.require(Varied, "varied")

@@ -1,6 +1,6 @@
-"""Verdicts on candidates by the verifier, stored as critiques: a row made of one names who judged.
+"""The verifier's verdicts on candidates, stored as critiques whose rows name it as the critic.
 
-No model is asked, so a verdict is never asked for again.
+No model is involved, so verdicts are never retried.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,10 +47,10 @@ def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
 
 @dataclass(frozen=True, kw_only=True)
 class Verifying:
-    """A stage of verdicts, one a candidate; `candidates` gives those of a chunk in its turn.
+    """A stage of verdicts, one per candidate; `candidates` returns a chunk's when it begins.
 
-    `sample` numbers the critiques of a candidate. If a candidate's id does not say what it says,
-    as that of an answer that is drawn again, a critique's id hashes the text (`by_text`).
+    `sample` numbers the critiques of a candidate. If a candidate's id does not determine its text
+    (an answer that is sampled again), a critique's id includes the text (`by_text`).
     """
 
     run: Run
@@ -62,13 +62,13 @@ class Verifying:
 
     @cached_property
     def identity(self) -> Mapping[str, Json]:
-        """What a critique depends on besides its candidate."""
+        """Every input of a critique except its candidate."""
         judge: dict[str, Json] = {"kind": "verifier", "verifier": verifier_critic(self.run).digest}
         return {**judge, **sample_params(self.sample)}
 
     @property
     def params(self) -> Mapping[str, Json]:
-        """What the keys of the units hold besides the candidates."""
+        """The parameters of the units' keys, without the candidates."""
         return self.identity
 
     def planned(self, label: str, work: Work) -> Planned:
@@ -121,13 +121,13 @@ def verifier_critic(run: Run) -> VerifierCritic:
 
 
 def critique_id(candidate: Candidate, identity: Mapping[str, Json], *, by_text: bool) -> str:
-    """Return the id of what is said of a candidate by a critic of this identity."""
+    """Return the id of the critique of a candidate by a critic of this identity."""
     text = (candidate.text,) if by_text else ()
     return row_id("crit", [candidate.candidate_id, identity, *text])
 
 
 def about(candidate: Candidate, iteration: int, sample: int) -> partial[Critique]:
-    """Return a critique's row that lacks what is said of the candidate."""
+    """Return a critique's row without its judgement."""
     return partial(
         Critique,
         candidate_id=candidate.candidate_id,
@@ -138,7 +138,7 @@ def about(candidate: Candidate, iteration: int, sample: int) -> partial[Critique
 
 
 def sample_params(sample: int) -> Mapping[str, Json]:
-    """Return what tells a later critique of a candidate from its first one."""
+    """Return the parameters that distinguish a candidate's later critiques from its first one."""
     if sample == FIRST:
         return {}
     return {"sample": sample, "temperature": SAMPLES_TEMPERATURE}

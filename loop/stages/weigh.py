@@ -1,9 +1,9 @@
-"""A mix of rows of several kinds: each kind is learned as often as its weight says.
+"""A mix of rows of several kinds, in which each row is repeated by the weight of its kind.
 
-A row with the weight 2 is there twice, one with 0.5 in every second case: which ones is drawn by
-the run's seed, unit by unit, so that a kind's share of each unit is its weight but for a row, and
-over all units no kind is favoured. The rows keep what they were made from; their rule says that
-they are those that are trained on.
+A row with the weight 2 is there twice, one with 0.5 in every second case. The run's seed draws
+these rows unit by unit, so that a kind's share of each unit is its weight (up to one row) and no
+kind is favoured over all units. The rows keep their sources; their rule marks them as the rows to
+train on.
 """
 
 import math
@@ -38,7 +38,7 @@ BEFORE_TRAINING = 0
 def weigh(
     it: Iteration, handles: Sequence[Rows[D]], weights: Mapping[str, float], *, others: float = 1.0
 ) -> Rows[D]:
-    """Commit the rows of all handles as one mix, by the weight of their rule, or that of `others`.
+    """Commit the rows of all handles as one mix, each by its rule's weight, by default `others`.
 
     The handles need not share their prompts: each of their units becomes one of the mix.
     """
@@ -71,10 +71,10 @@ def weigh(
 def copies(
     rules: Sequence[str], weights: Mapping[str, float], others: float, seed: int
 ) -> list[int]:
-    """Return how often each row of a unit is learned.
+    """Return the number of copies of each row of a unit.
 
-    Of n rows of a rule with the weight w, floor(w n + u) copies are made in all, u drawn from
-    [0, 1): so small units do not lose what a weight asks for.
+    Of n rows of a rule with the weight w, floor(w n + u) copies are made in all, u drawn from [0,
+    1): so small units are not rounded away.
     """
     counts = [0] * len(rules)
     for rule in dict.fromkeys(rules):
@@ -105,7 +105,7 @@ def repeated(rows: pl.DataFrame, name: str, counts: Sequence[int]) -> pl.DataFra
 def fates_of(
     rules: Sequence[str], names: Sequence[str], counts: Sequence[int]
 ) -> dict[str, list[str]]:
-    """Return the ids of rows by what became of them: kept, how often, or left out, by kind."""
+    """Return the ids of rows by outcome and kind: kept, with the number of copies, or left out."""
     fates = dict[str, list[str]]()
     for rule, name, count in zip(rules, names, counts, strict=True):
         times = f", {count} times" if count > 1 else ""

@@ -1,7 +1,7 @@
-"""More principles of an aspect, written by a model after the example of those that are there.
+"""More principles of an aspect, written by a model after the example of existing ones.
 
-As in UltraFeedback (Section 2.3), where a model wrote ten to one that people wrote. The reply is
-read strictly: a numbered list with as many different principles as were asked for, or nothing.
+As in UltraFeedback (Section 2.3), where a model wrote ten for each one by people. The reply is read
+strictly: a numbered list with the requested number of different principles, or an error.
 """
 
 import re
@@ -20,7 +20,7 @@ SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=2048)
 
 
 def question(aspect: str, examples: Sequence[str], count: int) -> str:
-    """Return what a model is asked for `count` principles."""
+    """Return the question for `count` principles."""
     values = {
         "aspect": aspect,
         "count": str(count),
@@ -32,11 +32,11 @@ def question(aspect: str, examples: Sequence[str], count: int) -> str:
 def listed(reply: str, known: Sequence[str]) -> list[str]:
     """Return the new principles of a reply: its lines that are numbered 1, 2, 3 and so on.
 
-    What stands before the list, or apart from it, is let be. Left out is what is `known`, or stands
-    there a second time.
+    Text before or between the items is ignored. Principles that are `known`, or repeated in the
+    reply, are dropped.
 
     Raises:
-        ValueError: if the numbers are others, or an item goes on in the next line.
+        ValueError: if the numbers are others, or an item continues in the next line.
     """
     items = list[str]()
     within = False

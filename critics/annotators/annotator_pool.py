@@ -1,16 +1,16 @@
-"""Pools of annotators, from YAML: which model each is made of, and how it is asked.
+"""Pools of annotators, from YAML: the model, the templates and the sampling of each.
 
-A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`, or, of
-one who is shown a whole prompt of somebody else's, those of `PublishedProfile`. Three pools have
-AlpacaFarm's thirteen (Appendix C.1): `alpacafarm`, `alpacafarm-hosted`, without biases of tokens,
-for endpoints, and `alpacafarm-original`, whose prompts are the authors' own (`published/`).
-`chatglm` has ChatGLM-RLHF's guideline (Section 3.2), `chatglm-zh` the same in Chinese.
+A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`, or of
+`PublishedProfile` if the annotator is shown a whole published prompt. Three pools have AlpacaFarm's
+thirteen annotators (Appendix C.1): `alpacafarm`; `alpacafarm-hosted`, without token biases, for
+endpoints; and `alpacafarm-original`, with the authors' prompts (`published/`). `chatglm` has
+ChatGLM-RLHF's guideline (Section 3.2), `chatglm-zh` the same in Chinese.
 
 An annotator's set of templates is a folder of text files. `frame.txt` is the whole prompt around
 `{pairs}`; `pair.txt` shows one pair, `pair_input.txt` one whose instruction comes with an input;
-`example.txt` frames worked examples and their reply; `system.txt`, where there is one, goes ahead
-as the system's message. How the reply must be written (`{form}`) comes from `forms/` instead, in
-the annotator's language.
+`example.txt` frames worked examples and their reply; `system.txt`, if present, is the system
+message. The instructions for writing the reply (`{form}`) come from `forms/`, in the annotator's
+language.
 """
 
 import re
@@ -39,7 +39,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 }
 """The forms of a published prompt, and the places that each has for a pair."""
 Language = Literal["en", "zh"]
-"""In which language an annotator is told how to reply: English or Chinese."""
+"""The language of the instructions for the reply: English or Chinese."""
 Persona = Literal["long", "short"]
 PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
 TIES: dict[ReplyForm, str] = {
@@ -78,10 +78,10 @@ class WorkedExample(Section):
 
 
 class AskedProfile(Section):
-    """What a pool's file says of any annotator: `model` names the model it is made of.
+    """The fields common to all annotators of a pool's file; `model` names the annotator's model.
 
-    `batch_size` pairs at most stand in one prompt. `logit_bias` raises or lowers the logits of
-    tokens, named by their ids or by their texts.
+    A prompt shows at most `batch_size` pairs. `logit_bias` raises or lowers the logits of tokens,
+    named by their ids or by their texts.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -99,11 +99,11 @@ class AskedProfile(Section):
 
 
 class Profile(AskedProfile):
-    """One annotator who is asked by a set of templates.
+    """An annotator whose prompts come from a set of templates.
 
-    `examples` worked pairs stand ahead of those it is asked about. `ties` says whether it may
-    prefer neither. `language` is that of its template, in which it is told of the form of reply and
-    of the persona, too.
+    Prompts begin with `examples` worked pairs. With `ties` the annotator may prefer neither output.
+    `language` is the language of the template, of the instructions for the reply and of the
+    persona.
     """
 
     template: str = Field(min_length=1)
@@ -142,10 +142,10 @@ class VerdictPatterns(Section):
 
 
 class PublishedProfile(AskedProfile):
-    """One annotator who is shown whole prompts as they were published.
+    """An annotator whose prompts were published as a whole.
 
-    `prompts` names two files, `NAME_with_inputs.txt` and `NAME_without_inputs.txt`. A reply that
-    has more or fewer verdicts than the prompt has pairs has none.
+    `prompts` names two files, `NAME_with_inputs.txt` and `NAME_without_inputs.txt`. If a reply does
+    not have as many verdicts as the prompt has pairs, none of them counts.
     """
 
     prompts: str = Field(min_length=1)
@@ -168,7 +168,7 @@ class Annotator(Profile):
         return self.batch_size > 1
 
     def worked(self, *, with_input: bool) -> tuple[WorkedExample, ...]:
-        """Return its worked examples, those with an input or those without."""
+        """Return its worked examples, either all with an input or all without."""
         return shipped_examples(with_input=with_input)[: self.examples]
 
     @property
@@ -181,15 +181,15 @@ class Annotator(Profile):
         templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
         form = form_text(self.form, several=self.several, language=self.language)
         persona = persona_text(self.persona, self.language) if self.persona else ""
-        if self.language != "en" and self.ties:  # In English it says no more than `ties` itself.
+        if self.language != "en" and self.ties:  # The English form covers ties without this text.
             form += tie_text(self.form, self.language)
         return digest([asked, drawn, shown, templates, form, persona])
 
 
 class PublishedAnnotator(PublishedProfile):
-    """A model that is shown a published prompt: its profile, and the prompt in both of its forms.
+    """A model with a published prompt: its profile, and the prompt with inputs and without.
 
-    No line of a guard can stand in it, nor be asked for: a run that guards refuses it.
+    A guard's line would change the prompt, so runs with a guard refuse it.
     """
 
     with_inputs: str
@@ -211,7 +211,7 @@ AnyAnnotator = Annotator | PublishedAnnotator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotatorPool:
-    """Annotators that verdicts are asked of, each as likely as any other."""
+    """A pool of annotators, each drawn with the same probability."""
 
     name: str
     annotators: tuple[AnyAnnotator, ...]
@@ -230,7 +230,7 @@ class AnnotatorPool:
         """Return the pool of this one annotator at temperature 0 (p_single, Appendix C.1).
 
         Raises:
-            ConfigError: if the pool has none of this name.
+            ConfigError: if the name is not in the pool.
         """
         found = [annotator for annotator in self.annotators if annotator.name == name]
         if not found:
@@ -243,8 +243,8 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
     """Read a shipped pool by its name, or a YAML file by its path.
 
     Raises:
-        ConfigError: if there is no such file, or it is no list of whole annotators; names the file
-            and the line or the field.
+        ConfigError: if the file is missing or is not a list of whole annotators; names the file and
+            the line or the field.
     """
     path = POOLS.place(name_or_path)
     entries = POOLS.entries(path).items()
@@ -254,12 +254,12 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
 
 @lru_cache
 def form_text(form: ReplyForm, *, several: bool, language: Language = "en") -> str:
-    """Return what tells the annotator how to write its reply, about one pair or several."""
+    """Return the instructions for writing a reply, about one pair or several."""
     return load_template(_told("forms", language) / _form_file(form, several=several))
 
 
 def tie_text(form: ReplyForm, language: Language) -> str:
-    """Return what offers a tie."""
+    """Return the text that offers a tie."""
     if language == "en":
         return TIES[form]
     return load_template(_told("forms", language) / f"{form}_tie.txt")
@@ -267,20 +267,20 @@ def tie_text(form: ReplyForm, language: Language) -> str:
 
 @lru_cache
 def persona_text(persona: Persona, language: Language = "en") -> str:
-    """Return what gives an annotator a taste for long, or for short outputs."""
+    """Return the text that gives an annotator a taste for long, or for short outputs."""
     return load_template(_told("personas", language) / f"{persona}.txt")
 
 
 @lru_cache
 def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
-    """Return the worked examples, those with an input or those without."""
+    """Return the worked examples, either all with an input or all without."""
     path = HERE / "examples" / ("with_input.yaml" if with_input else "without_input.yaml")
     rows = cast("list[object]", read_yaml(path, missing="no worked examples can be read"))
     return tuple(WorkedExample.model_validate(row) for row in rows)
 
 
 def _told(what: str, language: Language) -> Path:
-    """Return the folder with texts in a language; those in English lie at the top."""
+    """Return the folder with texts in a language; the English ones are in its parent."""
     return HERE / what if language == "en" else HERE / what / language
 
 
@@ -301,7 +301,7 @@ def _published(profile: PublishedProfile, path: Path) -> PublishedAnnotator:
 
 
 def _published_text(profile: PublishedProfile, form: str, path: Path) -> str:
-    """Return a published prompt in one of its forms: a shipped one, or one beside a pool's file."""
+    """Return a published prompt, with inputs or without: shipped, or next to the pool's file."""
     name, size = f"{profile.prompts}_{form}.txt", profile.batch_size
     folder = PUBLISHED if (PUBLISHED / name).is_file() else path.parent
     text = read_template(folder / name)
@@ -322,7 +322,7 @@ def _annotator(profile: Profile, path: Path) -> Annotator:
 
 
 def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
-    """Return what a profile asks for that its templates cannot show, if anything."""
+    """Return a setting of a profile that its templates cannot show, as text; None if they can."""
     template = f"its template {profile.template!r}"
     shown = placeholders(templates["frame"], templates.get("system", ""))
     for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
@@ -342,7 +342,7 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
 
 
 def _untold(profile: Profile) -> str | None:
-    """Return what a profile asks for that is there in English alone, if anything."""
+    """Return a setting of a profile that is available only in English, as text, if any."""
     if profile.language == "en":
         return None
     forms = _told("forms", profile.language)

@@ -1,10 +1,10 @@
-"""Asking any annotator of a pool: by its templates, or by a whole prompt that was published.
+"""Questions to any annotator of a pool: from its templates, or from a whole published prompt.
 
 A published prompt has places for a number of pairs, which are filled in their order. Turns between
-`<|im_start|>` and `<|im_end|>` are messages of the conversation; without any, the prompt is what
-the user says. In the reply each match of one of two patterns is a verdict, in the order of the
-pairs; a reply with another number of verdicts has none at all, since nobody knows which pair each
-is about. So do the authors' `regex_parser` and their padding of prompts that are not full.
+`<|im_start|>` and `<|im_end|>` become messages of the conversation; without any, the prompt is one
+user message. In the reply each match of one of two patterns is a verdict, in the order of the
+pairs. If their number is wrong, no verdict counts, because the pair of each is unknown. This is the
+behaviour of the authors' `regex_parser`, as is the padding of prompts that are not full.
 """
 
 import random
@@ -30,11 +30,11 @@ PADDING = Comparison(prompt="1+1=", first="2", second="3", key="")
 def ask_annotator(
     annotator: AnyAnnotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
 ) -> Question[PairChoice]:
-    """Return what to ask `annotator` about `comparisons`; a published prompt has no guard.
+    """Return the question to `annotator` about `comparisons`, without a guard if published.
 
     Raises:
-        ValueError: if there are none, more than its prompts hold, two of one key, or of a published
-            prompt pairs with an input beside pairs without.
+        ValueError: without comparisons, with more than its prompts have room for, with a repeated
+            key, or if a published prompt would mix pairs with an input and pairs without.
     """
     if isinstance(annotator, PublishedAnnotator):
         return ask_published(annotator, comparisons)
@@ -44,10 +44,11 @@ def ask_annotator(
 def ask_published(
     annotator: PublishedAnnotator, comparisons: Sequence[Comparison]
 ) -> Question[PairChoice]:
-    """Return what to ask `annotator` about `comparisons`, all with an input or all without.
+    """Return the question to `annotator` about `comparisons`, all with an input or all without.
 
     Raises:
-        ValueError: if there are none, more than its prompt holds, two of one key, or both kinds.
+        ValueError: without comparisons, with more than its prompt has room for, with a repeated
+            key, or with both kinds.
     """
     require_askable(annotator, comparisons)
     with_input = bool(comparisons[0].input)
@@ -72,7 +73,7 @@ def ask_published(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedVerdicts(Expected[PairChoice]):
-    """What a reply must hold: `size` verdicts, the first of them on pairs shown in `orders`."""
+    """The expected reply: `size` verdicts, the first of them on pairs shown in `orders`."""
 
     patterns: VerdictPatterns
     size: int
@@ -100,13 +101,13 @@ class MatchedVerdicts(Expected[PairChoice]):
         ]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
-        """Return a verdict on each pair, without a reason: there is no place for one."""
+        """Return a verdict on each pair; the form cannot include a reason."""
         del reason
         both = (self.patterns.first, self.patterns.second)
         return ExampleReply("", "\n".join(draw.choice(both).written for _ in range(self.size)))
 
     def _matched(self, text: str) -> list[Preferred]:
-        """Return the choice of each match; what was matched is cut off before the next."""
+        """Return the choice of each match; each search starts after the previous match."""
         said = list[Preferred]()
         while found := self._next(text):
             choice, match = found

@@ -1,8 +1,8 @@
-"""What an annotator is asked about one pair or several, in one prompt.
+"""The question to an annotator about one pair or several, in one prompt.
 
 Texts are put into templates in one pass, and the tags that the templates use are broken inside
-them, so a candidate cannot pass for a part of the prompt. Worked examples carry labels of their
-own (E1, E2, ...), which no verdict of a real pair has.
+them, so a candidate cannot pass for a part of the prompt. Worked examples have separate labels (E1,
+E2, ...), which a verdict on a real pair never uses.
 """
 
 import json
@@ -28,7 +28,7 @@ from .pair_verdicts import VERDICTS, PairChoice, PairVerdicts
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
 WORDLESS = frozenset({"token", "ranking"})
-"""The forms of reply that have no reasons."""
+"""The forms of reply without reasons."""
 CHARACTERS = 2
 """Characters of an explanation for each token that an annotator may write."""
 LabelledExamples = Sequence[tuple[str, WorkedExample]]
@@ -36,10 +36,10 @@ LabelledExamples = Sequence[tuple[str, WorkedExample]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Which of two outputs for a prompt is better? `order` says in which order they are shown.
+    """Which of two outputs for a prompt is better? `order` is the order in which they are shown.
 
-    `key` names it among those asked together. `input` is what the instruction is about, where that
-    is kept apart.
+    `key` identifies it among the comparisons of a question. `input` is the instruction's input, if
+    prompts keep it apart.
     """
 
     prompt: str
@@ -53,13 +53,14 @@ class Comparison:
 def ask(
     annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
 ) -> Question[PairChoice]:
-    """Return what to ask `annotator` about `comparisons`.
+    """Return the question to `annotator` about `comparisons`.
 
-    One whose replies are a few tokens cannot write the mark of a guard: its texts stand between
-    the tags all the same.
+    An annotator whose replies are a few tokens cannot write a guard's mark; its question still puts
+    the texts between the guard's tags.
 
     Raises:
-        ValueError: if there are none, more than its prompts hold, or two of one key.
+        ValueError: without comparisons, with more than its prompts have room for, or with a
+            repeated key.
     """
     require_askable(annotator, comparisons)
     with_input = any(comparison.input for comparison in comparisons)
@@ -90,10 +91,10 @@ def ask(
 
 
 def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) -> None:
-    """Refuse what does not go into one prompt.
+    """Refuse comparisons that do not fit into one prompt.
 
     Raises:
-        ValueError: if there are no comparisons, more than it holds, or two of one key.
+        ValueError: without comparisons, with more than it has room for, or with a repeated key.
     """
     count = len(comparisons)
     if not 0 < count <= annotator.batch_size:
@@ -138,7 +139,7 @@ def _pair(
 def _examples(
     annotator: Annotator, examples: Sequence[WorkedExample], guard: Guard, *, in_object: bool
 ) -> str:
-    """Show worked examples as pairs will be shown: together, or each by itself; a gap follows."""
+    """Show worked examples in the same form as pairs: all in one, or one each; a gap follows."""
     frame = annotator.templates.get("example")
     if frame is None or not examples:
         return ""
@@ -159,7 +160,7 @@ def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> 
 
 
 def _object_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
-    """Return the reply to worked examples as an object. It has no mark, so it cannot count."""
+    """Return the reply to worked examples as an object. Without the mark it can never count."""
     del guard
     reasons = annotator.form not in WORDLESS
     verdicts = [

@@ -1,12 +1,12 @@
-"""Reading an annotator's reply: a verdict on each pair, or the reason why there is none.
+"""Reading an annotator's reply: a verdict on each pair, or the reason why it is missing.
 
-Every pair is read by itself, so one bad verdict leaves the others as they are. Nothing is guessed:
-a pair whose verdict is missing, contradicted or in another form than the one asked for has none. A
-reply whose numbers are shifted (counted from zero, for example) has no verdict at all, since nobody
-knows which pair is meant. A verdict does not count either if the words around it give it to
-somebody else (`quoting`), if the judge denies it in the first person, or if a judged text makes it
-in the same form. An output that is no more than a number is an exception below a mark: there a
-reply of nothing but numbers is the judge's own.
+Every pair is read separately, so one bad verdict does not affect the others. Nothing is guessed: a
+pair is unread if its verdict is missing, contradicted or in an unexpected form. If the numbers of a
+reply are shifted (counted from zero, for example), no verdict counts, because the pairs are
+unknown. Nor does a verdict count if the words around it attribute it to somebody else (`quoting`),
+if the judge denies it in the first person, or if a judged text contains it in the same form. There
+is one exception below a mark: if an output is only a number, a reply of only numbers still counts
+as the judge's.
 """
 
 import random
@@ -24,7 +24,7 @@ from ..status import Status
 from ..text_forms import CHOICES, NUMBERS, STATED_FORMS, ReplyForm, Statement, reply_of, statements
 
 QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
-"""What may stand before a verdict in an output: a quotation's marks, a forged turn."""
+"""Prefixes of a verdict in a judged output: a quotation's marks, a forged turn."""
 VERDICTS = "verdicts"
 """The list of the verdicts on several pairs, in an object."""
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
@@ -47,10 +47,10 @@ class PairChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairVerdicts(Expected[PairChoice]):
-    """What a reply must hold: a verdict on each of some pairs, the pair `n` shown in `orders[n-1]`.
+    """The expected reply: a verdict on each pair, pair `n` being shown in `orders[n-1]`.
 
-    `several` is whether the judge is asked about several pairs at once, `ties` whether neither may
-    be preferred. An object has an explanation of so many characters, or none.
+    With `several` the question is about several pairs; with `ties` neither output need be
+    preferred. An object has an explanation of up to `explained` characters; 0 for none.
     """
 
     form: ReplyForm
@@ -66,7 +66,7 @@ class PairVerdicts(Expected[PairChoice]):
 
     @property
     def place(self) -> str:
-        """Where the line with the mark goes: below the reasons, if there are any."""
+        """The place of the line with the mark: below the reasons, if there are any."""
         return REASONS_FIRST if self._reasoned else MARK_FIRST
 
     @property
@@ -152,7 +152,7 @@ class PairVerdicts(Expected[PairChoice]):
         return self.form in STATED_FORMS
 
     def _statements(self, text: str) -> list[Statement]:
-        """Return what a text states; a tie counts if it was offered."""
+        """Return the statements of a text; a tie counts if it was offered."""
         return [
             replace(one, choice=Status.NO_CHOICE) if one.choice == "tie" and not self.ties else one
             for one in statements(self.form, text, several=self.several)
@@ -184,16 +184,16 @@ class PairVerdicts(Expected[PairChoice]):
         return {CHOICES[word] for word in declared_choices(f"{reply.before}\n{whole}")}
 
     def _complete(self, text: str) -> str:
-        """Return what was surely finished at the token limit: whole lines, or the only token.
+        """Return the surely finished part of a cut reply: whole lines, or the only token.
 
-        Objects show by themselves whether they are whole.
+        Objects are kept unchanged: a truncated one does not parse.
         """
         one_token = self.form == "token" and not self.several and "\n" not in text.strip()
         return text if one_token or self.form == "json" else text[: text.rfind("\n") + 1]
 
 
 def _preferred_in(judged: Sequence[str]) -> set[Choice]:
-    """Return the verdicts that judged texts hold as an object does."""
+    """Return the verdicts that judged texts contain in the form of an object."""
     return {word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"])}
 
 

@@ -1,14 +1,14 @@
-"""Which annotator, which order, and when noise decides in its place: seeded draws, no models.
+"""Seeded draws without models: a pair's annotator, its order, and the noise on its label.
 
 AlpacaFarm (Section 3, Appendix C.1) draws the annotator of a pair uniformly from the pool, shows
-the two outputs in a random order, and turns a share p_flip of the labels. The turning is a mixture:
-with probability 2 p_flip a fair coin stands in for the annotator, which so turns p_flip of all
-labels. The coin is tossed first, and an annotator who would not be heard is not asked.
+the two outputs in a random order, and flips a share p_flip of the labels. Flipping is a mixture:
+with probability 2 p_flip a fair coin replaces the annotator, which flips p_flip of all labels. The
+coin is tossed first, so an annotator that it would overrule costs no request.
 
-Every draw depends on the seed and on a key alone. Keyed on the pair, the draws of a prompt's pairs
-are independent; keyed on the instruction, as in AlpacaFarm's code, they are all the same. What
-policies are evaluated by is keyed on the instruction always: each meets the same annotator and
-order there, so that what these add to their figures drops out of the difference.
+Every draw depends only on the seed and a key. Keyed on the pair, the draws of a prompt's pairs are
+independent; keyed on the instruction, as in AlpacaFarm's code, they are equal. Evaluations are
+always keyed on the instruction: all policies meet the same annotator and order there, so their
+effect cancels in the difference.
 """
 
 from ...configs.annotation import Keying
@@ -38,7 +38,7 @@ def shown_swapped(key: str, seed: int) -> bool:
 
 
 def coin(key: str, seed: int, p_flip: float) -> Preferred | None:
-    """Return the noise's verdict on `key`, or None where the annotator is to be asked.
+    """Return the noise's verdict on `key`, or None if the annotator decides.
 
     Raises:
         ValueError: if `p_flip` is not within 0 and 1/2.
@@ -51,10 +51,10 @@ def coin(key: str, seed: int, p_flip: float) -> Preferred | None:
 
 
 def reconciled(as_given: Reading[PairChoice], swapped: Reading[PairChoice]) -> Reading[PairChoice]:
-    """Return one verdict from those on both orders.
+    """Return one verdict from the readings of both orders.
 
-    Preferring either output in one order and not in the other is a tie; if one of the two has no
-    verdict, neither has the pair, for the same reason.
+    If the preference depends on the order, the verdict is a tie. If one of the two is unread, the
+    pair is unread for the same reason.
     """
     for reading in (as_given, swapped):
         if reading.status != SCORED:

@@ -1,13 +1,13 @@
-"""What a judge is asked about facts, and how its replies are read.
+"""The questions to a judge about facts, and the reading of its replies.
 
-A passage is broken into statements: a list of lines, or NONE. A list counts as a whole. One that is
-cut, that has more statements than the passage has words, or with one longer than any sentence is
-not read: it says something else than the passage.
+A passage is broken into statements: a list of lines, or NONE. A list is read as a whole or not at
+all. It is unread if it is cut, has more statements than the passage has words, or has a statement
+longer than any sentence: then it does not restate the passage.
 
-Of statements the judge says what the reference says of each. A line with a number, a colon and a
-verdict counts; about a single statement the number may be missing. Each statement is read by
-itself, but a number that no statement has makes the reply unread: nobody knows which statement its
-verdicts are about.
+The second question is whether the reference supports each statement. A line with a number, a colon
+and a verdict counts; about a single statement the number may be missing. Each statement is read
+separately, but an unknown number makes the whole reply unread, because the statements of its
+verdicts are uncertain.
 """
 
 import random
@@ -77,7 +77,7 @@ _DENIED = re.compile(r"\b(?:not[ _-]+supported|unsupported|irrelevant)\b", re.IG
 
 @dataclass(frozen=True, slots=True)
 class StatementSupport:
-    """What a reference says of a statement, and why."""
+    """The reference's support of a statement, and the reason."""
 
     verdict: Support | None = None
     reason: str = ""
@@ -105,7 +105,7 @@ class FactJudge:
     def ask_statements(
         self, prompt: Prompt, passage: str, key: GuardKey = BARE
     ) -> Question[Statements]:
-        """Return what asks for the statements of a passage of an answer to `prompt`."""
+        """Return the question for the statements of a passage of an answer to `prompt`."""
         template, expected = self.templates[STATEMENTS], StatementList(len(passage.split()))
         texts = {"instruction": prompt.instruction, "passage": passage}
         return posed(template, texts, expected, key, own_lines=fixed_lines(template))
@@ -113,7 +113,7 @@ class FactJudge:
     def ask_support(
         self, prompt: Prompt, statements: Sequence[str], key: GuardKey = BARE
     ) -> Question[StatementSupport]:
-        """Return what asks which of the statements the reference of `prompt` supports."""
+        """Return the question which of the statements the reference of `prompt` supports."""
         template = self.templates[SUPPORT]
         judged = (*statements, prompt.instruction, prompt.reference or "")
         guard = key.over(judged, [template])
@@ -138,7 +138,7 @@ class FactJudge:
 
 @dataclass(frozen=True, slots=True)
 class StatementList(Expected[Statements]):
-    """What a reply must hold: the statements of a passage of so many words."""
+    """The expected reply: the statements of a passage of `words` words."""
 
     words: int
 
@@ -164,7 +164,7 @@ class StatementList(Expected[Statements]):
         """Read the list.
 
         Raises:
-            UnreadError: if there is none, or none of this passage.
+            UnreadError: if it is missing, or cannot be of this passage.
         """
         lines = map(str.rstrip, reply.text.splitlines())
         items = [found[1] for line in lines if (found := _ITEM.fullmatch(line))]
@@ -192,7 +192,7 @@ class StatementList(Expected[Statements]):
 
 @dataclass(frozen=True, slots=True)
 class SupportVerdicts(Expected[StatementSupport]):
-    """What a reply must hold: a verdict on each of `count` statements."""
+    """The expected reply: a verdict on each of `count` statements."""
 
     count: int
 
@@ -223,7 +223,7 @@ class SupportVerdicts(Expected[StatementSupport]):
         """Read a verdict on each statement.
 
         Raises:
-            UnreadError: if no line has one, or a number is that of no statement.
+            UnreadError: without a line with a verdict, or with an unknown number.
         """
         lines = map(_LINE.fullmatch, map(str.rstrip, reply.text.splitlines()))
         said = [(self._number(line), line) for line in lines if line is not None]

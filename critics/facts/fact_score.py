@@ -1,9 +1,9 @@
 """FActScore: the share of an answer's statements that the reference supports (Min et al., 2023).
 
-Per answer (Section 3.1) it is the number of supported statements over that of all judged ones.
-Irrelevant statements are among these, as in the paper's figures by people: theirs add up to 100 %
-with them (Section 3). Of an answer that abstains, that is, states nothing, there is no score: the
-mean is over answers that respond, and the share of those that abstain is told beside it.
+Per answer (Section 3.1) it is the number of supported statements divided by the number of judged
+ones. Irrelevant statements count as judged, as in the paper's human evaluation, whose figures add
+up to 100 % with them (Section 3). An answer that abstains, that is, states nothing, is unscored:
+the mean is over answers that respond, and the share of abstentions is reported separately.
 Statements whose verdict could not be read are left out and counted.
 """
 
@@ -25,7 +25,7 @@ BrokenUp = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SupportCount:
-    """How many statements of an answer have each verdict, and how many have none."""
+    """How many statements of an answer have each verdict, and how many are unread."""
 
     supported: int
     not_supported: int
@@ -44,7 +44,7 @@ class SupportCount:
 
 
 def counted(said: Iterable[Said]) -> SupportCount:
-    """Count what is said of an answer's statements; those beyond the most are not counted."""
+    """Count the verdicts on an answer's statements, without those beyond the limit."""
     verdicts = Counter(verdict or status for verdict, status in said if status != BEYOND)
     judged = [verdicts[name] for name in ("supported", "not_supported", "irrelevant")]
     return SupportCount(*judged, unread=verdicts.total() - sum(judged))
@@ -53,7 +53,7 @@ def counted(said: Iterable[Said]) -> SupportCount:
 def fact_metrics(passages: Sequence[BrokenUp], said: Iterable[Said]) -> Metrics:
     """Return the metrics of one answer: its score, the counts behind it, and if it abstains.
 
-    There are none if it could not be broken up at all.
+    They are empty if no passage of the answer could be broken up.
     """
     read = [statements for status, statements in passages if status == SCORED]
     if not read:

@@ -1,14 +1,14 @@
-"""The passages of an answer: a few sentences each, so that a question is short and a reply whole.
+"""The passages of an answer: a few sentences each, so that questions and replies stay short.
 
-FActScore asks about one sentence at a time; sentences here share a question up to `LENGTH`
-characters. Where a text has no sentences it is cut at a space, as nobody must read a long one.
+FActScore asks about one sentence at a time; here, sentences of up to `LENGTH` characters share a
+question. A longer sentence is cut at a space.
 """
 
 import re
 from collections.abc import Iterator
 
 LENGTH = 400
-"""Characters of sentences that are broken up together; a longer sentence is by itself."""
+"""Characters of sentences that share a question; a longer sentence gets a separate one."""
 LONGEST = 2_000
 """Characters of a passage, however long its sentence is."""
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])|\n+")

@@ -1,1 +1,1 @@
-"""Grades of completions: what is asked in each aspect, and how replies are read (UltraFeedback)."""
+"""Grades of completions: the questions for each aspect, and their replies (UltraFeedback)."""

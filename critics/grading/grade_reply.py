@@ -1,15 +1,15 @@
-"""Reading a grader's reply: a rating of each completion, or the reason why there is none.
+"""Reading a grader's reply: a rating of each completion, or the reason why it is unread.
 
-About several completions a reply is read as a whole: it has one block for each of them, in the
-order of their numbers, or nothing of it counts, for then nobody knows which completion a rating is
-about. A rating is the number that is written, 8.5 as 8.5 and 1 as 1: nothing is rounded, scaled or
+A reply about several completions is read as a whole: if it does not have one block for each of
+them, in the order of their numbers, nothing counts, since the completion of each rating is
+uncertain. A rating is the written number, 8.5 as 8.5 and 1 as 1: it is never rounded, scaled or
 guessed. (UltraFeedback's own reader cut 8.5 at its point, and took a 1 for a share of 10: see
 OpenBMB/UltraFeedback, issue 8.)
 
-Labels (headings of texts, names of fields) count at the beginning of a line only. In a completion
-that is to be graded they are broken by an invisible mark, so that a reply that repeats it with the
-mark repeats no statement. A judge may drop the mark: a rating that stands in the completion itself
-is therefore an echo.
+Labels (headings of texts, names of fields) count only at the beginning of a line. Completions are
+shown with an invisible mark inside such labels, so that a quoted completion is not read as a
+verdict. A judge may drop the mark: a rating that the completion itself contains is therefore an
+echo.
 """
 
 import random
@@ -29,7 +29,7 @@ from .graded_aspects import LOWEST, SCALES, GradeScale
 
 OPENING = " \t\r*_`[(#"
 CLOSING = " \t\r*_`])."
-"""What may stand before a value, and behind it."""
+"""Characters allowed before and after a value."""
 NUMBER = re.compile(r"(-?[0-9]{1,4}(?:\.[0-9]{1,4})?)(?:\s*/\s*([0-9]{1,4}))?")
 NOT_APPLICABLE = frozenset({"n/a", "na", "not applicable"})
 NO_TYPES = frozenset({"none", "n/a"})
@@ -42,7 +42,7 @@ TEXT = r"(?:output[ \t]+for[ \t]+)?text"
 HEADING = re.compile(rf"{LABEL}{TEXT}[ \t]+([0-9]{{1,4}})[\]*:._` \t\r]*", re.IGNORECASE)
 """A line that opens the block of a text, by its number."""
 FIELD = re.compile(rf"{LABEL}({FIELDS})[*_` \t]*:(?:[*_]{{1,3}}(?=[ \t\r]|$))?(.*)", re.IGNORECASE)
-"""A line that begins a field: its name, and what follows on the line (`**Rating:** 4`: `4`)."""
+"""A line that begins a field: its name, and its value on that line (`**Rating:** 4`: `4`)."""
 _ANY_LABEL = re.compile(
     rf"^({LABEL}(?:(?:{FIELDS}|{SCORE})(?=[*_` \t]*:)|(?:{TEXT})(?=[ \t]+[0-9])))",
     re.IGNORECASE | re.MULTILINE,
@@ -51,7 +51,7 @@ _ANY_LABEL = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appraisal:
-    """What a reply says of one completion."""
+    """The reading of a reply about one completion."""
 
     rating: float | None = None
     rationale: str = ""
@@ -61,7 +61,7 @@ class Appraisal:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The fields of one block, and the names of those that stand there twice."""
+    """The fields of one block, and the names of repeated ones."""
 
     number: int
     fields: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -76,7 +76,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Appraisals(Expected[Appraisal]):
-    """What a reply must hold: ratings of `count` completions in one aspect, in their order."""
+    """The expected reply: ratings of `count` completions in one aspect, in their order."""
 
     aspect: GradedAspect
     count: int
@@ -102,7 +102,7 @@ class Appraisals(Expected[Appraisal]):
         """Read an appraisal of each completion.
 
         Raises:
-            UnreadError: if one of them has none.
+            UnreadError: if one of them lacks its block.
         """
         scale = SCALES[self.aspect]
         blocks = _blocks(reply.text.split("\n"))
@@ -142,7 +142,7 @@ def without_labels(text: str) -> str:
 
 
 def _blocks(lines: Sequence[str]) -> list[_Block]:
-    """Return the blocks of a reply; what stands before the first one belongs to none."""
+    """Return the blocks of a reply; lines before the first one are ignored."""
     blocks: list[_Block] = []
     name = ""
     for line in lines:
@@ -201,7 +201,7 @@ def _own(reading: Reading[Appraisal], number: int, judged: Sequence[str]) -> Rea
 
 
 def rating_of(text: str, scale: GradeScale) -> float | None:
-    """Return the number that is written; None for N/A, where that is offered."""
+    """Return the written number; None for N/A if that is offered."""
     words = _bare(text)
     if scale.may_not_apply and words.lower() in NOT_APPLICABLE:
         return None
@@ -215,7 +215,7 @@ def rating_of(text: str, scale: GradeScale) -> float | None:
 
 
 def _bare(text: str) -> str:
-    """Return a value without what may stand around it; .5 keeps its point."""
+    """Return a value without the marks around it; .5 keeps its point."""
     return text.lstrip(OPENING).rstrip(CLOSING)
 
 

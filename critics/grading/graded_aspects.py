@@ -13,8 +13,8 @@ LOWEST = 1
 class GradeScale:
     """How an aspect is rated: from `LOWEST` to `best`.
 
-    `types` is how many kinds of mistakes, or of help, its template lists by number; 0 if none are
-    asked for. `may_not_apply` allows N/A in place of a rating.
+    `types` is the number of kinds of mistakes, or of help, in its template's numbered list; 0 for a
+    template without a list. `may_not_apply` allows N/A instead of a rating.
     """
 
     best: int
@@ -31,7 +31,7 @@ SCALES: Mapping[GradedAspect, GradeScale] = {
 }
 
 BY_NAME: Mapping[str, GradeScale] = {str(aspect): scale for aspect, scale in SCALES.items()}
-"""The scales by any name; a form of scores has aspects, and a scale, of its own."""
+"""The scales by any name; a form of scores defines other aspects and another scale."""
 
 FINE_GRAINED: tuple[GradedAspect, ...] = tuple(a for a in SCALES if a != "overall")
 """The aspects that all completions of a prompt are rated in together; their mean is the

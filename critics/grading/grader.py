@@ -1,11 +1,12 @@
-"""The grader: what it is asked about completions (UltraFeedback, 2.4).
+"""The grader: its questions about completions (UltraFeedback, 2.4).
 
 All completions of a prompt are rated in one aspect together, in an order that the caller chooses;
 the critique with its overall score is about one completion.
 
 A set of templates has one for each aspect (`truthfulness.txt`, ..) and one for the critique
 (`overall.txt`). `text.txt` shows one completion, `reference.txt` the reference and `principle.txt`
-what a completion was told to heed. How the reply must be written (`{form}`) comes from `forms/`.
+the principle that a completion was to follow. The instructions for the reply (`{form}`) come from
+`forms/`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,14 +55,14 @@ GRADING_TEMPLATES = TemplateSets(
 RIGHT = "Answers that are known to be right:"
 WRONG = "Answers that are often given, and known to be wrong:"
 INNER = {"texts": "text", "reference": "reference", "principle": "principle"}
-"""The templates of what stands in a question, by their placeholders there."""
+"""The templates of the parts of a question, by their placeholders in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grader:
-    """Templates of questions; `use_reference` shows prompts' references where a template can.
+    """Templates of questions; `use_reference` shows prompts' references if a template can.
 
-    `score_form` is how an overall score is asked for, and read.
+    `score_form` is the text form of an overall score.
     """
 
     templates: Mapping[str, str]
@@ -102,10 +103,10 @@ class Grader:
         principle: str | None = None,
         key: GuardKey = BARE,
     ) -> Question[Appraisal]:
-        """Return what asks to rate all `answers` to `prompt` in an aspect.
+        """Return the question that rates all `answers` to `prompt` in an aspect.
 
-        For the overall score there is one answer; `principle` is what it was told to heed, which
-        excuses what follows from it.
+        For the overall score there is one answer; `principle` is the principle that it was to
+        follow, which excuses its consequences.
         """
         parts = self._parts(aspect)
         reference = known_of(prompt) if self.shows_reference(aspect, prompt) else None
@@ -149,7 +150,7 @@ class Grader:
         return Appraisals(aspect, count)
 
     def _shows(self, name: str, aspect: GradedAspect) -> bool:
-        """Whether the placeholder `name` stands in the template of an aspect."""
+        """Whether the template of an aspect has the placeholder `name`."""
         return name in placeholders(self.templates[aspect])
 
     def _parts(self, aspect: GradedAspect) -> list[str]:
@@ -159,9 +160,9 @@ class Grader:
 
 
 def known_of(prompt: Prompt) -> str | None:
-    """Return what is known about a prompt: its reference, and the answers that its data set lists.
+    """Return a prompt's reference, with the right and wrong answers that its data set lists.
 
-    The words change with `GRADE`'s version alone, as they are in no template.
+    The wording is not in a template, so `GRADE`'s version must change with it.
     """
     reference = prompt.reference if prompt.reference and prompt.reference.strip() else None
     listed = (
@@ -176,7 +177,7 @@ def known_of(prompt: Prompt) -> str | None:
 
 @lru_cache
 def form_text(aspect: GradedAspect, score_form: ScoreForm = "line") -> str:
-    """Return what tells a grader how to write its reply about an aspect."""
+    """Return the instructions to a grader for writing its reply about an aspect."""
     scale = SCALES[aspect]
     if aspect == "overall":
         name = "overall" if score_form == "line" else f"overall_{score_form}"

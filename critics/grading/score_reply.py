@@ -1,8 +1,8 @@
-"""Reading the score of one completion, in the text form that the judge is asked for.
+"""Reading the score of one completion, in one of the text forms.
 
 The judge writes a critique and one score. Scores that differ are contradictory, and so is a score
 that the critique denies. A score that a judged text states in the same form is an echo. A score is
-the number that is written: one beyond the scale, or of another scale, is none.
+the written number: one beyond the scale, or of another scale, is unread.
 """
 
 import random
@@ -33,14 +33,14 @@ CRITIQUE_FIRST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverallScore(Expected[Appraisal]):
-    """What a reply must hold: a critique of one completion, and its score."""
+    """The expected reply: a critique of one completion, and its score."""
 
     scale: GradeScale
     form: ScoreForm = "line"
 
     @property
     def schema(self) -> ReplySchema:
-        """The schema of an object with the critique ahead of the score, a whole number."""
+        """The schema of an object: the critique, then the score, a whole number."""
         score = one_of(range(LOWEST, self.scale.best + 1))
         return object_of({"critique": comment(), "score": score})
 
@@ -50,7 +50,7 @@ class OverallScore(Expected[Appraisal]):
         """Read the critique and the score.
 
         Raises:
-            UnreadError: if there is no critique, or a judged text states the score, too.
+            UnreadError: if the critique is empty, or a judged text states the score, too.
         """
         rating, critique = float(said["score"]), said["critique"].strip()
         if not critique:
@@ -66,14 +66,14 @@ class OverallScore(Expected[Appraisal]):
 
     @property
     def place(self) -> str:
-        """Where the line with the mark goes: below the critique, or ahead of an object with it."""
+        """The place of the line with the mark: below the critique, or before an object with it."""
         return MARK_FIRST if self.form == "json" else CRITIQUE_FIRST
 
     def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
         """Read a critique in words, and the one score.
 
         Raises:
-            UnreadError: if there is no score that is the judge's own, or no critique.
+            UnreadError: if the judge's score, or its critique, is missing.
         """
         found = self._written(reply.text)
         if not found:
@@ -107,7 +107,7 @@ class OverallScore(Expected[Appraisal]):
         """Return the score that all statements agree on.
 
         Raises:
-            UnreadError: if they do not, one is no score of the scale, or none applies.
+            UnreadError: if they do not agree, one is off the scale, or the aspect does not apply.
         """
         ratings = {rating_of(each.text, self.scale) for each in found}
         if len(ratings) > 1:

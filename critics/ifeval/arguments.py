@@ -1,7 +1,7 @@
-"""The parameters of IFEval's instructions: what each must be, and how a count is compared.
+"""The parameters of IFEval's instructions: their types, and the comparison of counts.
 
-The authors' code draws a missing or impossible parameter at random; here it is refused, as an
-answer would be checked against a demand that nobody made.
+The authors' code draws a missing or impossible parameter at random; here it is refused, since an
+answer would be checked against a demand that its prompt does not make.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ LANGUAGES = (
 
 
 def compared(found: Iterable[object], relation: str, bound: int) -> bool:
-    """Whether there are at least `bound` finds, or fewer; no more are looked for than that."""
+    """Whether there are at least `bound` finds, or fewer; the search ends at `bound`."""
     reached = sum(1 for _ in islice(found, bound)) == bound
     return reached == (relation == AT_LEAST)
 
@@ -73,7 +73,7 @@ def a_letter(value: object) -> str:
 
 
 def a_language(value: object) -> str:
-    """Return the code of a language that can be told from the others."""
+    """Return the code of a language that the detector can recognise."""
     if value not in LANGUAGES:
         raise ConfigError(f"the code of a language ({', '.join(LANGUAGES)})")
     return str(value)

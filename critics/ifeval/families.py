@@ -1,7 +1,6 @@
 """IFEval's families of verifiable instructions by name, and how an answer is checked by one.
 
-The argument of such a check is JSON: the parameters as IFEval names them, or nothing where there
-are none.
+The argument of such a check is JSON: the parameters as IFEval names them, or empty without any.
 """
 
 import json
@@ -53,7 +52,7 @@ from .wording import (
 )
 
 Reader = Callable[[object], object]
-"""Reads a parameter, or raises ConfigError saying what it must be."""
+"""Reads a parameter, or raises ConfigError with the expected type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ def parameters(kind: str, argument: str) -> Mapping[str, object]:
 
 
 def canonical_argument(kind: str, argument: str) -> str:
-    """Return the same argument for the same parameters: JSON, or nothing where there are none.
+    """Return the same argument for the same parameters: JSON, or empty without parameters.
 
     Raises:
         ConfigError: if the argument does not fit the kind.

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The language of a text, by langdetect, as IFEval's authors tell it; seeded, so that it is stable.
+"""The language of a text, by langdetect like IFEval's authors; seeded, so that it is stable.
 
 Unlike theirs, a text without a single letter is in no language: an answer of digits does not show
 that it is in Hindi.
@@ -18,7 +18,7 @@ SEED = 0
 
 
 def require_langdetect() -> None:
-    """Refuse to tell languages where langdetect is not installed.
+    """Raise an error if langdetect is not installed.
 
     Raises:
         ConfigError: with the remedy.
@@ -31,7 +31,7 @@ def require_langdetect() -> None:
 
 
 def language_of(text: str) -> str | None:
-    """Return the code of the language that a text is most likely in; None if it has no letters.
+    """Return the code of the text's most likely language; None if the text is without letters.
 
     Raises:
         ConfigError: if langdetect is not installed.

@@ -1,6 +1,6 @@
-"""How long an answer must be, and what it must be made of: IFEval's lengths, formats and contents.
+"""The length and the parts of an answer: IFEval's lengths, formats and contents.
 
-Lines are searched one by one, so that no answer takes longer than its length deserves.
+Lines are searched one by one, so that the time is linear in the answer's length.
 """
 
 import json

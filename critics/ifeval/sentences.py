@@ -12,7 +12,7 @@ from itertools import pairwise
 MARKS = ".?!"
 POINTS = ";:,.!?"
 CLOSERS = "\"')]}"
-"""What stands after the end of a sentence, and still belongs to it."""
+"""Characters after the end of a sentence that still belong to it."""
 WORDLESS = r"[)\";}\]*:@'({\[?!]"
 RUN = r"-{2,}|\.{2,}"
 ENDS_IN_WORD = re.compile(rf"[.?!](?={WORDLESS})")
@@ -74,7 +74,7 @@ def _ending(word: str, following: str) -> tuple[str, str]:
 
 
 def _is_broken(said: str, closer: str, following: str) -> bool:
-    """Whether a sentence ends within a word, or behind it, given what stands next."""
+    """Whether a sentence ends within a word, or after it, given the next text."""
     if said[:-1].isalnum() and not closer:
         return _ends(said, next(TOKEN.finditer(following)).group())
     context = said + closer if closer else f"{said} {following}"

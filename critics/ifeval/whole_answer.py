@@ -1,8 +1,8 @@
-"""What an answer must be as a whole: IFEval's `combination`, `startend` and `punctuation`."""
+"""Demands on an answer as a whole: IFEval's `combination`, `startend` and `punctuation`."""
 
 
 def is_two_responses(answer: str) -> bool:
-    """Whether ****** stands between exactly two responses, which differ."""
+    """Whether ****** separates exactly two responses, which differ."""
     parts = [part.strip() for part in answer.split("******")]
     match [part for part in parts if part]:
         case [first, second]:
@@ -28,5 +28,5 @@ def is_quoted(answer: str) -> bool:
 
 
 def has_no_comma(answer: str) -> bool:
-    """Whether there is no comma."""
+    """Whether the answer is free of commas."""
     return "," not in answer

@@ -1,7 +1,7 @@
-"""Which words and letters an answer must have or avoid: IFEval's `keywords` and `change_case`.
+"""Words and letters that an answer must have or avoid: IFEval's `keywords` and `change_case`.
 
 Keywords are taken literally; the authors' code reads them as regular expressions, in which `c++` is
-no word, and some patterns take for ever.
+not a word, and some patterns never finish.
 """
 
 import re
@@ -14,7 +14,7 @@ APART = re.compile(
     r"[\s\u00ab\u00bb\u2018\u2019\u201c-\u201e`\"\[\](){}<>;@#$%&?!*\u2012-\u2015]|--|\.{2,}|[:,](?!\d)|''|(?<!\w)'(?=[a-z]{2})",
     re.IGNORECASE,
 )
-"""What stands between tokens, or is one that has no letters (as nltk's `word_tokenize`)."""
+"""Separators of tokens, and tokens without letters (as nltk's `word_tokenize`)."""
 CLITIC = re.compile(r"(?<=[^'])('[smd]?|'ll|'re|'ve|n't)$", re.IGNORECASE)
 TWO_IN_ONE = re.compile(
     r"\b(?:can(?=not\b)|(?:gim|lem)(?=me\b)|gon(?=na\b)|got(?=ta\b))", re.IGNORECASE
@@ -65,7 +65,7 @@ def is_english_in_capitals(answer: str) -> bool:
 
 
 def is_english_in_small_letters(answer: str) -> bool:
-    """Whether the whole answer is English and has no capital."""
+    """Whether the whole answer is English and without capitals."""
     return answer.islower() and language_of(answer) == ENGLISH
 
 

@@ -1,1 +1,1 @@
-"""The quality of prompts, three-level in three aspects: asking a judge, reading what it says."""
+"""The quality of prompts, three-level in three aspects: questions to a judge, and its replies."""

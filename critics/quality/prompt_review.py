@@ -1,10 +1,9 @@
-"""What a judge is asked about a prompt, and how its reply is read (ChatGLM-RLHF, Section 3.2).
+"""The question to a judge about a prompt, and the reading of its reply (ChatGLM-RLHF, Section 3.2).
 
 Three aspects, each -1, 0 or 1: is the intention clear, is the text understandable, can it be
-answered. The ratings stand in a last dictionary. With a taxonomy, the classes of which each should
-have prompts, the judge also names the class of the intention, on a line `Class: NAME` in
-English or Chinese. A reply that lacks the dictionary, or the class if one is asked for, says
-nothing.
+answered. The ratings are in a last dictionary. With a taxonomy, the classes of which each should
+have prompts, the judge also names the class of the intention, on a line `Class: NAME` in English or
+Chinese. A reply that lacks the dictionary, or the class if the question requests one, is unread.
 
 A taxonomy (`configs.pools`) lists `intentions`, each with a `name` and a `description`, which the
 judge reads.
@@ -52,7 +51,7 @@ MARKS = " \t\r*`\"'.。“”「」"
 
 
 class Intention(Section):
-    """One class; its name stands on a line of the judge's reply, so it has no marks."""
+    """One class; its name fills a line of the judge's reply, so it must not contain marks."""
 
     name: str = Field(pattern=r"^\w[\w -]*$", max_length=80)
     description: str = Field(min_length=1, pattern=r"^[^\n\r]*$")
@@ -75,14 +74,14 @@ class Taxonomy:
         return "\n".join(f"- {entry.name}: {entry.description}" for entry in self.intentions)
 
     def named(self, text: str) -> str | None:
-        """Return the class that is called so, in capitals or not; None if there is none."""
+        """Return the class with this name, ignoring case; None if it is unknown."""
         wanted = text.casefold()
         return next((name for name in self.names if name.casefold() == wanted), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewedPrompt:
-    """What a reply says of a prompt; `intention` is its class where there are classes."""
+    """The reading of a reply about a prompt; `intention` is its class if there are classes."""
 
     aspects: AspectRatings
     intention: str | None = None
@@ -90,13 +89,13 @@ class ReviewedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReviewReply(Expected[ReviewedPrompt]):
-    """What a reply must hold: the ratings, and a class of the taxonomy if there is one."""
+    """The expected reply: the ratings, and a class of the taxonomy if there is one."""
 
     taxonomy: Taxonomy | None
 
     @property
     def place(self) -> str:
-        """Where the line with the mark goes: below the comments."""
+        """The place of the line with the mark: below the comments."""
         return (
             "Say first what you think of each aspect. Then write the line {mark} by itself, and "
             "below it the class, if one is asked for, and the dictionary."
@@ -127,10 +126,10 @@ class ReviewReply(Expected[ReviewedPrompt]):
         return (ReviewedPrompt(*RATINGS.nothing),)
 
     def read(self, reply: HeardReply) -> list[Reading[ReviewedPrompt]]:
-        """Read the ratings and the class, which may stand on several lines.
+        """Read the ratings and the class, which may be given on several lines.
 
         Raises:
-            UnreadError: if there are no ratings, or no class, or more than one.
+            UnreadError: if ratings or class are missing, or lines give different classes.
         """
         (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
@@ -173,7 +172,7 @@ class Reviewer:
         return digest([self.template, self.taxonomy and self.taxonomy.shown])
 
     def ask(self, text: str, key: GuardKey = BARE) -> Question[ReviewedPrompt]:
-        """Return what asks for a review of a prompt, in which no tag ends the prompt early."""
+        """Return the question for a review of a prompt, in which no tag ends the prompt early."""
         classes = self.taxonomy.shown if self.taxonomy else ""
         values = {"classes": classes}
         return posed(
@@ -185,7 +184,7 @@ def load_taxonomy(name_or_path: str) -> Taxonomy:
     """Read a shipped taxonomy by its name, or a YAML file by its path.
 
     Raises:
-        ConfigError: if there is no such file, or it is no list of two or more named classes; names
+        ConfigError: if the file is missing or is not a list of two or more named classes; names
             the file.
     """
     path = TAXONOMIES.place(name_or_path)

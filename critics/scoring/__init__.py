@@ -1,1 +1,1 @@
-"""Scores of single answers by a strong judge: what it is asked, and how its reply is read."""
+"""Scores of single answers by a strong judge: its questions, and the reading of its replies."""

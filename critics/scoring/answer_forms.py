@@ -1,8 +1,8 @@
-"""Forms by which a judge scores single answers: Just-Eval, AlignBench, or a YAML file of one's own.
+"""Forms by which a judge scores single answers: Just-Eval, AlignBench, or the user's YAML file.
 
-A form has a scale from 1 to `best`, `aspects` with what each means, and the `template` of the
-question. `kinds` say which aspects a prompt is scored in, by its task, its family, its source or
-its exam. `totals` are means of the means of categories, which prompts name as their family.
+A form has a scale from 1 to `best`, `aspects` with their meanings, and the `template` of the
+question. `kinds` map a prompt's task, family, source or exam to its aspects. `totals` are means of
+the means of categories, which prompts name as their family.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ AspectName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class ScoredAspect(Section):
-    """What an aspect means; `key` is what a reply calls it, if that is not its name."""
+    """The meaning of an aspect; `key` is its name in a reply, if that differs."""
 
     says: Text
     key: Key | None = None
@@ -72,7 +72,7 @@ class AnswerFormFile(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
-    """A form with its name, by which its scores are called: `just-eval:depth`."""
+    """A form with its name, which prefixes the names of its scores: `just-eval:depth`."""
 
     name: str
     file: AnswerFormFile
@@ -108,11 +108,11 @@ class AnswerForm:
         return next(usual, tuple(self.file.aspects))
 
     def key_of(self, aspect: str) -> str:
-        """Return what a reply calls an aspect."""
+        """Return the name of an aspect in a reply."""
         return self.file.aspects[aspect].key or aspect
 
     def metric(self, aspect: str) -> str:
-        """Return what the scores in an aspect are called in the lake."""
+        """Return the name of an aspect's scores in the lake."""
         return f"{self.name}:{aspect}"
 
     def categories(self) -> Iterator[str]:
@@ -131,7 +131,7 @@ def load_form(name_or_path: str) -> AnswerForm:
     """Read a shipped form by its name, or a YAML file by its path.
 
     Raises:
-        ConfigError: if there is no such file, or it is no form; names the file and the field.
+        ConfigError: if the file is missing or is not a form; names the file and the field.
     """
     shipped = name_or_path in shipped_forms()
     path = FORMS / f"{name_or_path}.yaml" if shipped else Path(name_or_path)

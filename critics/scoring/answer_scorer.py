@@ -1,10 +1,10 @@
-"""What a judge is asked to score one answer by a form, and how its scores are read.
+"""The question to a judge that scores one answer by a form, and the reading of its scores.
 
 The reply is one object with a number for each aspect. An aspect's value is a number, or an object
 with a `score` and a `reason`; AlignBench's judges write a dictionary as Python does, with single
-quotes. Each aspect has a reading of its own: one that is missing or off the scale is unscored, and
-the others count. Objects that differ count for nothing, nor does one whose scores stand in a judged
-text.
+quotes. Each aspect is read separately: if its score is missing or off the scale it is unscored, and
+the others count. Objects that differ do not count, nor does an object whose scores a judged text
+contains.
 """
 
 import json
@@ -44,12 +44,12 @@ class AnswerScorer:
     form: AnswerForm
 
     def lacks_reference(self, prompt: Prompt) -> bool:
-        """Whether an answer cannot be scored because its prompt has nothing to compare with."""
+        """Whether an answer cannot be scored since its prompt lacks the reference for the form."""
         there = prompt.reference is not None and bool(prompt.reference.strip())
         return self.form.needs_reference and not there
 
     def ask(self, prompt: Prompt, answer: str, key: GuardKey = BARE) -> Question[Appraisal]:
-        """Return what asks to score an answer to `prompt` in each of its aspects."""
+        """Return the question that scores an answer to `prompt` in each of its aspects."""
         form, template = self.form, self.form.file.template
         aspects = form.aspects_of(prompt)
         keys = tuple(form.key_of(aspect) for aspect in aspects)
@@ -70,14 +70,14 @@ class AnswerScorer:
 
 @dataclass(frozen=True, slots=True)
 class ScoreObject(Stated):
-    """An object that names an aspect, and where it stands."""
+    """An object that names an aspect, and its position."""
 
     said: Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AspectScores(Expected[Appraisal]):
-    """What a reply must hold: a score in each aspect, by what the reply calls it."""
+    """The expected reply: a score in each aspect, by its name in the reply."""
 
     keys: tuple[str, ...]
     scale: GradeScale
@@ -111,17 +111,17 @@ class AspectScores(Expected[Appraisal]):
 
     @property
     def place(self) -> str:
-        """Where the line with the mark goes: behind an analysis, ahead of the object."""
+        """The place of the line with the mark: after an analysis, before the object."""
         return (
             "If you write an analysis, write it first. Then write the line {mark} by itself, and "
             "below it the object alone."
         )
 
     def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
-        """Read a score in each aspect, or why it has none.
+        """Read a score in each aspect, or the reason why it is missing.
 
         Raises:
-            UnreadError: if the reply has no object of its own, or several that differ.
+            UnreadError: if the judge's object is missing, or several objects differ.
         """
         found = list(self._objects(reply.text))
         if not found:
@@ -199,7 +199,7 @@ class AspectScores(Expected[Appraisal]):
 
 
 def _object(keys: tuple[str, ...], best: int) -> str:
-    """Return the object that a reply must hold, with what stands for what."""
+    """Return the object that a reply must contain, with placeholders for its values."""
     inner = f'{{"{REASON}": "...", "{SCORE}": {LOWEST}-{best}}}'
     return "{" + ", ".join(f'"{key}": {inner}' for key in keys) + "}"
 
@@ -209,7 +209,7 @@ def _scores(readings: Sequence[Reading[Appraisal]]) -> list[float | None]:
 
 
 def _explained(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisal]:
-    """Return a reading with its reason, else the analysis; a bare number is no judgement."""
+    """Return a reading with its reason, else the analysis; a bare number is unread."""
     value = reading.value
     if reading.status != SCORED or value.rationale:
         return reading

@@ -1,9 +1,9 @@
 r"""Final answers in worked solutions.
 
-The final answer is what the last mark announces: `\boxed{...}`, `#### N` (GSM8K), "the answer is
-N", "Answer: N", a line "A: N", `<answer>N</answer>`, or the same in other languages; a remark after
-it ("18 (9 eggs)", "18, because ...") is no part of it. Boxes that "and", "or" or a comma join are
-one answer. Without any mark it is the last number. A denied number ("not 18") is never it, and a
+The final answer follows the last mark: `\boxed{...}`, `#### N` (GSM8K), "the answer is N", "Answer:
+N", a line "A: N", `<answer>N</answer>`, or the same in other languages; a remark after it ("18 (9
+eggs)", "18, because ...") is not part of it. Boxes joined by "and", "or" or a comma are one answer.
+Without any mark it is the last number. A denied number ("not 18") is never the answer, and a
 correction ("Wait, it is 19") replaces it.
 """
 
@@ -32,7 +32,7 @@ NO_ANSWER = re.compile(
 NO_NUMBER = re.compile(
     r"(?:unknown|undefined|none|no\b|nothing|infinit|impossible|indetermin|not\s|cannot|can['\u2019]t)"
 )
-"""How an answer begins that is no number, but takes the place of one."""
+"""Beginnings of answers that are not numbers, but take the place of one."""
 SPELLED_OUT = re.compile(rf"{IN_WORDS}(?:\s[^\W\d_]+){{0,3}}\.?", re.IGNORECASE)
 DECORATION = re.compile(
     r"(?:\s{1,3}[:;]-?[)D]|\s{0,3}[\u2219\u220e\u25a0\u25a1\u2600-\u27bf\ufe0f\U0001f300-\U0001faff]){1,9}$"
@@ -115,7 +115,7 @@ def _stated(text: str) -> tuple[int, Final]:
 
 
 def _says_number(found: Final) -> bool:
-    """Whether an announcement states a number or a formula, or says that there is none."""
+    """Whether an announcement contains a number or a formula, or declares that none exists."""
     text = found.text.strip("* _")
     return not is_wordy(found.text) or bool(SPELLED_OUT.match(text) or NO_NUMBER.match(lower(text)))
 
@@ -142,7 +142,7 @@ def has_word(text: str) -> bool:
 
 
 def _concluding(text: str) -> str:
-    """Return what follows the thoughts of a solution, and what its answer tag holds."""
+    """Return the text after the thoughts of a solution, or the contents of its answer tag."""
     at = text.rfind(TAG)
     if at >= 0:
         inner = text[at + len(TAG) :].partition(END_TAG)[0].strip()
@@ -161,9 +161,9 @@ def _tells(text: str) -> bool:
 
 
 def _announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
-    """Yield the answers that words announce behind a place, and the places, the last first.
+    """Yield the announced answers after a place with their positions, the last first.
 
-    Behind a box, words count that tell a number or a formula: "I hope this answer is of use".
+    After a box, only words with a number or a formula count, unlike "I hope this answer is useful".
     """
     for mark in marks(text, after=after):
         bullet = BULLET.match(text, mark.end)
@@ -189,7 +189,7 @@ def _announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
 
 
 def _first_sentence(told: str) -> tuple[str, bool]:
-    """Return the first sentence of what is told, and whether nothing follows it."""
+    """Return the first sentence of an announcement, and whether it is the last."""
     for opening, closing in DISPLAYED:
         if told.startswith(opening):
             formula, _, rest = told[len(opening) :].partition(closing)
@@ -200,7 +200,7 @@ def _first_sentence(told: str) -> tuple[str, bool]:
     rest = told[len(sentence) :].strip(" .!?*_\r\n")
     sentence = DECORATION.sub("", sentence).strip()
     if EXCLAIMED.fullmatch(sentence):
-        # Outside of a formula "5!" is an exclamation, and no factorial.
+        # Outside of a formula "5!" is an exclamation, and not a factorial.
         sentence = sentence.rstrip("!")
     return sentence.rstrip(".").strip(" *_"), not rest
 
@@ -224,7 +224,7 @@ def _without_remark(sentence: str) -> str:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a text is nothing but an answer."""
+    """Whether a text consists only of an answer."""
     if DOLLARS.fullmatch(text):
         return True
     if "\n" in text:
@@ -275,7 +275,7 @@ def is_wordy(text: str) -> bool:
 
 
 def answer_to(reference: Final, answer: Final) -> Final:
-    """Return what is compared of an answer: all its boxes, if the reference is a list."""
+    """Return the part of an answer to compare: all its boxes, if the reference is a list."""
     if answer.words is not None and is_wordy(reference.text):
         return replace(marked(answer.words), denied=answer.denied)
     if answer.every is None or not is_list(reference.text) or is_list(answer.text):

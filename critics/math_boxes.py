@@ -1,8 +1,8 @@
 r"""The boxes of a worked solution: `\boxed{...}`.
 
-The last box is the answer, with those that "and", "or" or a comma join to it; what was boxed on the
-way is not. A question with several answers may have each boxed where it was found: then all boxes
-count (`every`). The same answer in two boxes is one.
+The last box is the answer, with the boxes that "and", "or" or a comma join to it; intermediate
+boxes are not. A question with several answers may have each boxed at a different place: then all
+boxes count (`every`). The same answer in two boxes is one.
 """
 
 import re
@@ -30,7 +30,7 @@ DERIVING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """The last boxes of a text that belong together, and all of them; `end` is where they end."""
+    """The last joined boxes of a text, and all of them; `end` is the end of the last one."""
 
     text: str
     every: str | None
@@ -38,7 +38,7 @@ class Boxed:
 
 
 def boxed_answers(text: str) -> Boxed | None:
-    """Return what is boxed in a text, if anything is."""
+    """Return the boxed answers of a text, None without a box."""
     last = text.rfind(BOXED)
     if last < 0:
         return None

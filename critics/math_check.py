@@ -1,4 +1,4 @@
-"""Whether final answers are those of their references: quickly, by limits, or by math-verify."""
+"""Comparison of final answers with their references: quickly, by limits, or by math-verify."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ ACCURACY, UNDECIDED, UNMARKED = "math_accuracy", "math_undecided", "math_unmarke
 
 @dataclass(frozen=True, slots=True)
 class MathOutcome:
-    """What the comparison of an answer with its reference came to, and whether it was marked.
+    """The outcome of comparing an answer with its reference, and whether the answer was marked.
 
-    An outcome other than `equal` and `different` decides nothing: it has no accuracy, not even 0.
+    An outcome other than `equal` and `different` decides nothing: accuracy is undefined, not 0.
     """
 
     outcome: str
@@ -27,7 +27,7 @@ class MathOutcome:
 
     @property
     def metrics(self) -> tuple[tuple[str, float], ...]:
-        """What is measured of the answer."""
+        """The metrics of the answer."""
         beside = (
             (UNDECIDED, float(self.rating is None)),
             (UNMARKED, float(not self.marked)),
@@ -50,7 +50,7 @@ class MathOutcome:
 def check_answers(
     pairs: Sequence[tuple[str, str]], pool: MathPool, on_decided: Callable[[], None]
 ) -> list[MathOutcome]:
-    """Compare (reference, answer) pairs; `on_decided` is called for each that needs no process.
+    """Compare (reference, answer) pairs; `on_decided` is called for each decided without a process.
 
     Raises:
         MathVerifyMissingError: if a comparison needs math-verify and it is not installed.

@@ -1,7 +1,7 @@
 """Numbers that a worked solution denies: "not 3", "isn't 3", "3 is wrong", "4 rather than 3".
 
-`without_denied` replaces each of them by the sign `DENIED`, so that no reader takes it for the
-answer. The denied numbers are kept: a number that is stated first and denied later is no answer.
+`without_denied` replaces each of them by the sign `DENIED`, so that they are not read as answers.
+The denied numbers are kept: a number that is stated first and denied later is not an answer.
 """
 
 import re
@@ -91,7 +91,7 @@ LEADING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """A text with a sign for each denial, and what each of them denies."""
+    """A text with a sign for each denial, and the numbers that each denies."""
 
     text: str
     numbers: tuple[tuple[str, ...], ...]

@@ -1,8 +1,8 @@
-r"""Which answers are too large to compare, told in microseconds.
+r"""Limits that find answers too large to compare in microseconds.
 
 A symbolic comparison of `9^{9^{9^9}}`, of a hundred brackets or of a long sum takes until its
-deadline. Answers that people and models give in earnest are far below these limits. What they let
-pass is compared under the deadline all the same.
+deadline. Serious answers by people and models are far below these limits. Answers within the limits
+are still compared under the deadline.
 """
 
 import math
@@ -17,7 +17,7 @@ OPERATORS = 64
 DEPTH = 10
 """Brackets within brackets."""
 DIGITS = 100_000.0
-"""Digits of a number that a formula stands for: powers and factorials of numbers."""
+"""The limit of digits of a formula's value: powers and factorials of numbers."""
 EXPANDED = 100.0
 """The power of a sum of variables."""
 MANTISSA = 15
@@ -58,9 +58,9 @@ def _depth(tokens: list[str]) -> int:
 
 
 class _Sizes:
-    """Bounds the digits of the numbers that a formula stands for; a variable counts as 1.
+    """Bounds the digits of the numbers in a formula's value; a variable counts as 1.
 
-    A sum is taken for a product, so no number is larger than its bound, and `inf` is too large.
+    A sum is bounded like a product, so every number is within its bound; `inf` is too large.
     """
 
     def __init__(self, tokens: list[str]) -> None:
@@ -112,7 +112,7 @@ class _Sizes:
         return self._atom(self.tokens[self.at - 1])
 
     def _raised(self, digits: float, *, expands: bool) -> float:
-        """Return the bound of what has `digits`, after the powers and factorials behind it."""
+        """Return the bound of a number with `digits`, after the powers and factorials behind it."""
         while self.at < len(self.tokens) and self.tokens[self.at] in (*RAISING, "!"):
             sign = self.tokens[self.at]
             self.at += 1

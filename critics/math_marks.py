@@ -1,7 +1,7 @@
 r"""The words and signs that announce a final answer: `####`, "the answer is", "Answer:", 答案是 ...
 
-A mark with a verb announces what follows it. A label ("Answer:", "A:") may also be the heading of a
-whole solution.
+A mark with a verb announces the text after it. A label ("Answer:", "A:") may also be the heading of
+a whole solution.
 """
 
 import re
@@ -42,12 +42,12 @@ CORRECTION = re.compile(
     r"|i\smeant?\s|make\sthat\s|而?是\s?|the\s(?:right|correct|actual)\s[a-z]{1,20}\sis\s)?"
     rf"(?P<what>{QUANTITY})(?:\s[^\W\d_]{{1,20}})?\s?(?=[.!;,)\n]|$)"
 )
-"""A number that corrects what was stated before it: "Wait, it is 4.", "..., no, 4"."""
+"""A number that corrects an earlier one: "Wait, it is 4.", "..., no, 4"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark in a text: where it ends, and whether it may be a mere heading."""
+    """A mark in a text: its end, and whether it may be a mere heading."""
 
     end: int
     label: bool

@@ -1,12 +1,12 @@
 r"""The quick comparison of final answers: plain numbers, and words.
 
 All else is left to math-verify (`math_pool`), whose verdict on plain numbers the quick comparison
-never contradicts. What math-verify reads otherwise is decided by the reference:
+never contradicts. If math-verify reads a number differently, the reference decides:
 
 - a percentage `50%` is met by `50` and by `0.5`; a number above 1, or a whole one, by the same
   number of percent, as questions for a percentage have references without the sign; `0.5` by `50%`;
-- `2 million` is 2,000,000, and 2 if the reference has no such word; `3,5` is 3.5 where the other
-  side is that number, as a list of two numbers would be wrong in any case.
+- `2 million` is 2,000,000, and 2 if the reference has no such word; `3,5` is 3.5 if the other side
+  is that number, since a list of two numbers would be wrong in any case.
 """
 
 import re
@@ -58,7 +58,7 @@ LETTERS_OF_A_WORD = 4
 
 @dataclass(frozen=True, slots=True)
 class PlainNumber:
-    """A number as written, whether it is of percent, and by what a word multiplies it."""
+    """A number as written, whether it is a percentage, and the factor of a word such as million."""
 
     value: Decimal
     percent: bool = False
@@ -84,7 +84,7 @@ def quick_equal(reference: Final, answer: Final) -> bool | None:
 
 
 def _alike(reference: Final, answer: Final) -> bool | None:
-    """Compare what can be compared as it is written: whole numbers, equal texts, words."""
+    """Compare texts as written: whole numbers, equal texts, words; None if that is not enough."""
     if answer.marked:
         if _is_count(reference.text) and _is_count(answer.text):
             return int(reference.text) == int(answer.text)
@@ -123,7 +123,7 @@ def _with_comma(plain: Final, listed: Final) -> bool:
 
 
 def _told(reference: Final, answer: Final) -> bool | None:
-    """Compare words and the letters of choices; None where the reference is neither."""
+    """Compare words and the letters of choices; None if the reference is neither."""
     said = _bare(reference.text)
     letter = CHOICE.fullmatch(said.upper()) if len(said) <= len("(A)") else None
     if letter is not None:

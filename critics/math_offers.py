@@ -66,7 +66,7 @@ BOUND = re.compile(
 )
 NUMBERS = re.compile(QUANTITY)
 SEVERAL = re.compile(r",(?!\d{3}(?!\d))|[<>≤≥≠]|\\(?:cup|in|infty)(?![a-z])")
-"""What shows that a reference is no single number, but a list, an interval or a relation."""
+"""Signs that a reference is not a single number, but a list, an interval or a relation."""
 
 
 def one_of(reference: Final, answer: Final) -> Final:

@@ -2,9 +2,9 @@
 
 Symbolic comparison can hang or exhaust memory, and math-verify's own time limit works in a main
 thread only. So every comparison runs in a worker process that the kernel ends when the comparison
-has used its processor time: it costs its own worker, which is replaced, and has the outcome
-`timeout`. Processor time, as verdicts must not depend on what else the machine does. Workers start
-when the first comparison comes.
+has used its processor time: the worker is replaced, and the comparison has the outcome `timeout`.
+The limit is processor time, since verdicts must not depend on the machine's load. Workers start
+with the first comparison.
 
 The workers of library pools (concurrent.futures, pebble) would inherit the caller's environment
 with its keys, run the caller's `__main__` again, and share one queue, which a killed worker breaks.
@@ -64,7 +64,8 @@ class MathPool:
     ) -> None:
         """Prepare a pool of `workers` processes; a comparison has `limit_s` of processor time.
 
-        `on_outcome` is told each outcome as it comes; what it raises ends the comparisons.
+        `on_outcome` is called with each outcome as it arrives; an exception from it ends the
+        comparisons.
         """
         self._size = workers
         self._told = on_outcome
@@ -163,7 +164,7 @@ class MathPool:
         self._lost_at_start = 0
 
     def _lose(self, worker: _ComparisonWorker, outcome: str, outcomes: dict[int, str]) -> None:
-        """End a worker that hangs or has died; what it was at gets `outcome`."""
+        """End a worker that hangs or has died; its current comparison gets `outcome`."""
         _end(worker)
         self._workers.remove(worker)
         if not worker.ready:
@@ -178,7 +179,7 @@ class MathPool:
 
 
 def _start() -> _ComparisonWorker:
-    # -P keeps this folder's module names off the worker's path. A session of its own keeps Ctrl-C,
+    # -P keeps this folder's module names off the worker's path. A separate session keeps Ctrl-C,
     # which goes to the whole process group, from ending comparisons that the daemon still drains.
     process = subprocess.Popen(
         [sys.executable, "-P", str(WORKER)],

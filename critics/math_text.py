@@ -1,9 +1,9 @@
-r"""Worked solutions as one script writes them, so that marks and numbers are found in all.
+r"""Normalises worked solutions to one script, so that marks and numbers are found in all.
 
-Full-width digits and punctuation become ASCII, numbers stand apart from the ideographs around them,
-万 and 亿 are multiplied out, currency signs in front of numbers are dropped, dashes that are minus
-signs become `-`, dashes of lists are removed, and "5 dollars and 50 cents" becomes "5.5 dollars".
-Only what can be read in one way is touched: `3,5` may be a list, and `1.234` a decimal.
+Full-width digits and punctuation become ASCII, numbers are separated from the ideographs around
+them, 万 and 亿 are multiplied out, currency signs in front of numbers are dropped, dashes that are
+minus signs become `-`, dashes of lists are removed, and "5 dollars and 50 cents" becomes "5.5
+dollars". Ambiguous numbers stay unchanged: `3,5` may be a list, and `1.234` a decimal.
 """
 
 import re
@@ -36,7 +36,7 @@ MINUS = re.compile(
     r"|(?:(?<=[)\]}])|(?<=^[A-Za-z])|(?<=[\W\d_][A-Za-z]))\s?\u2013(?=\s?\d)"
     r"|(?<=[A-Za-z])\u2013(?=[A-Za-z])"
 )
-"""A dash that can only be a minus sign or a hyphen, by what is around it."""
+"""A dash that can only be a minus sign or a hyphen, by its context."""
 LIST_DASH = re.compile(
     r"^[ \t]{0,8}[-\u2013\u2022*][ \t]{1,4}(?=[*_$]{0,3}\d[\d,.]{0,20}[*_]{0,2}[ \t]+[^\W\d_]{2})",
     re.MULTILINE,

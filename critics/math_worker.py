@@ -1,11 +1,11 @@
 # pyright: basic
 """A worker process of `math_pool`: compares answers by math-verify, one JSON line in, one out.
 
-It runs as a script, not as a module of the package: it needs math-verify alone, starts quickly, and
+It runs as a script, not as a module of the package: it needs only math-verify, starts quickly, and
 does not depend on the caller's `__main__`. It ends when its input closes. The kernel ends it when a
 comparison has used the processor time that the request states (SIGPROF kills even while C code
-runs), so a worker whose parent died cannot spin for ever, and a busy machine times nothing out that
-an idle one does not; math-verify's own limit is off.
+runs), so a worker whose parent died cannot spin forever, and load on the machine causes no
+timeouts; math-verify's own limit is off.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def read(final: dict[str, Any]) -> list[Any]:
 
 
 def compare(request: dict[str, Any]) -> str:
-    """Return `equal`, `different`, or `unreadable` if there is no answer in the reference."""
+    """Return `equal`, `different`, or `unreadable` if the reference lacks an answer."""
     gold = read(request["gold"])
     if not gold:
         return "unreadable"

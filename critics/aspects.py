@@ -30,7 +30,7 @@ class Levels(Section):
 
 
 class Aspect(Section):
-    """One aspect: what is asked, and what earns which rating."""
+    """One aspect: the question and what earns which rating."""
 
     name: Name
     criteria: Words
@@ -47,8 +47,7 @@ def load_aspects(name_or_path: str) -> tuple[Aspect, ...]:
     """Read a shipped aspects file by its name, or a YAML file by its path.
 
     Raises:
-        ConfigError: if there is no such file, or it is not a list of whole aspects; names file and
-        field.
+        ConfigError: if the file is missing or is not a list of whole aspects; names file and field.
     """
     return tuple(RUBRICS.read(RUBRICS.place(name_or_path), Aspect))
 

@@ -1,4 +1,4 @@
-"""What a check asked of an answer and what the answer has: what a refinement can act on."""
+"""Remarks on checks, for refinement: the demand, and the finding in the answer."""
 
 import json
 import re
@@ -62,11 +62,11 @@ ASKED: dict[str, str] = {
     "change_case:english_lowercase": "English in lowercase letters only",
     "punctuation:no_comma": "no commas",
 }
-"""By the kind of a check; the parameters are those of IFEval, or the argument."""
+"""By the kind of a check; the parameters are IFEval's, or the argument."""
 
 
 def remark(check: Check, answer: str, *, met: bool) -> str:
-    """Return what was asked and, if the check is not met, what was found."""
+    """Return the demand and, if the check is not met, the finding."""
     given: Given = {"argument": check.argument}
     if check.kind in FAMILIES:
         given |= parameters(check.kind, check.argument)
@@ -142,4 +142,4 @@ FOUND: dict[str, Callable[[str, Given], str]] = {
     "quotation": lambda answer, given: f"{_start(answer, given)} and {_end(answer, given)}",
     "excludes": lambda _, given: _quoted([given["argument"]]),
 }
-"""What an answer has, by the last part of a check's kind."""
+"""Descriptions of the finding in an answer, by the last part of a check's kind."""

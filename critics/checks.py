@@ -54,11 +54,11 @@ def fulfils(answer: str, check: Check) -> bool:
 
 
 def fulfils_loosely(answer: str, check: Check) -> bool:
-    """Return whether `answer`, or what is left without its wrapping, meets `check`.
+    """Return whether `answer`, or a version without its wrapping, meets `check`.
 
     IFEval's loose accuracy: without its first line, its last line or both, and each of these
-    without asterisks, as models wrap an answer ("Sure, here it is:"). One of more than `LONGEST`
-    characters is only taken as it is: all eight forms of it would take seconds.
+    without asterisks, as models wrap an answer ("Sure, here it is:"). An answer of more than
+    `LONGEST` characters is checked only unchanged: all eight versions of it would take seconds.
     """
     if len(answer) > LONGEST:
         return fulfils(answer, check)

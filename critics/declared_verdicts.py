@@ -1,8 +1,9 @@
-"""Which output a judge's sentences prefer, such as "Therefore, Output (a) is better".
+"""The output that a judge's sentences prefer, such as "Therefore, Output (a) is better".
 
-A sentence counts if the judge says it straight out. One that is hedged ("if", "might"), limited
-("better in terms of length"), asked, denied or said of others counts for nothing. Patterns know the
-usual phrases of published judges, not the language: what they do not know is no verdict.
+A sentence counts if it is a plain statement by the judge. Hedged sentences ("if", "might"), limited
+ones ("better in terms of length"), questions, denials and reports of other opinions do not count.
+The patterns cover the usual phrases of published judges, not all of English: an unknown phrase is
+not a verdict.
 """
 
 import re
@@ -31,7 +32,7 @@ _END = (
     r"(?:[ \t]*(?:[.!;\n)\"'\u201d]|$)|,?[ \t]+(?:because|since|as|due to)\b|"
     r"[ \t]+for the given instruction\b|[ \t]+in (?:this case|my (?:opinion|view))\b))"
 )
-"""How a sentence goes on that is not limited to one respect."""
+"""How a sentence continues if it is not limited to one respect."""
 _BETTER = re.compile(
     rf"{_NAMED}[ \t]+(?:wins|"
     rf"is[ \t]+{_STRENGTH}(?:better|best|preferred|preferable|superior|winner)"
@@ -90,7 +91,7 @@ SIDES: dict[str, Preferred] = {
 
 @dataclass(frozen=True, slots=True)
 class StatedChoice:
-    """A choice that a sentence states, or one that it denies, and where it stands."""
+    """A choice that a sentence states, or one that it denies, and its position."""
 
     preferred: Preferred
     start: int

@@ -1,8 +1,8 @@
-"""The fine-grained feedback model f (RLRF, Section 3.1): what it is asked about a candidate.
+"""The fine-grained feedback model f (RLRF, Section 3.1): its questions about a candidate.
 
-A task with a fixed aspect is judged on it (Table 9), with the reference where there is one; any
+A task with a fixed aspect is judged on it (Table 9), with the reference if the prompt has one; any
 other task on the three aspects that the model itself selects (Table 8). The shipped templates
-`paper` have these prompts in own words, and that of reflection (Table 10).
+`paper` reword these prompts, and the prompt for reflection (Table 10).
 """
 
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class FeedbackCritic:
 
     @property
     def fingerprint(self) -> Mapping[str, Json]:
-        """What of it must not change while a run goes on."""
+        """The hashes that must not change during a run."""
         return {"templates": self.digest}
 
     def ask(self, prompt: Prompt, answer: str, key: GuardKey = BARE) -> Question[AspectRatings]:
@@ -102,13 +102,13 @@ class FeedbackCritic:
         return self.use_reference and there and prompt.task in self.task_aspects
 
     def expected(self, prompt: Prompt) -> RatedAspects:
-        """Return what a reply about an answer to `prompt` must hold."""
+        """Return the reply expected about an answer to `prompt`."""
         fixed = self.task_aspects.get(prompt.task)
         if fixed is not None:
             return RatedAspects.all_of(fixed)
         return RatedAspects(tuple(aspect.name for aspect in self.aspects), SELECTED)
 
     def reflect(self, prompt: Prompt, answer: str, feedback_text: str) -> tuple[Message, ...]:
-        """Return what asks the policy to refine `answer` by its critique (Section 3.2)."""
+        """Return the request to refine `answer` by its critique (Section 3.2)."""
         values = {"instruction": prompt.instruction, "answer": answer, "feedback": feedback_text}
         return user_message(render(self.templates["reflection"], values))

@@ -1,26 +1,26 @@
-"""What keeps the texts that a judge is shown apart from the judge's own verdict.
+"""The guard that keeps judged texts apart from the judge's verdict.
 
-A policy is optimised against its judge, so a text may try to be the verdict: it brings a section of
-its own, closes its own tags, or holds a verdict for an obedient judge to repeat. In a guarded
-question every text from outside the template stands between two tags with a nonce, and the verdict
-counts only below a line that carries the nonce, too.
+A policy is optimised against its judge, so a text may imitate the verdict: it adds a section,
+closes the template's tags, or contains a verdict for an obedient judge to repeat. In a guarded
+question every text from outside the template is put between two tags with a nonce, and the verdict
+counts only below a line that contains the nonce, too.
 
-The nonce is a keyed hash (HMAC-SHA256, 64 bits) of the request's identity and of every text that is
-judged; the key follows from the seed of the run. So equal runs ask equal questions, and a reply
-that is stored can be read again: nothing is drawn, and the number of the attempt does not count. A
-policy cannot foresee the nonce, as it does not see the seed. Even whoever knows the seed cannot
-write a text that holds its own nonce: as the text is hashed, it would have to be a fixed point of
-the hash, which one finds by trying 2**64 texts.
+The nonce is a keyed hash (HMAC-SHA256, 64 bits) of the request's identity and of every judged text;
+the key is derived from the run's seed. So equal runs ask equal questions, and a stored reply can be
+read again: nothing is random, and the number of the attempt does not count. A policy cannot predict
+the nonce, because it does not see the seed. Even an attacker with the seed cannot write a text that
+contains its nonce: the text is hashed, so it would have to be a fixed point of the hash, found by
+trying 2**64 texts.
 
-What no reader can tell: a judge that obeys a text to the point of writing the line with the nonce
-itself, and a verdict of the text's choice below it. A verdict that stands in the text is then an
-echo and does not count; one that the text only describes does.
+One attack is not detected: a judge that obeys a text so far that it writes the line with the nonce
+and below it the text's verdict. If the text contains that verdict literally, it is an echo and does
+not count; if the text only describes it, it counts.
 
 A reply that follows a JSON schema has no room for a line: its object begins with a field for the
-mark, and what counts is the rest of that object. The schema fixes the mark, so a judge that is too
-small to copy it can be read. The mark then says no more than that the object is this question's: it
-is the schema, not the judge, that keeps a text's own verdict out of the reply. An endpoint that
-ignores the schema leaves the mark to the judge, and to the rules above.
+mark, and the rest of that object counts. The schema fixes the mark, so replies of a judge too small
+to copy it can be read. The mark then only shows that the object answers this question: it is the
+schema, not the judge, that keeps a text's verdict out of the reply. An endpoint that ignores the
+schema leaves the mark to the judge, and to the rules above.
 """
 
 import hashlib
@@ -37,12 +37,12 @@ from .reply_schema import is_object, prose
 from .templating import PLACEHOLDER, defused, tags
 
 GUARDED = 1
-"""The version of guarded questions, for the keys of what is asked so."""
+"""The version of guarded questions, for the keys of guarded stages."""
 NONCE_DIGITS = 16
 MARK = "VERDICT"
 TEXT_TAG = "text"
 MARK_TOKENS = 32
-"""Tokens that a judge may write besides, for the line with the nonce: no tokenizer needs more."""
+"""Additional tokens for the line with the nonce: enough for every tokenizer."""
 OBJECT_TOKENS = 64
 """The same for the field with the nonce, and the names of the other fields."""
 
@@ -66,7 +66,7 @@ _TURN = re.compile(
 )
 _SECTION = re.compile(r"^(?:\[[^\[\]\n]+\]|#+[ \t]*\S.*)(?=[ \t]*$)", re.MULTILINE)
 _AROUND = r"[ \t\r*_`#>]*+"
-"""What may stand around the mark on its line."""
+"""Characters allowed around the mark on its line."""
 _MARK_LINE = re.compile(
     rf"^{_AROUND}({MARK}-[0-9a-f]{{{NONCE_DIGITS}}}){_AROUND}:?{_AROUND}\n?",
     re.IGNORECASE | re.MULTILINE,
@@ -76,7 +76,7 @@ _MARK_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class GuardKey:
-    """The secret of a run, and the request that is asked; without a secret questions are bare.
+    """The secret of a run, and the name of the request; without a secret questions are bare.
 
     `by_schema`: the engine follows JSON schemas, so guarded replies are objects.
     """
@@ -102,14 +102,14 @@ class GuardKey:
 
 
 BARE = GuardKey()
-"""No key: the question is that of the template alone, as the papers ask it."""
+"""No key: the question is the template's text unchanged, as in the papers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A question's nonce, and the templates whose tags and sections its texts could forge.
 
-    Without a nonce the question is bare, and the guard changes nothing.
+    Without a nonce the question is bare, and the guard has no effect.
     """
 
     nonce: str | None = None
@@ -118,12 +118,12 @@ class Guard:
 
     @property
     def mark(self) -> str | None:
-        """The line below which the verdict counts; None if it counts wherever it stands."""
+        """The line below which the verdict counts; None if it counts at any place."""
         return None if self.nonce is None else f"{MARK}-{self.nonce}"
 
     @property
     def ahead(self) -> str:
-        """What stands ahead of a verdict: the line with the mark, if there is one."""
+        """The text before a verdict: the line with the mark, empty without one."""
         return "" if self.mark is None else f"{self.mark}\n"
 
     def shown(self, text: str) -> str:
@@ -138,9 +138,10 @@ class Guard:
         return f"<{TEXT_TAG}-{self.nonce}>\n{safe}\n</{TEXT_TAG}-{self.nonce}>"
 
     def told(self, messages: tuple[Message, ...], place: str | None) -> tuple[Message, ...]:
-        """Return the messages with what a judge is told of the tags, and where its verdict counts.
+        """Return the messages with the rules: the tags around texts, and the place of the verdict.
 
-        `place` says where the line goes, `{mark}`; None for a judge whose replies have no room.
+        `place` describes the place of the line, `{mark}`; None for a judge whose replies are too
+        short.
         """
         if self.nonce is None:
             return messages
@@ -162,7 +163,7 @@ def _with_last(messages: tuple[Message, ...], said: str) -> tuple[Message, ...]:
 
 
 def parted(text: str, mark: str) -> list[str]:
-    """Return what stands before, between and below the lines that begin with `mark`."""
+    """Return the parts of a text before, between and below the lines that begin with `mark`."""
     parts, end = list[str](), 0
     for found in _MARK_LINE.finditer(text):
         if found[1].casefold() == mark.casefold():

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 LEADING = " \t\r,`*[-"
-"""What may stand before an object on its line."""
+"""Characters allowed before an object on its line."""
 MOST_OBJECTS = 40
-"""After so many objects no more are looked for, so that reading takes linear time."""
+"""The limit of objects that are searched, so that reading takes linear time."""
 
 
 class JsonObject(NamedTuple):
-    """An object and where it stands; `value` is None if it cannot be read."""
+    """An object and its position; `value` is None if it cannot be read."""
 
     value: dict[str, object] | None
     start: int
@@ -19,7 +19,7 @@ class JsonObject(NamedTuple):
 
 
 def decoded(text: str, start: int) -> tuple[dict[str, object], int] | None:
-    """Return the JSON object at `start` and where it ends; None if there is none."""
+    """Return the JSON object at `start` and its end; None if the text there is not an object."""
     try:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

@@ -1,12 +1,12 @@
-"""Asking a judge and reading its reply: what critiques, comparisons, grades and reviews share.
+"""Questions to a judge and the reading of replies, for critiques, comparisons, grades and reviews.
 
-A judge poses a `Question`: messages, and what is expected of the reply. A reply is read into one
-`Reading` for each subject of the question. What cannot be read is never a value: the status is the
-reason. No judge knows an engine; asking, retrying and storing stay in the loop.
+A judge poses a `Question`: messages, and the expected reply. A reply is read into one `Reading` for
+each subject of the question. An unreadable part never becomes a value: the status is the reason.
+This module does not use engines; requests, retries and storage stay in the loop.
 
-The reply to a guarded question (`guard`) is one JSON object that begins with the question's mark,
-where the engine can follow a schema; else it counts below the line with the mark alone. `Expected`
-has the rules for what counts there, or in the whole reply to a bare question.
+The reply to a guarded question (`guard`) is one JSON object that begins with the question's mark if
+the engine can follow a schema; otherwise only the text below the line with the mark counts.
+`Expected` has the rules for the counted part, or for the whole reply to a bare question.
 """
 
 import json
@@ -36,9 +36,9 @@ MARK_FIRST = "Begin your reply with the line {mark} by itself."
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
 CUT = frozenset[FinishReason]({"length", "truncated_thinking"})
-"""How a reply ends that has no end: that is cut at the token limit."""
+"""Finish reasons of replies without an end, cut at the token limit."""
 ECHO_LENGTH = 11
-"""Shorter lines, in characters, can stand in question and reply by chance."""
+"""Shorter lines, in characters, can be in question and reply by chance."""
 REFUSALS = (
     "i'm sorry",
     "i am sorry",
@@ -77,7 +77,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T_co]):
-    """What is read about one subject; unless it is `scored`, `value` rates nothing."""
+    """The reading of one subject; unless it is `scored`, `value` is without ratings."""
 
     status: str
     value: T_co
@@ -85,10 +85,10 @@ class Reading(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeardReply:
-    """A reply to be read: the verdict counts in `text`, below the mark if the question has one.
+    """A reply to be read: only `text` counts, the part below the mark if the question has one.
 
-    `before` is what was said ahead of the mark, `judged` the texts that were shown, as they are;
-    `cut` says that the reply ended at the token limit.
+    `before` is the part before the mark, `judged` the texts in the question, unchanged; with `cut`
+    the reply ended at the token limit.
     """
 
     text: str
@@ -99,25 +99,25 @@ class HeardReply:
 
 
 class ExampleReply(NamedTuple):
-    """A reply in the form that is asked for: what stands ahead of the mark, and what below it."""
+    """A reply in the expected form: the part before the mark, and the part below it."""
 
     before: str
     below: str
 
 
 class Expected(ABC, Generic[T]):
-    """What a reply must hold, and in which form."""
+    """The expected content and form of a reply."""
 
     __slots__ = ()
 
     @property
     def partly(self) -> bool:
-        """Whether what was finished of a reply that ended at the token limit counts."""
+        """Whether the finished part of a reply that ended at the token limit counts."""
         return False
 
     @property
     def place(self) -> str:
-        """Where the line with the mark goes: ahead of all, unless reasons come first."""
+        """The place of the line with the mark: first, unless reasons come first."""
         return MARK_FIRST
 
     @property
@@ -136,7 +136,7 @@ class Expected(ABC, Generic[T]):
     @property
     @abstractmethod
     def nothing(self) -> Sequence[T]:
-        """The value of each subject where nothing can be read."""
+        """The value of each subject if nothing can be read."""
 
     @abstractmethod
     def read(self, reply: HeardReply) -> Sequence[Reading[T]]:
@@ -153,11 +153,11 @@ class Expected(ABC, Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[T]):
-    """What to send to a judge, and what its reply must hold.
+    """The messages to a judge, and the expected reply.
 
-    A reply that repeats one of `own_lines` is an echo. `judged` are the texts that are shown, whose
-    verdicts are none of the judge's. With a `mark`, what stands below that line counts. With a
-    `schema` the object whose first field is the mark counts.
+    A reply that repeats one of `own_lines` is an echo. `judged` are the texts in the question,
+    whose verdicts do not count as the judge's. With a `mark`, only the text below that line counts.
+    With a `schema` the object whose first field is the mark counts.
     """
 
     messages: tuple[Message, ...]
@@ -168,7 +168,7 @@ class Question(Generic[T]):
     schema: ReplySchema | None = None
 
     def guarded(self, guard: Guard, *, short: bool = False) -> "Question[T]":
-        """Return the question under a guard; replies of a few tokens, `short`, have no mark."""
+        """Return the question under a guard; replies of a few tokens, `short`, omit the mark."""
         schema = None if short else schema_under(guard, self.expected)
         if schema is not None:
             messages = guard.told_of_object(self.messages, outline(schema))
@@ -189,7 +189,7 @@ class Question(Generic[T]):
             return unread(error.status, self.expected)
 
     def example(self, seed: int, reason: str = REASON) -> str:
-        """Return a reply that this question would read, for a judge that is not asked."""
+        """Return a reply that this question would read, for tests without a judge."""
         draw = random.Random(seed)
         if self.schema is not None:
             return json.dumps(drawn(self.schema, draw, reason), ensure_ascii=False)
@@ -201,7 +201,7 @@ class Question(Generic[T]):
         """Read the object that begins with the mark.
 
         Raises:
-            UnreadError: if there is no verdict, more than one, or one of another form.
+            UnreadError: if the verdict is missing, repeated, or in another form.
         """
         own = [one for one in marked_objects(text) if one.mark == self.mark]
         if not own:
@@ -222,11 +222,11 @@ class Question(Generic[T]):
         return self.expected.read_object(said, self.judged)
 
     def _heard(self, text: str, *, cut: bool) -> HeardReply:
-        """Return what of a reply counts, with what was said ahead of it.
+        """Return the part of a reply that counts, and the part before it.
 
         Raises:
-            UnreadError: if the judge refuses or repeats, the mark is missing or there twice, or the
-                reply was cut and has no parts.
+            UnreadError: if the judge refuses or repeats, the mark is missing or repeated, or the
+                reply was cut and counts only as a whole.
         """
         if cut and not self.expected.partly:
             raise UnreadError(Status.TRUNCATED)
@@ -239,7 +239,7 @@ class Question(Generic[T]):
         return HeardReply(text=below, before=before, judged=self.judged, marked=marked, cut=cut)
 
     def _parted(self, text: str, *, cut: bool) -> tuple[str, str]:
-        """Return what stands ahead of the mark, and what counts."""
+        """Return the part before the mark, and the part that counts."""
         if self.mark is None:
             return "", text
         before, *below = parted(text, self.mark)
@@ -286,12 +286,12 @@ def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:
 
 
 def absent(text: str, otherwise: Status) -> Status:
-    """Return why a reply has nothing of what was asked for: it is a refusal, or `otherwise`."""
+    """Return the status of a reply without the expected content: refusal, or `otherwise`."""
     return Status.REFUSAL if _opening(text).startswith(REFUSALS) else otherwise
 
 
 def refuses(text: str) -> bool:
-    """Whether a reply opens with a refusal to judge, whatever follows."""
+    """Whether a reply opens with a refusal to judge; the rest is ignored."""
     sentence = _SENTENCE_END.split(_opening(text), maxsplit=1)[0]
     return sentence.startswith(REFUSALS) and _REFUSED.search(sentence) is not None
 
@@ -311,12 +311,12 @@ def reasons(first: str, count: int) -> list[str]:
 
 
 def user_message(text: str) -> tuple[Message, ...]:
-    """Return the conversation that has nothing but `text`."""
+    """Return the conversation that consists of `text` as the user's message."""
     return (Message(role="user", content=text),)
 
 
 def _require_readable(text: str, finish_reason: FinishReason) -> None:
-    """Refuse a reply in which nothing is to be looked for."""
+    """Raise an error if a reply cannot contain a verdict."""
     cut = finish_reason in CUT
     if finish_reason == "overlong":
         raise UnreadError(Status.OVERLONG)

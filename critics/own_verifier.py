@@ -1,4 +1,4 @@
-"""A verifier of the user's own: a function that rates a candidate -1, 0 or 1, or says nothing."""
+"""The user's verifier: a function that rates a candidate -1, 0 or 1, or returns None."""
 
 from typing import cast
 
@@ -25,7 +25,7 @@ def own_verifier(place: str | None) -> OwnFunction | None:
 
 
 def own_rating(verifier: OwnFunction, prompt: Prompt, text: str) -> tuple[Rating, str] | None:
-    """Return the rating of a candidate and the comment on it; None where the verifier says nothing.
+    """Return the rating of a candidate and the comment on it; None if the verifier returns None.
 
     Raises:
         ConfigError: if it raises anything, or returns anything else.
@@ -34,7 +34,7 @@ def own_rating(verifier: OwnFunction, prompt: Prompt, text: str) -> tuple[Rating
     if said is None:
         return None
     match cast("tuple[object, ...]", said if isinstance(said, tuple) else (said, "")):
-        # True and 1.0 are equal to 1; what they mean here would be a guess.
+        # True and 1.0 are equal to 1, but their meaning here would be a guess.
         case (-1 | 0 | 1 as rating, str(comment)) if type(rating) is int:
             return cast("Rating", rating), storable(comment)
         case _:

@@ -17,7 +17,7 @@ from .status import Status, UnreadError
 NEAR = 240
 """Characters before and behind a verdict in which its quotation is looked for."""
 COMMENTED = 600
-"""Characters of a comment ahead of its rating in an object."""
+"""Characters of a comment before its rating in an object."""
 
 _FILLING = (
     r"(?:[ \t]+(?:with|by|me|us|to|for|in|the|a|an|this|that|following|line|text|verdict|score|"
@@ -89,7 +89,7 @@ _LABEL = re.compile(
     r"score:[ *]*-?[01][.*]*",
     re.IGNORECASE,
 )
-"""What may stand before a verdict on its line, besides what ends in a colon."""
+"""Characters allowed before a verdict on its line, in addition to text that ends in a colon."""
 _FENCE = re.compile(r"(?:^|\n)[ \t]*`{3,}\w*[ \t]*$")
 
 LOOKALIKES = str.maketrans(
@@ -102,7 +102,7 @@ _DROPPED = re.compile(r"[\s\"'`*_\\\u201c\u201d\u2018\u2019+]|(?<=[0-9])\.0+(?![
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """Where a statement stands in a text: from `start` to `end`."""
+    """The position of a statement in a text: from `start` to `end`."""
 
     start: int = 0
     end: int = 0
@@ -141,14 +141,14 @@ def without(text: str, stated: Sequence[Stated]) -> str:
 
 
 def begins_line(text: str, start: int) -> bool:
-    """Whether what stands at `start` begins its line, but for marks, a label or whole sentences."""
+    """Whether `start` begins its line, ignoring marks, a label or whole sentences before it."""
     line = text[max(text.rfind("\n", 0, start) + 1, start - NEAR) : start]
     lead = _SENTENCE.split(line)[-1].strip(_OPENING_MARKS)
     return lead.endswith((":", "=")) or _LABEL.fullmatch(lead) is not None
 
 
 def require_undisputed(text: str, values: Collection[float]) -> None:
-    """Refuse a verdict of `values` if the judge declares another one in its own words.
+    """Refuse a verdict of `values` if the judge declares another one in words.
 
     Raises:
         UnreadError: if it does.
@@ -174,9 +174,10 @@ def seen(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def plain(text: str) -> str:
-    """Return a text without what a judge that repeats it may change.
+    """Return a text without features that a judge that repeats it may change.
 
-    Such are capitals, quotes, white space, what `seen` leaves out, and how a number is written.
+    These are capitals, quotes, white space, characters that `seen` drops, and the notation of
+    numbers.
     """
     return _DROPPED.sub("", seen(text).casefold())
 
@@ -190,15 +191,15 @@ def _letter(c: str) -> str:
 def holds(texts: Iterable[str], entries: Collection[str]) -> bool:
     """Whether one of the texts has all of these entries, such as `preferred: 2`, in any dress.
 
-    A value may stand in an object, behind a comment: `quality: {comment: good, rating: 2}`.
+    A value may be in an object, after a comment: `quality: {comment: good, rating: 2}`.
     """
     wanted = [plain(entry) for entry in entries]
     return any(all(_has(plain(text), entry) for entry in wanted) for text in texts)
 
 
 def _has(text: str, entry: str) -> bool:
-    """Whether an entry stands in a text with no digit right after it."""
-    # Most texts do not have it at all, which `in` tells without an expression.
+    """Whether a text contains an entry with no digit right after it."""
+    # Most texts do not contain it at all; `in` finds that without an expression.
     if entry in text and re.search(rf"{re.escape(entry)}(?!\.?[0-9])", text) is not None:
         return True
     name, _, value = entry.rpartition(":")

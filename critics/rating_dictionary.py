@@ -1,16 +1,16 @@
-"""Reading a judge's ratings: the last dictionary of its reply, or the reason why there is none.
+"""Reading a judge's ratings: the last dictionary of its reply, or the reason why it is unread.
 
-What is read (RLRF, Section 3.1: the ratings stand in the last sentence of the critique): the last
-`{` of the reply must open a flat dictionary in Python's or JSON's notation, whose keys are exactly
-the expected aspects, once each, and whose values are the integers -1, 0 or 1. A line break may
-stand between its parts. On its line nothing but whole sentences, marks or a label may stand before
-it, and nothing but closing marks (`]`, backticks, `*`, `.`) behind it; further lines of prose are
-allowed, a further brace is not. It is no verdict if another dictionary of the reply, or what the
-judge declares in words, says otherwise, if the words around it give it to somebody else
-(`quoting`), or if a judged text holds the same ratings.
+The rule (RLRF, Section 3.1: the ratings are in the last sentence of the critique): the last `{` of
+the reply must open a flat dictionary in Python's or JSON's notation, whose keys are exactly the
+expected aspects, once each, and whose values are the integers -1, 0 or 1. Line breaks between its
+parts are allowed. On its line, only whole sentences, marks or a label may come before it, and only
+closing marks (`]`, backticks, `*`, `.`) after it; further lines of prose are allowed, a further
+brace is not. It does not count if another dictionary of the reply, or a declaration of the judge in
+words, contradicts it, if the words around it attribute it to somebody else (`quoting`), or if a
+judged text has the same ratings.
 
-No pattern here ever goes back over what it has matched, so that reading takes linear time; nothing
-is evaluated.
+The patterns never backtrack over matched text, so that reading takes linear time; nothing is
+evaluated.
 """
 
 import json
@@ -43,7 +43,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RatedAspects(Expected[AspectRatings]):
-    """Which ratings a reply must hold: those of exactly `count` distinct aspects among `names`."""
+    """The expected reply: ratings of exactly `count` distinct aspects among `names`."""
 
     names: tuple[str, ...]
     count: int
@@ -55,7 +55,7 @@ class RatedAspects(Expected[AspectRatings]):
 
     @property
     def place(self) -> str:
-        """Where the line with the mark goes: below the comments."""
+        """The place of the line with the mark: below the comments."""
         return (
             "Write first the comments that are asked for, and reason as you like. Then write the "
             "line {mark} by itself, and below it the dictionary, and nothing else."
@@ -69,7 +69,7 @@ class RatedAspects(Expected[AspectRatings]):
 
     @property
     def nothing(self) -> tuple[AspectRatings]:
-        """No rating of the aspects, as far as it is known before the reply which it must rate."""
+        """Readings without ratings, for the aspects that are certain before the reply."""
         names = self.names if self.count == len(self.names) else ()
         return (tuple(AspectRating(name=name, rating=None, comment="") for name in names),)
 
@@ -77,7 +77,7 @@ class RatedAspects(Expected[AspectRatings]):
         """Read the ratings, in the reply's order.
 
         Raises:
-            UnreadError: if there are none.
+            UnreadError: if they are missing.
         """
         text = reply.text
         start, end = _last_dictionary(text)
@@ -127,7 +127,7 @@ class RatedAspects(Expected[AspectRatings]):
         return ExampleReply(said, json.dumps(ratings))
 
     def _fault(self, names: Sequence[str], values: Sequence[str]) -> Status | None:
-        """Return what is wrong with the entries as an answer to what was asked, if anything."""
+        """Return the status of entries that do not fit the question; None if they do."""
         if len(set(names)) < len(names):
             return Status.DUPLICATE_KEYS
         if len(names) != self.count or not set(names) <= set(self.names):
@@ -154,7 +154,7 @@ def _last_dictionary(text: str) -> tuple[int, int]:
 def _entries(text: str, start: int, end: int) -> list[tuple[str, str]]:
     """Return the entries of a dictionary as they are written.
 
-    A key keeps its escapes: no aspect's name holds a backslash, so it is none that is expected.
+    A key keeps its escapes: names of aspects never contain a backslash, so it is unexpected.
     """
     return _ENTRY.findall(text, start + 1, end)
 
@@ -170,7 +170,7 @@ def _contradicted(text: str, entries: Mapping[str, str]) -> bool:
 
 
 def _comments(body: str, names: Sequence[str]) -> list[str]:
-    """Return what the critique says of each aspect, before its score; empty where unmarked.
+    """Return the critique's comment on each aspect, before its score; empty if unmarked.
 
     The last heading of a name counts: Task 1 names the skills first, Task 2 judges them.
     """

@@ -1,12 +1,12 @@
 """Replies that are one JSON object: their schema, the instruction to the judge, and the reader.
 
-An engine that can follows the schema while it draws, so that a judge of any size can be read. The
-first field is the mark of a guarded question (`guard`), which the schema fixes. An endpoint may
-ignore the schema, so a reply is checked against it before it counts.
+If the engine supports it, sampling follows the schema, so that replies of a judge of any size can
+be read. The first field is the mark of a guarded question (`guard`), which the schema fixes. An
+endpoint may ignore the schema, so a reply is checked against it before it counts.
 
-The schemas keep to what hosted endpoints take: fields are required and stand in their order, a
-comment ahead of its verdict, and verdicts are listed values. A schema that lets the judge choose
-some of the fields is the exception.
+The schemas use only features that hosted endpoints accept: fields are required and ordered, a
+comment precedes its verdict, and verdicts are listed values. The exception is a schema that lets
+the judge choose some of the fields.
 """
 
 import json
@@ -27,7 +27,7 @@ COMMENT = 160
 COMMENTS = 3 * COMMENT
 """Characters of the comments of a reply together, if there are few."""
 MOST_OBJECTS = 40
-"""After so many objects no more are looked for, so that reading takes linear time."""
+"""The limit of objects that are searched, so that reading takes linear time."""
 _MARKED = re.compile(rf'\{{\s*"{MARK_FIELD}"\s*:\s*"([^"\\\n]{{1,80}})"')
 _FENCE = re.compile(r"\s*`*\s*")
 _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
@@ -86,7 +86,7 @@ def marked(schema: ReplySchema, mark: str) -> ReplySchema:
 
 
 def outline(schema: Mapping[str, Any]) -> str:
-    """Return what a judge is shown of a schema: `{"reason": TEXT, "score": 1 | 2}`."""
+    """Return the outline of a schema for the judge: `{"reason": TEXT, "score": 1 | 2}`."""
     match schema:
         case {"properties": _}:
             return _object_outline(schema)
@@ -158,7 +158,7 @@ def _require_any(value: object, kinds: Sequence[Mapping[str, Any]]) -> None:
 class MarkedObject(NamedTuple):
     """An object that begins with a mark; `value` lacks the mark, and is None if it is broken.
 
-    `behind` is what follows it.
+    `behind` is the text after it.
     """
 
     mark: str
@@ -188,10 +188,10 @@ def is_object(reply: str) -> bool:
 
 
 def prose(reply: str) -> str:
-    """Return a reply that is an object in the words that a judge is asked for without a schema.
+    """Return an object's reply in the words that a judge would write without a schema.
 
-    Those are comments with their ratings and the dictionary of them, or a critique and its score.
-    Another object is the same without its mark.
+    These are comments with their ratings and the dictionary of ratings, or a critique and its
+    score. Another object is returned without its mark.
     """
     said = next((one.value for one in marked_objects(reply)), None)
     if said is None:

@@ -1,11 +1,10 @@
-"""Sentence match: which sentences of an answer stand in the tiny world's abstract.
+"""Sentence match: which sentences of an answer are in the tiny world's abstract.
 
 A sentence counts as right if the abstract has the same sentence up to case, white space and end
 marks. In the tiny world, whose abstracts list the facts in the words that answers use, the share of
-right sentences is exact. Elsewhere a true paraphrase would count as wrong, so there it is not used:
-statements are judged one by one (`facts`). No sentences that count: a label or courtesy at the
-start ("Answer:", "Sure!"), that is, up to two words without a digit, and one that repeats an
-earlier one.
+right sentences is exact. In other data a true paraphrase would count as wrong, so statements are
+judged one by one there (`facts`). Not counted are a label or courtesy at the start ("Answer:",
+"Sure!"), that is, up to two words without a digit, and a sentence that repeats an earlier one.
 """
 
 import re
@@ -27,18 +26,18 @@ class MatchedSentences:
 
     @property
     def share(self) -> float:
-        """Return the share of right sentences; an answer without sentences has none."""
+        """Return the share of right sentences; 0 for an answer without sentences."""
         total = self.right + self.wrong
         return self.right / total if total else 0.0
 
 
 def is_matchable(prompt: Prompt) -> bool:
-    """Whether the sentences of answers to a prompt can be matched: those of the tiny world can."""
+    """Whether the sentences of answers to a prompt can be matched: only in the tiny world."""
     return prompt.source == TINY
 
 
 def match_sentences(answer: str, reference: str) -> MatchedSentences:
-    """Compare the sentences of `answer` with those of `reference`."""
+    """Compare the sentences of `answer` with the sentences of `reference`."""
     supported = frozenset(_normal(sentence) for sentence in SENTENCE_END.split(reference))
     sentences = dict.fromkeys(_normal(sentence) for sentence in _sentences(answer))
     right = sum(sentence in supported for sentence in sentences)

@@ -3,7 +3,7 @@
 A template is data (a `.txt` file). Its placeholders are `{name}` for the names that the caller
 passes; every other brace is literal. The substituted text is never scanned again, so braces,
 placeholders or section marks inside a user's text, a candidate or a critique cannot change the
-template's structure. Where a template puts texts between tags, these are broken inside the texts.
+template's structure. If a template puts texts between tags, these are broken inside the texts.
 """
 
 import re
@@ -19,7 +19,7 @@ PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 TAG = re.compile(r"</?\s*([A-Za-z_][\w-]*)")
 NONE = frozenset[str]()
 Shows = tuple[frozenset[str], frozenset[str]]
-"""The placeholders that a template must have, and those that it may have besides."""
+"""The placeholders that a template must have, and the optional ones."""
 
 
 class TemplateError(ValueError):
@@ -47,13 +47,13 @@ class TemplateSets:
     def load(
         self, name_or_folder: str, beside: Path = Path(), *, only: Collection[str] = ()
     ) -> dict[str, str]:
-        """Read a shipped set by its name, or a folder; a relative one lies in the folder `beside`.
+        """Read a shipped set by its name, or a folder, relative to `beside`.
 
-        Of a set of which a part is needed, `only` that is read.
+        If only a part of a set is needed, `only` these templates are read.
 
         Raises:
-            ConfigError: if there is no such folder, a file of it is missing or unknown, or one
-                lacks a placeholder or has an unknown one; names the file.
+            ConfigError: if the folder is missing, a file of it is missing or unknown, or one lacks
+                a placeholder or has an unknown one; names the file.
         """
         folder = (self.folder if name_or_folder in self.shipped else beside) / name_or_folder
         found = self._found(folder)
@@ -109,7 +109,7 @@ def tags(*templates: str) -> frozenset[str]:
 
 @lru_cache
 def fixed_lines(*templates: str) -> frozenset[str]:
-    """Return the lines of templates that stand in every question as they are."""
+    """Return the lines of templates that are in every question unchanged."""
     lines = (line.strip() for template in templates for line in template.splitlines())
     return frozenset(line for line in lines if not placeholders(line))
 

@@ -1,4 +1,4 @@
-"""The text forms in which judges write verdicts and scores, and how each is found in a text.
+"""The text forms in which judges write verdicts and scores, and the search for them in a text.
 
 Verdicts on pairs: annotators of AlpacaFarm write the better output's number alone (`token`), an
 object with an explanation (`json`), or both numbers in order (`ranking`), on several pairs if need
@@ -7,8 +7,8 @@ be. Published judges write a verdict on one pair below their reasons: "Output 1 
 WildBench).
 
 Scores of one text: `Overall score: 7` (`line`); `[RESULT] 7` (`result`: Prometheus); `Rating:
-[[7]]` (`brackets`: MT-bench); `7 out of 10` at the end of a line that calls it a score, or has
-nothing else (`out_of`); an object with a "score" (`json`: JustEval, WildBench).
+[[7]]` (`brackets`: MT-bench); `7 out of 10` at the end of a line that names it a score, or contains
+only that (`out_of`); an object with a "score" (`json`: JustEval, WildBench).
 
 Nothing is evaluated, and finding takes linear time.
 """
@@ -50,7 +50,7 @@ WORDS: dict[ReplyForm, dict[Preferred, str]] = {
 MOST_PAIRS = 20
 """Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
 MOST_BROKEN = 2 * MOST_PAIRS
-"""After so many broken objects no more are looked for, so that reading takes linear time."""
+"""The limit of broken objects that are searched, so that reading takes linear time."""
 MOST_DIGITS = 4
 LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGNORECASE)
 CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
@@ -73,14 +73,14 @@ _KEYED = re.compile(r"[{}]|[\"'][ \t]*:")
 _SENTENCE = re.compile(r"(?<=[.!?;]) ")
 _LETTER: dict[str, Preferred] = {letter: label for label, letter in LETTERS.items()}
 _STRONG = re.compile(r"([AB])\+{0,2}")
-"""WildBench's judges say how much better: A++, A+. Here any of these prefers A."""
+"""WildBench's judges grade their preference: A++, A+. Here any of these prefers A."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement(Stated):
-    """One statement of a text: on which pair, which output as shown (or what is wrong), and why.
+    """One statement of a text: its pair, the preferred output as shown or an error, the reason.
 
-    One that is `denied` says that this output is not preferred.
+    With `denied`, the statement denies that this output is preferred.
     """
 
     number: int
@@ -148,7 +148,7 @@ def _lines(form: ReplyForm, text: str, *, several: bool) -> list[Statement]:
     """Return the statements that are lines.
 
     About one pair, each line is a verdict or prose. A numbered line can be prose, too: it counts
-    only if its pair has no other statement.
+    only if its pair lacks another statement.
     """
     said = list[Statement]()
     at = 0
@@ -167,7 +167,7 @@ def _lines(form: ReplyForm, text: str, *, several: bool) -> list[Statement]:
 
 
 def _choice(form: ReplyForm, text: str) -> Preferred | Status:
-    """Return which output a line names, or what is wrong with it."""
+    """Return the output that a line names, or the status of its error."""
     words = text.strip(MARKS)
     if form == "ranking" and (ranked := RANKED.fullmatch(words.strip("[]() "))):
         return _ranked(ranked[1], ranked[2], ranked[3])
@@ -230,7 +230,7 @@ def _objects(text: str, *, several: bool) -> Iterator[Statement]:
 
 
 def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Give the objects with a verdict: `value` itself, or those in a list inside it."""
+    """Give the objects with a verdict: `value` itself, or the ones in a list inside it."""
     if "preferred" in value:
         yield value
         return
@@ -241,7 +241,7 @@ def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def _stated(entry: dict[str, object], *, several: bool) -> Statement:
-    """Return what an object says; of no pair (-1) if it names none that is a number."""
+    """Return the statement of an object; of no pair (-1) if it lacks a number of a pair."""
     pair, preferred, reason = entry.get("pair"), entry["preferred"], entry.get("explanation")
     named = isinstance(pair, str) and pair.isdecimal() and len(pair) <= MOST_DIGITS
     number = int(cast("str", pair)) if named else -1
@@ -263,7 +263,7 @@ def _broken(text: str, start: int, *, several: bool) -> Iterator[Statement]:
 
 
 class ScoreText(NamedTuple):
-    """How a score is written, how it is found, and how it is known whatever stands around it."""
+    """How a score is written, the pattern that finds it, and one that finds it in any context."""
 
     written: str
     pattern: re.Pattern[str]
@@ -292,18 +292,18 @@ SCORE_TEXTS: Mapping[ScoreForm, ScoreText] = {
         None,
     ),
 }
-"""The forms of scores that are no object."""
+"""The forms of scores in plain text."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenScore(Stated):
-    """What is written as a score, and where the statement stands."""
+    """A written score, and its position."""
 
     text: str
 
 
 def written_scores(form: ScoreForm, text: str) -> Iterator[WrittenScore]:
-    """Give what stands in a form.
+    """Give the scores written in a form.
 
     Raises:
         UnreadError: if an object cannot be read: it may have had the score.
@@ -337,7 +337,7 @@ def _scores_of_objects(text: str) -> Iterator[WrittenScore]:
 
 
 def _is_score(text: str, start: int) -> bool:
-    """Whether a line calls what stands at its end a score, or has nothing ahead of it."""
+    """Whether a line announces the score at its end, or consists only of it."""
     line = text[text.rfind("\n", 0, start) + 1 : start]
     lead = _SENTENCE.split(line)[-1].strip(" \t*_`#>(-:")
     return not lead or (_CALLED.search(lead) is not None and not _KEYED.search(lead))

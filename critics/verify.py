@@ -1,9 +1,9 @@
-"""The verifier: verdicts that need no model, for evaluation and as a critic.
+"""The verifier: verdicts without a model, for evaluation and as a critic.
 
 Math compares the final answer with the reference's, and any prompt with checks is checked. Facts of
-the tiny world are matched sentence by sentence; those of other worlds need a judge (`facts`), so
-here they have no verdict. As a critic (`VerifierCritic`) it rates each check, or the aspect of the
-task. Ratings are those of the user's own verifier, where one is configured.
+the tiny world are matched sentence by sentence; other facts need a judge (`facts`) and are
+undecided here. As a critic (`VerifierCritic`) it rates each check, or the aspect of the task. If
+the user's verifier is configured, its ratings are used.
 """
 
 import threading
@@ -57,14 +57,14 @@ class Verdict:
     """The verdict on one answer.
 
     `metrics` holds `math_accuracy` (0 or 1, if the comparison was decided), `math_undecided` (1 if
-    it was not), `math_unmarked` (1 if nothing announced the final answer), `sentence_match` (share
+    it was not), `math_unmarked` (1 if the final answer was not announced), `sentence_match` (share
     of sentences that are right) with `sentences_right` and `sentences_wrong`, `general_fulfilled`
-    (1 if every check is met), `json_valid` and `self_identified`: those that apply to the prompt;
+    (1 if every check is met), `json_valid` and `self_identified`, each if it applies to the prompt;
     for IFEval's checks also `checks_fulfilled` (the share that is met), and both with the ending
-    `_loose`. An answer that makes no claim counts 0 there, as it does not show what was asked for.
-    `rating` is None, with `reason` saying why, if nothing was decided. The user's own verifier adds
-    `verified` (1 if it rates 1), and `remark` is its comment. `checks` rates each of the prompt's
-    checks, in its order: 1 or -1, with what was asked and what was found.
+    `_loose`. An answer without claims counts 0 there, as it does not show the requested ability.
+    `rating` is None if the verifier could not decide; `reason` explains it. The user's verifier
+    adds `verified` (1 if it rates 1), and `remark` is its comment. `checks` rates each of the
+    prompt's checks, in its order: 1 or -1, with the demand and the finding.
     """
 
     metrics: tuple[tuple[str, float], ...]
@@ -80,10 +80,10 @@ def is_factual(prompt: Prompt) -> bool:
 
 
 class Verifier:
-    """Verifies answers in batches; math beyond plain numbers goes to a pool of processes.
+    """Verifies answers in batches; a pool of processes compares math beyond plain numbers.
 
-    Close it after use, or use it as a context manager. The pool starts when it is first needed, and
-    works for one thread at a time.
+    Close it after use, or use it as a context manager. The pool starts with the first comparison
+    that needs it, and works for one thread at a time.
     """
 
     def __init__(
@@ -97,9 +97,10 @@ class Verifier:
     ) -> None:
         """Prepare a verifier whose comparisons have `limit_s` of a worker's processor time each.
 
-        With `sentence_match` the tiny world's facts are verified. Ratings are those of `own`, if it
-        is given. At each comparison that takes too long, `on_timeout` is told how many did and how
-        many answers to math were verified in all; what it raises ends the verification.
+        With `sentence_match` the tiny world's facts are verified. If `own` is given, its ratings
+        are used. At each comparison that takes too long, `on_timeout` is called with the number of
+        timeouts and the number of verified math answers; an exception from it ends the
+        verification.
         """
         self.own = own
         self.limit_s = limit_s
@@ -132,7 +133,7 @@ class Verifier:
         return self._pool.started
 
     def params(self, others: Json) -> Json:
-        """Return what the keys of a stage hold that verifies: `others`, and how it verifies."""
+        """Return the keys' parameters of a stage that verifies: `others`, and how it verifies."""
         return [others, SEMANTICS, *_how(self.own, self.limit_s, matches=self.sentence_match)]
 
     def can_verify(self, prompt: Prompt) -> bool:
@@ -214,7 +215,7 @@ def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json
 
 
 def _rated(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
-    """Let the user's own verifier rate an answer; what can be measured besides stays."""
+    """Replace the rating by the user's verifier's; the other metrics stay."""
     if said is None:
         return Verdict(verdict.metrics, None, Status.NO_CHECK.value)
     rating, comment = said
@@ -233,7 +234,7 @@ def _matched(answer: str, prompt: Prompt) -> Verdict:
         ("sentences_wrong", float(claims.wrong)),
     )
     if claims.right + claims.wrong == 0:
-        # An answer without claims is a failure: else a policy would learn to say nothing.
+        # An answer without claims fails: otherwise a policy would learn to avoid claims.
         return Verdict(metrics, -1, "no_claims")
     if claims.wrong == 0:
         return Verdict(metrics, 1, "supported")
@@ -263,7 +264,7 @@ def _checked(prompt: Prompt, answer: str) -> Verdict:
 def _each_check(
     checks: Sequence[Check], answer: str, met: Sequence[bool]
 ) -> Iterator[AspectRating]:
-    """Rate each check; a kind that is asked for again has a number after its name."""
+    """Rate each check; a repeated kind has a number after its name."""
     seen = Counter[str]()
     for check, ok in zip(checks, met, strict=True):
         seen[check.kind] += 1
@@ -273,7 +274,7 @@ def _each_check(
 
 
 def _of_ifeval(prompt: Prompt, answer: str, met: list[bool]) -> list[tuple[str, float]]:
-    """Return what IFEval reports beside the prompts that are followed in all, strictly."""
+    """Return IFEval's other metrics, in addition to the prompts that are fully met, strictly."""
     pairs = zip(met, prompt.checks, strict=True)
     loosely = [ok or fulfils_loosely(answer, check) for ok, check in pairs]
     return [
@@ -308,7 +309,7 @@ class VerifierCritic:
         if verdict.rating is None:
             return Reading(verdict.reason, (AspectRating(name=name, rating=None, comment=""),))
         rated = AspectRating(name=name, rating=verdict.rating, comment=_remark(verdict))
-        # The rating of a prompt that has checks alone is that of its checks.
+        # A prompt with only checks gets its checks' ratings.
         of_checks = verdict.checks and verdict.reason in CHECKED
         return Reading(
             Status.SCORED.value, verdict.checks if of_checks else (rated, *verdict.checks)
@@ -324,5 +325,5 @@ class VerifierCritic:
 
 
 def _remark(verdict: Verdict) -> str:
-    """Return a sentence on a verdict: one of `REMARKS`, or what the user's own verifier said."""
+    """Return a sentence on a verdict: one of `REMARKS`, or the user's verifier's comment."""
     return REMARKS[verdict.reason] if verdict.remark is None else verdict.remark

@@ -28,7 +28,7 @@ from .judging import JudgedStage, JudgeInquiry, Posed, Replies, guard_params, wi
 from .matches import Decided, Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
-"""At temperature 0 an annotator would only repeat what could not be read."""
+"""At temperature 0 an annotator would only repeat its unreadable reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

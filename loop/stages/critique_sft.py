@@ -36,7 +36,7 @@ DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
 CRITIQUED = "critique"
 """The rule of these demonstrations, and the name of their receipts."""
 CRITIQUED_WITH_REFERENCE = "critique_with_reference"
-"""The rule of those whose question shows a reference, where they are told apart."""
+"""The rule of demonstrations whose question shows a reference, if they are separated."""
 
 
 def demonstrate_critiques(

@@ -40,9 +40,9 @@ NOT_WRITTEN: Mapping[FinishReason, str] = {
     "overlong": Status.OVERLONG,
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
-"""How candidates end that have no text: their grades say so, and nobody is asked."""
+"""The statuses of candidates without text, by finish reason; these are not graded."""
 NOWHERE = -1
-"""The place of a candidate in a question that was not asked."""
+"""The place of a candidate that is not in any question."""
 
 Group = tuple[Alike, ...]
 """Candidates that are graded together, those that say the same as one."""

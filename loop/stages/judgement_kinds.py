@@ -15,7 +15,7 @@ from ..data.step_names import step_of
 from .review_prompts import REVIEW
 
 EVALUATED, BEST = "evaluate:", "best"
-"""How the labels of answers begin that are evaluated, and that of the best of several."""
+"""Prefix of the labels of evaluated answers, and the label of the best of several."""
 NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
 """The first words of stages whose labels end with who judged, in what, or by which form."""
 

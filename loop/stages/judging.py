@@ -308,8 +308,8 @@ def grouped(
 ) -> list[Alike]:
     """Return the answers in groups of equal ones, in each the smallest id first.
 
-    Answers are equal if prompt, text (ignoring white space) and the key that `besides` returns are
-    equal. If `how` is "each", every answer is a separate group.
+    Answers are equal if prompt, text (ignoring white space) and the key by `besides` are equal. If
+    `how` is "each", every answer is a separate group.
     """
     if how == "each":
         return [(candidate,) for candidate in candidates]

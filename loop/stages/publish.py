@@ -44,7 +44,7 @@ MAIN_METRICS = {
 }
 """The metrics of a training with their names; displays show the first three that there are."""
 LITTLE = 0.8
-"""A share of an update below which lpfloop says that publishing lost the rest."""
+"""A share of an update; if less is kept, lpfloop reports that publishing lost the rest."""
 
 
 def steps_shown(

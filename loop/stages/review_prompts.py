@@ -17,7 +17,7 @@ from ..run.run import Run
 from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
 
 REVIEW, QUALITY = "prompts:review", "prompts:quality"
-"""The stage of the reviews, and that of what they say of the prompts."""
+"""The stage of the reviews, and the stage of their outcomes."""
 UNJUDGED = f"{KEPT}: unjudged"
 
 

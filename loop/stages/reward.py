@@ -23,9 +23,9 @@ REWARD = Verb("reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
 RUN_BY = {"dtype", "runner"}
-"""Settings that can change the last bits of a score, and are left out where they are not set."""
+"""Settings that can change the last bits of a score; omitted if unset."""
 UNSCORED = "no_score"
-"""The user's own reward function has none for an answer."""
+"""The user's reward function returned None for an answer."""
 
 
 def reward(

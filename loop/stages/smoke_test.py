@@ -43,7 +43,7 @@ from .smoke_training import Trained, try_trainings
 DRAWN = 2
 """Answers a prompt: two, so that they can be compared."""
 LENGTHS = ("calls", "prompt_tokens", "prompt_letters", "tokens", "letters")
-"""What of a stage's totals tells how long its requests and their answers are."""
+"""The totals of a stage from which mean lengths of requests and answers are computed."""
 BEFORE = frozenset({"prompts", "initial"})
 """The stages that precede the test."""
 Judgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim

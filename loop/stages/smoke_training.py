@@ -66,7 +66,7 @@ Two = tuple[Candidate, Candidate]
 def try_trainings(
     it: Iteration, answers: Rows[Candidate], methods: Sequence[Trained], name: str
 ) -> bool:
-    """Make one step by each method, unless that is done; return whether a step was made.
+    """Make one step by each method, unless that is done; return False if that is impossible.
 
     Raises:
         TrainingError: if one of them does not end.

@@ -61,7 +61,7 @@ class PartScore:
 
 
 PartScores = Mapping[RewardSource, Mapping[str, PartScore]]
-"""What each judge gives each answer, by its id."""
+"""Each judge's score of each answer, by its id."""
 
 
 @dataclass(kw_only=True)

@@ -32,7 +32,7 @@ ID = {
     "unpaired_answers": "unpaired_id",
 }
 BEFORE_TRAINING = 0
-"""The step under which a training's statistics say what it learns from."""
+"""The step of the statistics about the rows that a training learns from."""
 
 
 def weigh(

@@ -1,7 +1,7 @@
-"""Who judges what next: items in the order of a queue, some of them judged by several people.
+"""The next item for a judging person: a queue's order, in which several people judge some items.
 
-A share of the items is judged by several people, so that their agreement can be told. These come
-first: what others have begun is finished before something new is begun. Nobody gets an item twice.
+Several people judge a share of the items, so that their agreement can be measured. These come
+first: begun items are finished before new ones are begun. Nobody gets an item twice.
 """
 
 import math
@@ -31,9 +31,9 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What is taken of a queue: who holds or has judged each place, and what one person has seen.
+    """The taken items of a queue: the people at each place, and the places that one person saw.
 
-    Who skipped an item does not hold it, but has seen it.
+    A person who skipped an item does not hold it, but has seen it.
     """
 
     holders: Mapping[int, Collection[str]]

@@ -1,9 +1,9 @@
 # pyright: basic
-"""Train prompts that share text with prompts that are only measured, such as a benchmark's.
+"""Train prompts that share text with measured prompts, such as a benchmark's.
 
-Each of these is looked for by its n-grams: 13 words, or 8 where it has fewer than 26. What it is
-answered with is not looked at. An n-gram that many prompts of one benchmark, or of one family, have
-is their template, and tells nothing.
+Each measured prompt is searched by its n-grams: 13 words, or 8 if it has fewer than 26. Its answers
+are ignored. An n-gram that many prompts of one benchmark, or of one family, have is their template
+and does not count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ _FOUND = {"row": pl.UInt32, "test": pl.UInt32, "share": pl.Float64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkFile:
-    """A file whose prompts must not be trained on: how it is called, its hash, what it asks."""
+    """A file whose prompts must not be trained on: its name, its hash and its prompts' texts."""
 
     name: str
     digest: str
@@ -57,10 +57,10 @@ class BenchmarkFile:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """Yield what each row asks, of a conversation its first turn.
+    """Yield each row's question, of a conversation its first turn.
 
     Raises:
-        InputError: for a row that is no prompt.
+        InputError: for a row that is not a prompt.
     """
     for place, row in placed_rows(path):
         try:
@@ -78,7 +78,7 @@ def asked_in(prompt: Prompt) -> str:
 
 
 def measured_texts(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> pl.DataFrame:
-    """Return what is looked for: `name` of the file or split, `family` where known, and `text`."""
+    """Return the measured texts: `name` of the file or split, `family` if known, and `text`."""
     rows = [(file.name, None, text) for file in files for text in file.texts]
     rows += [(f"{p.split} prompts", p.family, asked_in(p)) for p in own]
     schema = {"name": pl.String, "family": pl.String, "text": pl.String}
@@ -86,7 +86,7 @@ def measured_texts(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> pl.
 
 
 def measured_digest(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> Json:
-    """Return the hashes of what is looked for, wherever it lies."""
+    """Return the hashes of the measured texts, independent of the files' paths."""
     texts = sorted([p.split, p.family or "", asked_in(p)] for p in own)
     return [*([file.name, file.digest] for file in files), *([digest(texts)] if own else [])]
 
@@ -110,7 +110,7 @@ def overlapping(train: pl.Series, measured: pl.DataFrame) -> pl.DataFrame:
 
 
 def _own_grams(texts: pl.DataFrame, n: int) -> pl.DataFrame:
-    """Return the n-grams of each text (`test`, `gram`), without those of a template."""
+    """Return the n-grams of each text (`test`, `gram`), without the template's."""
     each = grams(texts["text"], n).unique()
     group = pl.coalesce("family", "name").gather(each["row"])
     told = each.with_columns(texts.select(group=group, test=pl.col("test").gather(each["row"])))

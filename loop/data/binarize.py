@@ -5,18 +5,18 @@ name: `mean-vs-random`, the best mean of the four aspects against a random other
 preference of Section 2.5); `best-vs-worst`, the best mean against the lowest; `overall`, the best
 overall score against a random other, as in `ultrafeedback_binarized`. And all of them: `all-pairs`,
 every two completions with different means, as UltraRM was trained (about 340,000 pairs of 64,000
-prompts). Of two texts that it would compare more than once it makes one pair, or none where the
-scores say both.
+prompts). Two texts that it would compare more than once give one pair, or none if the scores
+disagree.
 
-Choices where the sources are silent. A completion that is empty or truncated is on neither side,
-nor is one without a score: a mean needs every aspect, each read or not applicable. The random other
-is drawn from what has a lower score and another text, so that a pair never has equal scores, nor
-the same text on both sides (white space aside). Of equally good completions, the one with the
-lower id is chosen.
+Choices for which the sources are silent. A completion that is empty or truncated is on neither
+side, nor is one without a score: a mean needs every aspect, each read or not applicable. The random
+other is drawn from the completions with a lower score and another text, so that a pair never has
+equal scores, nor the same text on both sides (white space aside). Of equally good completions, the
+one with the lower id is chosen.
 
-The score that decided is a pair's `chosen_reward` and `rejected_reward`. Its ratings are empty:
-those of a critique have three levels, grades go from 1 to 5 and stay with the grades. The
-result depends neither on the order of the rows nor on which prompts stand in the same frame.
+The deciding score is a pair's `chosen_reward` and `rejected_reward`. Its ratings are empty: a
+critique's ratings have three levels, grades go from 1 to 5 and stay with the grades. The result
+depends neither on the order of the rows nor on the other prompts of the frame.
 """
 
 import random
@@ -58,8 +58,8 @@ class Binarising(Origin):
 def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     """Add to each candidate its scores: `mean` of the four aspects, and `overall`.
 
-    A score is null where it could not be read. It reads the columns of
-    `judged_candidates.READ`; of several grades of an aspect, the last counts.
+    A score is null if it could not be read. Reads the columns `judged_candidates.READ`; of several
+    grades of an aspect, the last counts.
     """
     whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
     last = grades.unique(["candidate_id", "aspect"], keep="last", maintain_order=True)

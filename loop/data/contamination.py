@@ -1,10 +1,10 @@
 # pyright: basic
-"""Texts of one set that overlap with those of another, such as held-out prompts with train ones.
+"""Texts of one set that overlap with texts of another, such as held-out prompts with train ones.
 
-Prompts of one family may have a template in common, and nothing else. Words that many prompts of a
-family have are its template; the others, and all numbers, are a prompt's own. A prompt of a known
-family overlaps with another one of it if, besides n-grams, they share their own words; with the
-rest it overlaps if it shares most of its n-grams.
+Prompts of one family may share only a template. Words that many prompts of a family have are its
+template; the others, and all numbers, are a prompt's own words. Two prompts of the same known
+family overlap if they share n-grams and their own words. Otherwise a prompt overlaps with another
+that has most of its n-grams.
 """
 
 from typing import Literal
@@ -50,9 +50,9 @@ def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
-    """Return the tested texts whose own words are those of a known one; of many, 13 in a row.
+    """Return the tested texts whose own words equal a known one's; of many, 13 in a row.
 
-    A text of nothing but its template is compared by all of its words.
+    A text that consists only of its template is compared by all of its words.
     """
     of_own = [
         frame.with_columns(text=pl.coalesce("own", "text")).drop("own") for frame in (known, tested)
@@ -67,7 +67,7 @@ def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame
 
 
 def _with_own_words(texts: pl.DataFrame) -> pl.DataFrame:
-    """Return texts with their `own` words, without those of the template; unclear families go."""
+    """Return texts with their `own` words, without the template's; unclear families are null."""
     size = pl.len().over("family")
     large = pl.when(size >= FEWEST).then("family").alias("family")
     rows = texts.select("id", "text", large, row=pl.int_range(pl.len(), dtype=pl.UInt32))

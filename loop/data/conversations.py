@@ -1,4 +1,4 @@
-"""Conversations in a user's rows: their turns, and up to where they are the prompt.
+"""Conversations in a user's rows: their turns, and the part that is the prompt.
 
 A turn has `role` and `content`, or `from` and `value` as in ShareGPT's form.
 """
@@ -23,14 +23,14 @@ SHAREGPT = {
 }
 """The roles of `conversations`, whose turns have `from` and `value`."""
 CALLS = ("tool_calls", "function_call")
-"""What a turn may hold beside its text, and a policy here cannot say."""
+"""Fields of a turn, in addition to its text, that a policy here cannot generate."""
 Turns = Literal["all", "first", "last"]
 TURNS = "turns"
 """The field of MT-bench's questions, whose turns are the user's alone."""
 
 
 class NoUserTurnError(RowError):
-    """A conversation in which the user says nothing first."""
+    """A conversation without a first turn by the user."""
 
 
 def asked(turns: list[object], name: str, which: Turns) -> tuple[Message, ...]:
@@ -63,10 +63,10 @@ def _whole(turns: list[object], name: str) -> tuple[Message, ...]:
 
 
 def _first_turn(turns: list[object], name: str) -> tuple[Message, ...]:
-    """Return the user's first turn, below the system's if that comes first; the rest is not read.
+    """Return the user's first turn, below the system's if that comes first; the rest is ignored.
 
     Raises:
-        NoUserTurnError: if there is none, or it is empty, as in some rows of published data.
+        NoUserTurnError: if that turn is missing or empty, as in some rows of published data.
     """
     before = list[Message]()
     for number, turn in enumerate(turns, start=1):
@@ -85,7 +85,7 @@ def _last_turn(turns: list[object], name: str) -> tuple[Message, ...]:
     """Return the conversation up to the user's last turn.
 
     Raises:
-        NoUserTurnError: if the user says nothing.
+        NoUserTurnError: if it lacks a turn of the user.
     """
     spoken = [_spoken(turn, f"{name}[{n}]")[0] for n, turn in enumerate(turns, start=1)]
     if "user" not in spoken:
@@ -133,7 +133,7 @@ def answered(value: list[object] | Row, field: str) -> tuple[tuple[Message, ...]
 
 
 def speaker_of(turn: Row) -> str | None:
-    """Return the role of a turn, by the names of a message; None if it has none of them."""
+    """Return the role of a turn, as in messages; None if it is unknown."""
     role = SHAREGPT.get(str(turn["from"])) if "from" in turn else turn.get("role")
     return next((known for known in ROLES if known == role), None)
 
@@ -144,7 +144,7 @@ def _message(turn: object, where: str) -> Message:
 
 
 def _spoken(turn: object, where: str) -> tuple[str, object]:
-    """Return who speaks in a turn, and what is in the place of the text."""
+    """Return a turn's role, and its value in place of the text."""
     if not isinstance(turn, dict):
         raise RowError(f"{where!r} must be an object with role and content")
     fields = cast("Row", turn)

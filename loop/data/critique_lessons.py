@@ -1,9 +1,10 @@
-"""Demonstrations of critiques: what a critic is asked about an answer, and what it is to reply.
+"""Demonstrations of critiques: the critic's question about an answer, and the reply to learn.
 
-Of a critique with an overall score the question is the grader's own, bare (`critics.guard`), with
-the principle that the answer was written under. The reply is the judge's as it came; of a published
-critique, or a judge that replied with an object, it is the critique and below it the score, in the
-form that is asked for. What the grader's reader does not read back as that score is no lesson.
+For a critique with an overall score the question is the grader's, without a guard
+(`critics.guard`), with the principle of the answer. The reply is the judge's text unchanged; for a
+published critique, or a judge that replied with an object, it is the critique followed by the score
+in the requested form. If the grader's reader does not read that score from the reply, the critique
+is skipped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,11 @@ from .training_rows import Origin, Outcome, yield_rows
 GRADED_CRITIQUE: Final = "overall-critique"
 """The rule of demonstrations made of overall scores, and the name of their receipts."""
 UNREADABLE = "unreadable"
-"""The critique is rated, but is no reply in the form asked for, as the verifier's may be."""
+"""The critique has ratings, but is not in the requested form, like the verifier's."""
 
 
 class Lessons(NamedTuple):
-    """Demonstrations, and the candidates by what became of their critique: kept, or why not."""
+    """Demonstrations, and the candidates by the fate of their critique: kept, or why not."""
 
     rows: list[Demonstration]
     fates: dict[str, list[str]]
@@ -66,7 +67,7 @@ def graded_lessons(
 def lesson_yields(
     candidates: pl.DataFrame, rows: Sequence[Demonstration], by: Origin
 ) -> pl.DataFrame:
-    """Say of each prompt of the candidates how many demonstrations it gave."""
+    """Return the number of demonstrations of each of the candidates' prompts."""
     asked = candidates.unique("prompt_id", keep="first", maintain_order=True)
     made, none = Outcome.DEMONSTRATED, Outcome.NONE_RATED
     return yield_rows(asked, rows_frame(Demonstration, rows), by, success=made, otherwise=none)

@@ -1,8 +1,8 @@
 """The rows of a CSV or TSV file, by the rules of RFC 4180: every value is a text.
 
-An empty cell is an absent value, and the `'` that lpfloop and spreadsheets write before a text that
-would be a formula is no part of it. Nothing is guessed: what separates the columns follows from the
-file's name, numbers stay the texts that they are, and each row is as long as the header.
+An empty cell is an absent value. The `'` that lpfloop and spreadsheets write before a text that
+would be a formula is removed. Nothing is guessed: the file's name decides the separator, numbers
+stay texts, and each row is as long as the header.
 """
 
 import csv
@@ -24,7 +24,7 @@ from .text_lines import (
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """What separates the columns, by the file name's ending in lower case."""
 UNCLOSED = "unexpected end of data"
-"""What the library says of a quote that is open where the file ends."""
+"""The library's message about a quote that is open at the end of the file."""
 OTHER_SEPARATORS = {";": "';'", "\t": "a tab", ",": "','", "|": "'|'"}
 
 
@@ -52,7 +52,7 @@ def csv_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
 
 def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:
     """Yield the records that are not blank, each with the line on which it begins."""
-    # The bound is the library's only one, and holds for the whole process.
+    # The library has only this limit, which is global to the process.
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(
         _texts(path), delimiter=SEPARATORS[bare_name(path).suffix.lower()], strict=True
@@ -64,7 +64,7 @@ def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             told = RowError(f"not a readable row of CSV: {error}; look at its double quotes")
             if not named or UNCLOSED in str(error):
-                # Without its header, or below a quote that never closes, no row can be told.
+                # Without its header, or below a quote that never closes, rows cannot be separated.
                 raise InputError(f"{path}, line {begun}: {told}") from error
             bad(path, f"line {begun}", told)
             cells = []
@@ -86,7 +86,7 @@ def _texts(path: Path) -> Iterator[str]:
 
 
 def _header(path: Path, line: int, cells: Sequence[str]) -> list[str]:
-    """Return the names of the columns; the first may have none, as pandas writes its index."""
+    """Return the names of the columns; the first may be empty, as pandas writes its index."""
     names = [cell.strip() for cell in cells]
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:

@@ -1,9 +1,8 @@
 """Removes comparisons that contradict one another before rows are made (ChatGLM-RLHF, Sec. 3).
 
 When every two answers to a prompt are compared, verdicts can form a cycle: a over b, b over c, c
-over a. Such a cycle does not say which answer is best. Ties and cycles are removed, cycles by
-dropping the fewest comparisons. The comparisons stay in the lake; a receipt says which of them
-count.
+over a. Then the best answer is undefined. Ties and cycles are removed, cycles by dropping the
+fewest comparisons. The comparisons stay in the lake; receipts list the kept and the dropped ones.
 """
 
 from collections import Counter
@@ -40,7 +39,7 @@ class Sifted:
 
     @property
     def tables(self) -> Mapping[type[Row], Sequence[Receipt]]:
-        """The tables to commit beside the rows."""
+        """The tables to commit together with the rows."""
         return {Receipt: self.receipts} if self.receipts else {}
 
 
@@ -83,7 +82,8 @@ def sifted(preferences: pl.DataFrame, config: AnnotationConfig, iteration: int) 
     }
     fates = {name: rows["preference_id"].to_list() for name, rows in groups.items() if len(rows)}
     return Sifted(
-        # Tied and unread comparisons make no row, but explain why a prompt has none.
+        # Tied and unread comparisons become no row, but explain the outcome of a prompt without
+        # rows.
         comparisons=counted.filter(straight),
         receipts=receipts(iteration, FILTER, "comparisons", fates),
     )
@@ -102,7 +102,7 @@ def _circular(decided: pl.DataFrame) -> list[str]:
 
 
 def contradicting(verdicts: Sequence[Decision]) -> list[int]:
-    """Return the indices of the fewest verdicts whose removal leaves no cycle.
+    """Return the indices of the fewest verdicts whose removal breaks every cycle.
 
     This is a minimum feedback arc set, found in time and memory that double with each answer of the
     largest cycle. Ties between such sets are broken by the candidates' ids, which are hashes, so
@@ -126,7 +126,7 @@ def contradicting(verdicts: Sequence[Decision]) -> list[int]:
 def _components(arcs: Sequence[tuple[int, int]], count: int) -> list[list[int]]:
     """Return the strongly connected components: sets whose members reach one another along arcs.
 
-    No arc between two components lies on a cycle.
+    An arc between two components is never part of a cycle.
     """
     reached = [1 << node for node in range(count)]
     for winner, loser in arcs:

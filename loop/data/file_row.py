@@ -1,7 +1,7 @@
-"""A row of a user's file that notes which of its fields were taken, so that the others are told.
+"""A row of a user's file that records which of its fields were taken, so that others are reported.
 
-Taking a field is `row[name]` or `row.get(name)`; looking whether it is there is not. Rows that are
-made of a row (`without`, `having`) note for it. The objects in a row of JSON are rows, too.
+Taking a field is `row[name]` or `row.get(name)`; testing its presence is not. Rows that are derived
+from a row (`without`, `having`) record for it. The objects in a row of JSON are rows, too.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ _items, _values = dict[str, object].items, dict[str, object].values
 NAMED = 12
 """How many fields a sentence names."""
 KEPT = 1000
-"""How many fields are told by name in a document."""
+"""The most fields listed by name in a document."""
 
 
 class Row(dict[str, object]):
@@ -43,7 +43,7 @@ class Row(dict[str, object]):
         """Take a field.
 
         Raises:
-            KeyError: if there is none of this name.
+            KeyError: if the field is missing.
         """
         self._taken.add(name)
         return _item(self, name)
@@ -72,13 +72,13 @@ class Row(dict[str, object]):
         return _values(self)
 
     def without(self, names: Iterable[str]) -> "Row":
-        """Return a row that lacks some fields; what is taken of it is taken of this one."""
+        """Return a row without some fields; fields taken from it count as taken from this one."""
         left_out = frozenset(names)
         fields = _items(self)
         return self._noting(Row((k, v) for k, v in fields if k not in left_out), {})
 
     def having(self, fields: Mapping[str, object]) -> "Row":
-        """Return a row with other fields in place of its own; the rest is taken of this one."""
+        """Return a row with some fields replaced; other fields taken from it count for this one."""
         return self._noting(Row({**self, **fields}), dict.fromkeys(fields))
 
     def renamed(self, own: Mapping[str, str]) -> "Row":
@@ -90,10 +90,10 @@ class Row(dict[str, object]):
         return self.without(k for k, v in _items(self) if v is None)
 
     def unused(self) -> Iterator[str]:
-        """Yield the names of the fields that hold something and were not taken.
+        """Yield the names of the non-empty fields that were not taken.
 
-        A field of an object is named behind a dot, the entries of a list as `NAME[]`. The reason
-        why a field could not be used follows its name in brackets.
+        A field of an object has its name after a dot, the entries of a list are `NAME[]`. The
+        reason why a field could not be used follows its name in brackets.
         """
         taken, misread = self.taken(), self.misreadings()
         for name, value in _items(self):
@@ -108,7 +108,7 @@ class Row(dict[str, object]):
                 yield from _unused_in(name, cast("list[object]", value))
 
     def taken(self) -> set[str]:
-        """Return the names that were asked for, here and in the rows made of this one."""
+        """Return the names that were taken, here and in the rows derived from this one."""
         if not self._made:
             return self._taken
         made = (own.get(name, name) for row, own in self._made for name in row.taken())
@@ -146,7 +146,7 @@ class UnusedFields:
         self.counts.update(set(row.unused()))
 
     def sentence(self) -> str | None:
-        """Return what is to be told, or None if all fields were taken."""
+        """Return a sentence about unused fields, or None if all fields were taken."""
         if not self.counts:
             return None
         named = [f"{name} ({n:,})" for name, n in self.counts.most_common(NAMED)]

@@ -1,9 +1,9 @@
 """The rows of a user's file or folder, each with its place.
 
 A file is JSON Lines, one JSON list, Parquet, CSV or TSV, or Arrow as `datasets` saves it, and may
-be compressed (`packed_files`). A folder stands for its data files (`row_folders`), and
-`hf:OWNER/NAME` for a data set in the hub's cache. They are read strictly and row by row; errors
-name the file and the place.
+be compressed (`packed_files`). A folder means its data files (`row_folders`), and `hf:OWNER/NAME` a
+data set in the hub's cache. They are read strictly and row by row; errors name the file and the
+place.
 """
 
 import codecs
@@ -44,9 +44,9 @@ ARROW = ".arrow"
 
 
 def placed_rows(path: Path, bad: BadRow = refuse) -> Iterator[Placed]:
-    """Yield the rows of a file or folder with their places; what cannot be read goes to `bad`.
+    """Yield the rows of a file or folder with their places; unreadable rows are passed to `bad`.
 
-    The name's ending decides for CSV and TSV, else the first bytes.
+    CSV and TSV are recognised by the name's ending, other formats by the first bytes.
 
     Raises:
         InputError: for a file that cannot be read, or not from some row on.
@@ -66,7 +66,7 @@ def file_digest(path: Path) -> str:
 
 
 def unread_sentence(path: Path) -> str | None:
-    """Return which files of a folder are not read, in words; None if there are none.
+    """Return a sentence with the ignored files of a folder; None if all are read.
 
     Raises:
         InputError: if the folder cannot be read.

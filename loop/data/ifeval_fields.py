@@ -1,6 +1,6 @@
-"""IFEval's own fields of a prompt: `instruction_id_list`, and `kwargs` with the parameters of each.
+"""IFEval's fields of a prompt: `instruction_id_list`, and `kwargs` with the parameters of each.
 
-They become checks of the prompt, as if they stood under `checks`.
+They become checks of the prompt, as if they were listed under `checks`.
 """
 
 from collections.abc import Iterator

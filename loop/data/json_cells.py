@@ -1,4 +1,4 @@
-"""Lists, objects and conversations that a file holds as JSON text, as CSV must.
+"""Lists, objects and conversations that a file contains as JSON text, as CSV must.
 
 pandas and `lpfloop export --as csv` write them so. A text that is a conversation is never an
 answer: it is parsed, or its row is refused.
@@ -30,7 +30,7 @@ SPEAKS = re.compile(
 
 
 def unpack_cells(row: Row) -> Row:
-    """Replace the fields of a row that hold JSON text by what the text stands for.
+    """Replace the fields of a row that contain JSON text by the parsed values.
 
     Raises:
         RowError: for a conversation whose JSON is broken.
@@ -43,7 +43,7 @@ def unpack_cells(row: Row) -> Row:
 
 
 def _unpacked(name: str, text: str) -> object:
-    """Return what a text stands for: the text itself, unless it is a list, or a conversation."""
+    """Return a list or conversation parsed from a text; any other text unchanged."""
     speaks = SPEAKS.search(text) is not None
     if not speaks and name.lower() not in LISTED:
         return text

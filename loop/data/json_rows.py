@@ -1,4 +1,4 @@
-"""The rows of JSON Lines, and those of one JSON list."""
+"""The rows of JSON Lines, or of one JSON list."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ LARGEST_LIST = 2**30
 
 
 def line_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
-    """Yield the rows of JSON Lines; blank lines are none, and bad ones are given to `bad`.
+    """Yield the rows of JSON Lines, skipping blank lines; bad rows are passed to `bad`.
 
     Raises:
         InputError: for a file that cannot be read.
@@ -33,7 +33,7 @@ def line_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
 def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     """Yield the rows of one JSON list, as AlpacaEval and AlpacaFarm publish theirs.
 
-    Entries that are no rows are given to `bad`.
+    Entries that are not objects are passed to `bad`.
 
     Raises:
         InputError: for a file that cannot be read.

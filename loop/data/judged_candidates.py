@@ -32,7 +32,7 @@ READ: Mapping[str, Sequence[str]] = {
 
 VERIFIER = "verifier"
 VERIFIED = "Verified"
-"""The aspect that the verifier rates beside those of the feedback model."""
+"""The aspect that the verifier rates, in addition to the feedback model's."""
 
 VISIBLE = r"[^\s\x1c-\x1f]"
 """Runs of other than white space, as for `str.split`."""
@@ -46,9 +46,9 @@ Agreement = Literal["all", "mean"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """Whose ratings decide where a candidate was rated more than once.
+    """Which ratings decide if a candidate was rated more than once.
 
-    Of models' critiques those that could be read are in `agreement`, or None: the last counts.
+    `agreement` combines the readable critiques by models; with None the last one counts.
     """
 
     people: People = "decide"
@@ -65,9 +65,10 @@ class Deciding:
 def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     """Return whether all rated aspects are 1 (success), or any is 0 or -1 (Section 3.3).
 
-    Models' verdicts come first, people's and labels last, unless they are ignored; the last of a
-    candidate counts. Where several people have rated it, the mean of what each said last does.
-    `mean_rating` is that of the aspects; of several critiques that count, the mean of theirs.
+    Verdicts by models come first, verdicts by people and labels last, unless they are ignored; the
+    last one of a candidate counts. If several people rated it, the mean of their last ratings
+    counts. `mean_rating` is the mean over the aspects; of several critiques that count, the mean of
+    their means.
     """
     deciding = deciding or Deciding()
     scored = pl.col("status") == SCORED
@@ -123,9 +124,9 @@ def trusted(column: str) -> pl.Expr:
 
 
 def critique_place(critic: str, sample: int | None) -> tuple[bool, bool]:
-    """Return the place of a critique among those of its candidate, of which the last is shown.
+    """Return the sort key of a critique among its candidate's, of which the last is shown.
 
-    That is the critic's, and of several samples the first; a person's only if there is no other.
+    The critic's is shown, and of several samples the first; a person's only if it is the only one.
     """
     return not critic.startswith(TRUSTED), sample is None
 
@@ -135,7 +136,7 @@ CRITIQUE_PLACE = (~trusted("critic"), pl.col("sample").is_null())
 
 
 def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the preferences; of what a person said several times of two answers, the last."""
+    """Return the preferences; of several by one person on the same two answers, only the last."""
     pair = pl.concat_list("first_id", "second_id").list.sort()
     by_person = trusted("annotator") & ~pl.col("flipped")
     later = pl.col("number") < pl.col("number").max().over("annotator", pair)
@@ -166,7 +167,7 @@ def judge(
 
 
 def with_same_text(judged: pl.DataFrame) -> pl.DataFrame:
-    """Number the texts of each prompt: `same` is equal where they are, white space normalised."""
+    """Number the texts of each prompt: `same` is equal for texts equal up to white space."""
     normal = pl.col("text").str.replace_all(SPACE, " ").str.strip_chars(" ")
     numbered = judged.with_row_index("same").with_columns(normal=normal)
     first = pl.col("same").first().over("prompt_id", "normal")

@@ -35,7 +35,7 @@ def bare_name(path: Path) -> Path:
 
 @contextmanager
 def unpacked(path: Path) -> Generator[IO[bytes]]:
-    """Open a file; of a compressed one, what is inside.
+    """Open a file; if it is compressed, the file inside.
 
     Raises:
         InputError: if it cannot be read, or is an archive of several files.

@@ -3,25 +3,26 @@
 Pairs are for DPO, demonstrations for rejection sampling, unpaired answers for KTO.
 
 Rules. By critique (RLRF, Section 3.3), `success_vs_failure` for pairs and `success` for
-demonstrations: positive is what has 1 on all rated aspects, negative what has any 0 or -1; the top
-k positives by reward are each paired with a random negative; `success_or_failure` for unpaired
-answers takes all of both sides. By reward alone (Section 4.1, the
-baseline), `top_reward`: the top k against random others, no critique read; `reward_extremes`
-(ChatGLM-RLHF, Section 3.4: pairs of varied rewards): the top k against the lowest, the best against
-the worst first, each of them below all of the top k. By the mean rating (self-rewarding, Yuan et
-al., 2024, Section 2.3), `rating_extremes`: as `reward_extremes`, of the critiques' mean ratings.
+demonstrations: a positive has 1 on all rated aspects, a negative has any 0 or -1; the top k
+positives by reward are each paired with a random negative; `success_or_failure` for unpaired
+answers takes all of both sides. By reward alone (Section 4.1, the baseline), `top_reward`: the top
+k against random others, ignoring critiques; `reward_extremes` (ChatGLM-RLHF, Section 3.4: pairs of
+varied rewards): the top k against the lowest, the best against the worst first, each of them below
+all of the top k. By the mean rating (self-rewarding, Yuan et al., 2024, Section 2.3),
+`rating_extremes`: as `reward_extremes`, with the critiques' mean ratings.
 
-Choices where the paper is silent. A candidate that is empty, truncated or not rated (for the rule
-at hand) is on neither side. Each negative is used once, so there are at most as many pairs as
+Choices for which the paper is silent. A candidate that is empty, truncated or not rated (for the
+rule) is on neither side. Each negative is used once, so there are at most as many pairs as
 negatives. A text is never on both sides of a pair, no two pairs of a prompt have the same two
 texts, and no two demonstrations the same text; texts that differ only in white space count as the
-same. The positives of pairs may have the same text, each against another negative, unless they
-are to be `distinct`: then the top k are those of k texts, of each text the best. Nor is a text
-twice among a prompt's unpaired answers; judged both ways, it is not there at all.
+same. The positives of pairs may have the same text, each against another negative, unless they are
+to be `distinct`: then the top k have k different texts, each represented by its best candidate. A
+text also occurs at most once among a prompt's unpaired answers; a text that was judged both ways is
+left out.
 
 All prompts of a frame are processed at once, by columns; only negatives are drawn prompt by prompt,
 as each prompt has its own seed. The result depends neither on the order of the candidates nor on
-which other prompts are in the frame.
+the other prompts in the frame.
 """
 
 import random
@@ -74,7 +75,7 @@ TRAINABLE: Mapping[str, TrainedRow] = {
 DISTINCT = "distinct_positives"
 """The filter that leaves out what repeats the text of a better positive."""
 UNPAIRING = "unpair"
-"""The one that leaves out what is said twice, or was judged both ways."""
+"""The stage that drops repeated texts and texts that were judged both ways."""
 REPEATED, CONTRADICTED = "repeated", "contradicted"
 
 
@@ -95,10 +96,10 @@ _Offers = dict[str, tuple[list[int], list[int]]]
 
 
 class _RuleSides(NamedTuple):
-    """A rule's verdict on a candidate: whether it is rated, and whether y- or able to be y+.
+    """A rule's verdict on a candidate: whether it is rated, is a y-, or is able to be y+.
 
-    The top k of those that are able are `positive`; these, and what repeats the text of one if they
-    are to be distinct, are `taken`. A rule may read both to say what is negative.
+    The top k of the able candidates are `positive`. `taken` are these and, if positives are to be
+    distinct, candidates that repeat the text of one. A rule may read both to define negatives.
     """
 
     rated: pl.Expr
@@ -130,9 +131,9 @@ def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Ma
 
 
 def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
-    """Return every success and failure by itself, each text of a prompt once, best first.
+    """Return every success and failure separately, each text of a prompt once, best first.
 
-    A text that was judged both ways says nothing, and is left out.
+    A text that was judged both ways is contradictory, and is left out.
     """
     ranked = with_same_text(_ranked(judged, prompts, how))
     split = _split(ranked, how)
@@ -161,9 +162,9 @@ DERIVE: Mapping[TrainedRow, Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made
 
 
 def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
-    """Sort by prompt, then by reward, best first; those without a reward last; ties by id.
+    """Sort by prompt, then by reward, best first; unrewarded candidates last; ties by id.
 
-    Where the mean ratings decide, they stand in for rewards.
+    If the mean ratings decide, they replace the rewards.
     """
     turns = prompts.select("prompt_id").with_row_index("turn")
     return judged.join(turns, on="prompt_id").sort(
@@ -208,14 +209,14 @@ def _by_reward(worth: str = "reward") -> _RuleSides:
 
 
 def _by_extremes(worth: str = "reward") -> _RuleSides:
-    """Split by reward, or by another worth: the top k, and what is below all of these."""
+    """Split by reward, or another column: the top k, and the candidates below all of these."""
     rated, able, rest = _by_reward(worth)
     lowest = pl.col(worth).filter(pl.col("positive")).min().over("turn")
     return _RuleSides(rated, able, rest & (pl.col(worth) < lowest))
 
 
 def _repetitions(split: pl.DataFrame, how: Pairing) -> list[Receipt]:
-    """Return receipts of what could be chosen: kept, or a repetition of a better one."""
+    """Return receipts of possible positives: kept, or a repetition of a better one."""
     able = split.filter("able")
     ids = {
         fate: able.filter(pl.col("first") == first)["candidate_id"].to_list()

@@ -1,8 +1,8 @@
 # pyright: basic
-"""How much memory a Parquet file of someone else would take, by the headers of its pages.
+"""An estimate of the memory that an untrusted Parquet file needs, by the headers of its pages.
 
-A few hundred bytes can unpack to gigabytes, and what the footer says about sizes need not be true.
-What a reader allocates is what each page's own header states, so these are read before any page is.
+A few hundred bytes can unpack to gigabytes, and the footer's sizes need not be true. A reader
+allocates the size in each page's header, so these are read before any page is.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import pyarrow as pa
 UNPACKED = 64 * 2**20
 """The bytes that a row group of any file may unpack to, and its repeated texts, written out."""
 UNPACKED_TIMES = 100
-"""Above that, a row group may unpack to so many times what it takes in the file."""
+"""Above that, the maximum ratio of a row group's unpacked size to its size in the file."""
 NESTED = 2**23
 """The values in lists that a row group of any file may have."""
 NESTED_TIMES = 64

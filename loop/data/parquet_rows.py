@@ -1,8 +1,8 @@
 # pyright: basic
 """The rows of a Parquet file, without taking more memory than they would as lines of JSON.
 
-Where a file repeats long texts, they are read as a dictionary: a text that the file holds once is
-held once, however many rows have it. So a batch can be measured before its rows are made.
+If a file repeats long texts, they are read as a dictionary: a text that the file contains once is
+in memory once, for any number of rows. So a batch can be measured before its rows are made.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ WHOLE = 128 * 2**20
 TIMES = 1000
 """Above that, its rows may be so many times as large as the file."""
 VALUE, CONTAINER = 8, 64
-"""What a value, and a list or an object, count beside their texts."""
+"""The size that a value, and a list or an object, adds to its texts."""
 
 
 def parquet_rows(path: Path, longest: int) -> Iterator[dict[str, Any]]:
@@ -41,7 +41,7 @@ def parquet_rows(path: Path, longest: int) -> Iterator[dict[str, Any]]:
 def bounded(
     batches: Iterable[pa.StructArray], file_size: int, longest: int
 ) -> Iterator[pa.StructArray]:
-    """Yield a file's batches of rows, each once it is known to be of bounded size.
+    """Yield a file's batches of rows, after checking that each is of bounded size.
 
     Raises:
         UnboundedError: for a row of more than `longest` bytes, or if all are far larger than the

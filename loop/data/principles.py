@@ -1,7 +1,7 @@
 """Principles for completions, and the mix of them for each source of prompts.
 
-An aspect's texts are a list in a YAML file. A mix names, for each source of prompts, the
-shares of the aspects; your own mix may add aspects, whose files are named by `texts`.
+An aspect's texts are a list in a YAML file. A mix names, for each source of prompts, the shares of
+the aspects; your mix may add aspects, whose files are named by `texts`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class Mix:
     texts: Mapping[str, tuple[str, ...]]
 
     def shares(self, source: str) -> Shares:
-        """Return the shares for a source: those of the longest name with which it begins."""
+        """Return the shares for a source: the entry with the longest name that prefixes it."""
         named = [name for name in self.sources if source.startswith(name)]
         return self.sources[max(named, key=len)] if named else self.default
 
@@ -91,7 +91,7 @@ def shipped_texts(aspect: str) -> tuple[str, ...]:
     """Return the shipped principles of an aspect.
 
     Raises:
-        ConfigError: if there are none.
+        ConfigError: if the aspect is not shipped.
     """
     if aspect not in shipped_aspects():
         raise ConfigError(
@@ -130,7 +130,7 @@ def load_mix(name_or_path: str) -> Mix | None:
     """Read a shipped mix by its name, or a YAML file by its path; `none` gives None.
 
     Raises:
-        ConfigError: if there is no such file, or it is not a mix; names the file and the field.
+        ConfigError: if the file is missing or is not a mix; names the file and the field.
     """
     if name_or_path == NO_PRINCIPLES:
         return None

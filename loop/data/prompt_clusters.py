@@ -1,11 +1,10 @@
 # pyright: basic
-"""Which prompts are not independent: those of one given cluster, else those that are near copies.
+"""Clusters of prompts that are not independent: given ones, else near copies.
 
-How well a policy answers one of ten wordings of a question tells how well it answers the others, so
-the ten count as one wherever an error is estimated. Where a prompt names no cluster it is guessed:
-prompts are together that have the same reference, that differ in numbers and names alone, or that
-share most of their words. On GSM8K, where hardly two problems are alike, nearly all stay alone; the
-variations of SVAMP come together.
+A policy's answers to ten wordings of one question are correlated, so the ten count as one whenever
+an error is estimated. If a prompt names no cluster it is guessed: prompts belong together if they
+have the same reference, differ only in numbers and names, or share most of their words. On GSM8K,
+in which hardly two problems are alike, nearly all stay alone; the variations of SVAMP are grouped.
 """
 
 import re
@@ -22,11 +21,11 @@ ALIKE = 0.6
 BAND = 3
 """Minima in a band: texts of similarity 0.6 miss each other in 6 of 1,000 cases."""
 FEWEST_WORDS = 6
-"""Texts of fewer different words say too little to tell whether they mean the same."""
+"""Texts with fewer different words are too short to be compared by meaning."""
 TEMPLATE_WORDS = 4
-"""Texts of which fewer words are left without numbers and names are no template."""
+"""Texts with fewer words left after removing numbers and names are not templates."""
 TOLD_WORDS = 8
-"""A reference of fewer words, such as a bare result, may be that of any question."""
+"""A shorter reference, such as a bare result, may fit any question."""
 MANY = 20
 COMMON = 0.5
 """Among so many prompts, words in this share of them are an instruction that all begin with."""
@@ -83,7 +82,7 @@ def _links(prompts: Sequence[Prompt]) -> Iterator[tuple[int, int]]:
 
 
 def _said(prompt: Prompt) -> str:
-    """Return what is asked, without what the system says to all."""
+    """Return the question, without the system's message."""
     return "\n".join(turn.content for turn in prompt.messages if turn.role != SYSTEM)
 
 

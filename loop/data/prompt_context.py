@@ -1,4 +1,4 @@
-"""The fields beside a prompt's text that are part of what was asked: they become turns of it.
+"""Fields, next to a prompt's text, that belong to the question: they become turns of it.
 
 `system` is the system's turn, as in Intel's Orca pairs and ShareGPT's rows; `history` has the turns
 before, as in LLaMA-Factory's rows; the text of `input` (Alpaca) or `context` (Dolly) follows the
@@ -29,7 +29,7 @@ BOTH = ("user", "assistant")
 
 
 def with_context(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the turns of a prompt with those that the fields beside it add.
+    """Return the turns of a prompt with the turns from the row's other fields.
 
     Raises:
         RowError: if such a field cannot be read, or contradicts the turns.
@@ -55,23 +55,23 @@ def with_context(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def with_text_below(row: Row, name: str, text: str, between: str) -> str:
-    """Return the text of the field `name`, followed by those of `input` and `context`."""
+    """Return the text of the field `name`, followed by the texts of `input` and `context`."""
     for field in (INPUT, CONTEXT):
         value = row.glance(field)
         if field == name or isinstance(value, list) or not _filled(value):
             continue
         more = text_of(row[field], field)
-        # Some data sets have a prompt's parts beside the whole.
+        # Some data sets contain a prompt's parts in addition to the whole.
         if name == "instruction" or more not in text:
             text = f"{text}{between}{more}"
     return text
 
 
 def split_turns(text: str, name: str) -> list[object] | None:
-    """Return the turns that are written in one text, up to the user's last; None if it is one turn.
+    """Return the turns that are written in one text, up to the user's last; None for one turn.
 
     Raises:
-        RowError: if the marks between turns do not say who speaks.
+        RowError: if the marks between turns do not name the speaker.
     """
     if MARK.search(text):
         parts = MARKED_TURN.split(f"<extra_id_1>User\n{text}")[1:]
@@ -95,7 +95,7 @@ def split_turns(text: str, name: str) -> list[object] | None:
 
 
 def require_agreement(row: Row, names: Sequence[str], turns: Sequence[Message]) -> None:
-    """Require that fields which could hold a prompt say nothing that its turns do not say.
+    """Require that other fields that could contain a prompt agree with its turns.
 
     Raises:
         RowError: naming the field.

@@ -1,7 +1,7 @@
-"""One id is one prompt: what files name twice with different contents is refused.
+"""One id is one prompt: if files reuse an id for different contents, they are refused.
 
 A prompt's id is its row's `prompt_id`. A row with `id` alone gets an id of its content, but its
-author meant `id` to tell rows apart, so within a file it is held to the same.
+author meant `id` to identify the row, so within a file the same rule applies to it.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from ...stores.records import Prompt
 from .files import Row, RowError
 
 Given = tuple[Path, str, int]
-"""Where an id was first given, by file and place, and a hash of its prompt."""
+"""The file and place at which an id was first given, and a hash of its prompt."""
 OF_RUN = "of the run"
 
 
 @dataclass(slots=True)
 class PromptIds:
-    """The ids that rows have given so far, and those of a run, if it is beside one."""
+    """The ids that rows have given so far, and optionally a run's."""
 
     _given: dict[str, Given] = field(default_factory=dict[str, Given], init=False)
     _labels: dict[str, Given] = field(default_factory=dict[str, Given], init=False)

@@ -1,10 +1,10 @@
 """One row of a prompts file becomes a prompt, or is refused with the reason.
 
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
-`prompt` or ShareGPT's `conversations`, and fields beside it may add turns (`prompt_context`).
-GSM8K's and MATH's own rows (`question` and `answer`, `problem` and `solution`) are read as math
-with a reference, SVAMP's and MAWPS's with their story (`word_problems`), IFEval's with checks.
-Fields that are not used are counted. `RowShape` is what a user says of rows in other forms.
+`prompt` or ShareGPT's `conversations`, and other fields may add turns (`prompt_context`). Rows of
+GSM8K and MATH (`question` and `answer`, `problem` and `solution`) are read as math with a
+reference, SVAMP's and MAWPS's with their story (`word_problems`), IFEval's with checks. Unused
+fields are counted. `RowShape` is the user's description of other forms.
 """
 
 import json
@@ -40,7 +40,7 @@ from .word_problems import number_text, whole_problem
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
 """The fields with the answers that a data set lists, as TruthfulQA and UltraFeedback do."""
 NO_ANSWER = "None"
-"""What UltraFeedback lists if there is none."""
+"""UltraFeedback's entry for an empty list."""
 OUTSIDE: Mapping[str, Split] = {"val": "dev", "eval": "held-out"}
 """The parts of published data that are not trained on, and the splits that they are here."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
@@ -58,7 +58,7 @@ REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 GENERAL, MATH = "general", "math"
 Inputs = Literal["joined", "headed"]
 HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
-"""What stands between an Alpaca row's instruction and its input."""
+"""The text between an Alpaca row's instruction and its input."""
 
 
 def parted_input(text: str) -> tuple[str, str | None]:
@@ -68,17 +68,16 @@ def parted_input(text: str) -> tuple[str, str | None]:
 
 
 class NoPromptError(RowError):
-    """A row whose fields have none of the names that a prompt's can have."""
+    """A row without any of the fields that can contain a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowShape:
     """How rows differ from the known forms.
 
-    `fields` names the field of the rows that holds what is called so here; `input` says how an
-    Alpaca row's input follows its instruction. With the `first` of the turns a conversation is its
-    system turn, if it has one, and the user's first turn; with the `last`, it ends with the user's
-    last turn.
+    `fields` maps the names here to the rows' fields; `input` is how an Alpaca row's input follows
+    its instruction. With `turns` "first", the prompt of a conversation is its system turn, if any,
+    and the user's first turn; with "last", it ends with the user's last turn.
     """
 
     turns: Turns = "all"
@@ -89,7 +88,7 @@ class RowShape:
         """Return a row with its fields under their names here.
 
         Raises:
-            RowError: if it has no such field.
+            RowError: if it lacks such a field.
         """
         if not self.fields:
             return in_known_case(row)
@@ -160,7 +159,7 @@ def _guessed_task(worked: str | None) -> str:
 
 
 def _worked(row: Row, name: str) -> str | None:
-    """Return the answer of a problem, which some data sets hold as a number."""
+    """Return the answer of a problem, which is a number in some data sets."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         return optional_text(row, name)

@@ -1,10 +1,10 @@
 """Rules that refuse prompts without a model (ChatGLM-RLHF, Section 3.2): length, script, copies.
 
-Prompts that overlap with what is only measured, such as a benchmark, are refused, too.
+Prompts that overlap with measured ones, such as a benchmark's, are refused, too.
 
-Length and script are those of all messages but the system's. A copy is a conversation that equals
-an earlier one up to case, white space and forms of characters (NFKC). Near copies are kept:
-problems from one template differ in a number, and that is what they teach.
+Length and script are computed from all messages except the system's. A copy is a conversation that
+equals an earlier one up to case, white space and forms of characters (NFKC). Near copies are kept:
+problems from one template differ in a number, and the difference is worth learning.
 """
 
 import re
@@ -75,7 +75,7 @@ class Rules:
         return self.config != RuleFilters()
 
     def params(self, every: Sequence[Prompt]) -> dict[str, Json]:
-        """Return what decides about prompts: of files not where they lie, but what they hold."""
+        """Return everything that decides about prompts; for files, their contents without paths."""
         rules = self.config.model_dump(mode="json")
         rules.pop("benchmarks", None)
         looked_for = measured_digest(self.benchmarks, self._tests(every))
@@ -105,7 +105,7 @@ class Rules:
         return [p for p in every if p.split != TRAIN] if self.config.own_tests else []
 
     def _overlaps(self, texts: Sequence[str], every: Sequence[Prompt]) -> dict[int, str]:
-        """Return what each text overlaps with, by its place, where it does."""
+        """Return the benchmark or split that each overlapping text overlaps with, by its index."""
         measured = measured_texts(self.benchmarks, self._tests(every))
         if measured.is_empty():
             return {}

@@ -1,6 +1,6 @@
-"""The prompts of a run: the tiny world's, or those of a user's files.
+"""The prompts of a run: the tiny world's, or from a user's files.
 
-What can be a file is in `files`, and its fields in `prompt_rows`. It is read strictly: errors are
+`files` lists the file formats, and `prompt_rows` their fields. Files are read strictly: errors are
 reported before a run begins.
 """
 
@@ -47,8 +47,8 @@ def read_prompts(
         task: the task of rows without one; default: guessed from their fields.
         shape: how the rows differ from the known forms.
         split: the split of rows without one.
-        run: prompts of a run; none may have the id of another one of these.
-        notes: what is told of the file's rows; default: none may be left out.
+        run: prompts of a run; no prompt of the file may reuse the id of a different one.
+        notes: collects unused fields and skipped rows; default: no row may be skipped.
 
     Raises:
         InputError: for a file or row that cannot be read.
@@ -64,7 +64,7 @@ def shape_of(config: PromptsConfig) -> RowShape:
 
 
 def notes_of(config: PromptsConfig) -> RowNotes:
-    """Return what a file of a run's prompts is read with: whether bad rows may be left out."""
+    """Return notes for reading a run's prompts, with its setting for skipping bad rows."""
     return RowNotes(skips=config.skip_bad, remedy="; prompts.skip_bad=true leaves such rows out")
 
 
@@ -139,14 +139,14 @@ def load_prompts(
     notes: RowNotes | None = None,
     labelled: Sequence[Prompt] = (),
 ) -> list[Prompt]:
-    """Return the prompts of a run, of all splits: the tiny world's, or those of the user's files.
+    """Return the prompts of a run, of all splits: the tiny world's, or from the user's files.
 
-    `notes` are told of the rows of the files. Where no source is named, the prompts are those that
-    people have `labelled`.
+    `notes` collect unused fields and skipped rows of the files. Without a source, the prompts are
+    the ones that people have `labelled`.
 
     Raises:
         InputError: for a file that cannot be used, or one without prompts to train on.
-        ConfigError: for a check that nothing here can decide, or if no prompts are named.
+        ConfigError: for a check that cannot be decided here, or without a source of prompts.
     """
     if config.source == TINY:
         _require_no_files(config)
@@ -162,7 +162,7 @@ def load_prompts(
 
 
 def _require_no_files(config: PromptsConfig) -> None:
-    """Refuse files of prompts beside the tiny world, which has its own in each split.
+    """Refuse files of prompts for the tiny world, which has prompts in each split.
 
     Raises:
         ConfigError: naming the setting.
@@ -176,7 +176,7 @@ def _require_no_files(config: PromptsConfig) -> None:
 
 
 def _require_named_sets(config: PromptsConfig) -> None:
-    """Refuse files of prompts that would mix with those of the world `smol` in one split.
+    """Refuse files of prompts that would mix with prompts of the world `smol` in one split.
 
     Raises:
         ConfigError: naming the setting.
@@ -242,7 +242,7 @@ def _of_files(
 ) -> list[Prompt]:
     """Return the prompts of the source and of the files of dev and held-out prompts, if any.
 
-    What has no file is split off the source.
+    A split without a file is split off the source.
     """
     shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
     if config.source == SMOL:
@@ -276,10 +276,10 @@ def _of_files(
 
 
 def _own_files(config: PromptsConfig) -> Iterator[tuple[Split, str | None, str]]:
-    """Give the files of held-out and dev prompts: their split, the name of their set, the place.
+    """Give the files of held-out and dev prompts: split, name of the set, path.
 
     Raises:
-        ConfigError: if held-out sets are to be named, and none is.
+        ConfigError: if the mapping of held-out sets is empty.
     """
     sets = config.held_out
     if sets == {}:
@@ -302,7 +302,7 @@ class FileOfPrompts:
 
     @classmethod
     def read(cls, config: PromptsConfig, path: Path, notes: RowNotes) -> "FileOfPrompts":
-        """Read a file of a run, and add what is told of its rows."""
+        """Read a file of a run, and add its notes to `notes`."""
         own = notes_of(config)
         placed = _placed(path, task=config.task, shape=shape_of(config), notes=own)
         own.require_few(BAD_SHARE, "prompts.skip_bad")

@@ -26,7 +26,7 @@ class FilterOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a filter did in an iteration: how many items came in, went out, and why."""
+    """A filter's counts in an iteration: how many items came in, went out, and why."""
 
     filter: str
     items: Filtered
@@ -88,7 +88,7 @@ def receipts(
 
 
 def accounts(rows: Sequence[Receipt]) -> list[Account]:
-    """Sum up the receipts of each filter, in the order of their names; what is kept comes first."""
+    """Sum up the receipts of each filter, sorted by name; kept outcomes come first."""
     found = list[Account]()
     for (name, items), own in groupby(sorted(rows, key=_filter), key=_filter):
         by_outcome = dict[str, list[Receipt]]()

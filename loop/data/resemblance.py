@@ -42,8 +42,8 @@ class Alike:
     """The similar texts of a set, by row number.
 
     `texts` has `id`, `group` and `key` (equal for copies). `within` lists each near copy of an
-    earlier text of the same group, with that text (`row`, `other`, `similarity`); `across` those of
-    a text of another group.
+    earlier text of the same group, with that text (`row`, `other`, `similarity`); `across` lists
+    near copies of a text of another group.
     """
 
     texts: pl.DataFrame
@@ -99,12 +99,12 @@ def copy_key(text: pl.Expr) -> pl.Expr:
 
 
 def signatures(texts: pl.Series) -> pl.DataFrame:
-    """Return the minima of each text's 5-grams under 64 hashes; null where it has no word."""
+    """Return the minima of each text's 5-grams under 64 hashes; null for a text without words."""
     return minima(grams(texts, GRAM), len(texts))
 
 
 def minima(told: pl.DataFrame, count: int) -> pl.DataFrame:
-    """Return the minima of the n-grams of each of `count` texts, as `grams` tells them."""
+    """Return the minima of the n-grams of each of `count` texts, as returned by `grams`."""
     found = told.group_by("row").agg(**_LEAST_HASHES)
     rows = pl.DataFrame({"row": pl.int_range(count, dtype=pl.UInt32, eager=True)})
     return rows.join(found, on="row", how="left", maintain_order="left").drop("row")

@@ -20,11 +20,11 @@ FILED = {
 }
 """The fields that may hold a prompt's family and its source, in their order."""
 HUMAN, LABEL = "human:", "label:"
-"""What stands before the name of a person who judged, and of the field of a data set that did."""
+"""Prefixes of the name of a person who judged, and of a data set's field that labels answers."""
 TRUSTED = (HUMAN, LABEL)
 """The prefixes of those whose word is the truth that models are compared with."""
 INCONSISTENT = "tie (inconsistent)"
-"""What MT-bench's `winner` says where a judge's verdicts in the two orders disagree."""
+"""MT-bench's `winner` for a judge whose verdicts in the two orders disagree."""
 WINNERS: Mapping[str, Preferred] = {
     "model_a": "first",
     "model_b": "second",
@@ -66,7 +66,7 @@ def side_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
 
 
 def answer_of(row: Row) -> str | None:
-    """Return the answer of a row, or None if it has none."""
+    """Return the answer of a row, or None without one."""
     present = [name for name in ANSWER_FIELDS if row.get(name) is not None]
     if len(present) > 1:
         raise RowError(f"both {present[0]!r} and {present[1]!r} hold an answer; keep one")
@@ -85,7 +85,7 @@ def answer_of(row: Row) -> str | None:
 
 
 def score_of(row: Row, name: str) -> float | None:
-    """Return a score, or None; a score that is no number counts as not used."""
+    """Return a score, or None; a score that is not a number counts as not used."""
     given = row.glance(name)
     value = number(given)
     if value is not None or given in (None, ""):

@@ -1,8 +1,8 @@
-"""Folders of rows: what `datasets` saves, and shards as data sets are published.
+"""Folders of rows: saved by `datasets`, or shards as data sets are published.
 
-A folder stands for its data files, all of them or those of one split, which is named behind it:
-`FOLDER/train`. Only data files are read; a data set's loading script never is. A file that may hold
-data, but whose ending is unknown, refuses the folder.
+A folder means its data files, all of them or one split's, written as `FOLDER/train`. Only data
+files are read; a data set's loading script never is. A file that may contain data, but whose ending
+is unknown, refuses the folder.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from .packed_files import PACKED, bare_name
 from .text_lines import InputError, digest_of_file, unreadable
 
 STATE, SPLITS_FILE = "state.json", "dataset_dict.json"
-"""What `datasets` writes into the folder of a data set, and into that of several splits."""
+"""The files that `datasets` writes into the folder of a data set, and of several splits."""
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", STATE, SPLITS_FILE})
 TEXTS = (".md", ".rst", ".html", ".pdf", ".bib", ".cff", ".log", ".md5", ".sha256")
@@ -36,7 +36,7 @@ def data_files(place: Path) -> list[Path]:
     """Return the data files of a folder, or of one of its splits, in order.
 
     Raises:
-        InputError: if there are none, if some are missing, or if they are of several splits.
+        InputError: if data files are missing, or are of several splits.
     """
     try:
         return _data_files(place)
@@ -56,7 +56,7 @@ def _data_files(place: Path) -> list[Path]:
 
 
 def unread_files(folder: Path) -> list[str]:
-    """Return the names of a folder's files that are not read, but for those about the data set.
+    """Return the names of a folder's ignored files, except files that describe the data set.
 
     Raises:
         InputError: if the folder cannot be read.
@@ -95,7 +95,7 @@ def _of_folder(folder: Path) -> list[Path]:
 
 
 def _parts(folder: Path) -> dict[str, list[Path]]:
-    """Return a folder's data files by split; a folder that only holds others stands for them."""
+    """Return a folder's data files by split; without any, the only data subfolder's."""
     groups = _groups(folder)
     if groups:
         return groups
@@ -111,7 +111,7 @@ def _holds_data(folder: Path) -> bool:
 
 
 def _named(folder: Path, groups: Mapping[str, object]) -> str:
-    """Return the half sentence that names what could be asked for."""
+    """Return the half sentence that lists the splits to choose from."""
     names = " or ".join(str(folder / name) for name in sorted(groups)[:8] if name)
     return f"; name {names}" if names else ""
 
@@ -131,7 +131,7 @@ def _is_data(path: Path) -> bool:
 
 
 def _unread(folder: Path) -> list[Path]:
-    """Return what of a folder is not read, but for files that describe the data set."""
+    """Return the ignored files of a folder, except files that describe the data set."""
     saved = (folder / STATE).is_file()
     return [
         path
@@ -163,7 +163,7 @@ def _require_known(folder: Path) -> None:
 
 
 def _require_once(files: Sequence[Path]) -> None:
-    """Refuse a file beside its compressed copy.
+    """Refuse a file together with its compressed copy.
 
     Raises:
         InputError: naming both.

@@ -1,7 +1,7 @@
-"""What is told of the rows of files once they were read: unused fields, and rows left out.
+"""Input report: unused fields and skipped rows of the files that were read.
 
-One row that cannot be read refuses its file, or, where the user says so, is left out with a receipt
-that says where it stands and what is wrong with it.
+One row that cannot be read refuses its file. If the user allows skipping, it is skipped with a
+receipt that has its place and the error.
 """
 
 import logging
@@ -26,17 +26,16 @@ FILTER, UNREADABLE = "unreadable-rows", "unreadable"
 UNFIT_PAIRS = "unfit-pairs"
 """The filter of receipts of pairs that cannot be trained on."""
 FIRST = 3
-"""How many of the rows left out a sentence tells of."""
+"""The number of skipped rows that a sentence lists."""
 
 
 @dataclass(kw_only=True)
 class RowNotes:
-    """The fields that no reader took, and the rows that were left out, in the order of the files.
+    """The fields that no reader took, and the skipped rows, in the order of the files.
 
-    `unfit` has the places of rows whose pairs cannot be trained on, by reason; `unread` the files
-    of folders that are not read.
-    `skips` lets bad rows be left out; `remedy` names the option that does. What is read `again`
-    has its fields counted already.
+    `unfit` has the places of rows whose pairs cannot be trained on, by reason; `unread` the ignored
+    files of folders. With `skips`, bad rows are skipped; `remedy` names the option for it. `again`
+    is for a file that is read a second time: its fields are counted already.
     """
 
     skips: bool = False
@@ -81,7 +80,7 @@ class RowNotes:
         self.unread += [f"{path}: {said}" for path, said in told if said is not None]
 
     def add(self, other: "RowNotes") -> None:
-        """Add what is told of another file."""
+        """Add the notes on another file."""
         self.unused.rows += other.unused.rows
         self.unused.counts.update(other.unused.counts)
         self.skipped += other.skipped
@@ -100,9 +99,9 @@ class RowNotes:
             )
 
     def new_receipts(self, kept: int) -> list[Receipt]:
-        """Return a receipt for each row left out since the last ones, and one for those kept.
+        """Return a receipt for each row skipped since the last call, and one for the kept rows.
 
-        There are none where rows may not be left out.
+        The list is empty if rows may not be skipped.
         """
         new, self._told = self.skipped[self._told :], len(self.skipped)
         if not self.skips:
@@ -118,7 +117,7 @@ class RowNotes:
         return receipts(0, UNFIT_PAIRS, "pairs", {KEPT: kept, **fates})
 
     def as_json(self) -> dict[str, Json]:
-        """Return what is told, for a JSON document."""
+        """Return the report as a JSON document."""
         return {
             "unused": self.unused.as_json(),
             "skipped": {"rows": len(self.skipped), "first": list(self.skipped[:FIRST])},
@@ -127,12 +126,12 @@ class RowNotes:
         }
 
     def sentences(self) -> Iterator[str]:
-        """Yield what is told in words."""
+        """Yield the report in sentences."""
         yield from filter(None, (self.unused.sentence(), self.left_out(), self._unfit_sentence()))
         yield from self.unread
 
     def left_out(self) -> str | None:
-        """Return what is told of the rows left out, or None if there are none."""
+        """Return a sentence on the skipped rows, or None if all were read."""
         if not self.skipped:
             return None
         first = "; ".join(self.skipped[:FIRST])

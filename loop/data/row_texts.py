@@ -1,4 +1,4 @@
-"""The texts in a user's rows: what can be stored and shown, or the reason why not."""
+"""The texts in a user's rows: storable and showable ones, or the reason why they are not."""
 
 import json
 import re

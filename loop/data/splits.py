@@ -1,9 +1,9 @@
-"""Splitting prompts: those of a run by who sees them, those of an iteration by their purpose.
+"""Splitting prompts: a run's by their use, an iteration's by their purpose.
 
-A run trains on some prompts, decides by others, and is tested on the held-out ones; they share
-neither a text nor a cluster. AlpacaFarm splits what an iteration trains on once more (Section 4.1):
-some for fine-tuning, some for preferences, some that only a policy sees. The parts share no prompt,
-unless the layout is `same`. Where a file says which part its prompts serve, nothing is cut.
+A run trains on some prompts, makes decisions by others (dev), and is tested on the held-out ones;
+they share neither a text nor a cluster. AlpacaFarm divides an iteration's train prompts once more
+(Section 4.1): some for fine-tuning, some for preferences, some that only a policy sees. The parts
+share no prompt, unless the layout is `same`. If a file names its prompts' parts, those are used.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ EXAM = f"{HELD_OUT}:"
 """How the benchmarks of several named sets of held-out prompts begin."""
 
 UNTRAINED: Mapping[str, str] = {DEV: "dev", HELD_OUT: "held_out"}
-"""What receipts say of rows that are not trained on for their prompt's split."""
+"""The outcome in receipts of rows whose prompt belongs to a measured split."""
 
 SEED_RANGE = 2**SEED_BITS
 PARTS: tuple[PromptPart, ...] = get_args(PromptPart)
@@ -55,10 +55,10 @@ def split_prompts(
 ) -> list[Prompt]:
     """Mark shares of the train prompts as held out and dev, in this order.
 
-    A split that the prompts have already is left as it is. Where a prompt belongs depends only on
-    its cluster, if that is given, or else on the conversation, and on the seed: it stays there when
-    others are added or removed. Only in files of a few lines, where a split would have nothing, it
-    is given something.
+    A split that the prompts have already is kept. A prompt's split depends only on its cluster, if
+    that is given, or else on the conversation, and on the seed: it stays the same when others are
+    added or removed. The exception is a file of a few lines, in which a split that would be empty
+    gets a prompt.
     """
     own = {prompt.split for prompt in prompts}
     asked: dict[Split, float] = {
@@ -86,9 +86,9 @@ def _place(prompt: Prompt, cluster: str | None, seed: int) -> float:
 
 
 def _sides(places: Sequence[float], shares: Mapping[Split, float]) -> dict[float, Split]:
-    """Return the split of each place but of those to train on.
+    """Return the split of each number, without the numbers to train on.
 
-    The last place is always trained on. Where there are enough, each split has one.
+    The last number is always trained on. If there are enough, each split has one.
     """
     found = dict[float, Split]()
     taken, share = 0, 0.0
@@ -106,8 +106,8 @@ def _sides(places: Sequence[float], shares: Mapping[Split, float]) -> dict[float
 def part_of(prompts: Sequence[Prompt], part: PromptPart, sizes: PartsConfig) -> Sequence[Prompt]:
     """Return a part of the prompts, whose order is already random.
 
-    Where they name their parts, it is those that name it, however many. With fewer prompts than the
-    sizes ask for, all parts shrink in proportion; in the layout `same` each takes what there is.
+    If prompts name their parts, the part is all prompts that name it. With fewer prompts than the
+    sizes ask for, all parts shrink in proportion; in the layout `same` each takes up to its size.
     """
     if any(prompt.part is not None for prompt in prompts):
         return [prompt for prompt in prompts if prompt.part == part]

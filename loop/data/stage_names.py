@@ -32,5 +32,5 @@ def of_any_round(label: str) -> str:
 
 
 def is_exam(stage: str) -> bool:
-    """Whether a stage belongs to the exam of a policy: its answers, or what was said of them."""
+    """Whether a stage belongs to the exam of a policy: its answers, or their judgements."""
     return _EXAM.search(stage) is not None

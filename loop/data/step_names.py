@@ -1,4 +1,4 @@
-"""What is called after the step of a training: the exam of a policy that was published there."""
+"""Names with the step of a training: the exam of a policy that was published at that step."""
 
 import re
 
@@ -8,19 +8,19 @@ _STEP = re.compile(r"step-([0-9]+):(.+)", re.DOTALL)
 
 
 def step_benchmark(benchmark: str, step: int | None) -> str:
-    """Return the benchmark of a step's policy on the prompts of one, that of M_t without a step."""
+    """Return the benchmark of a step's policy on a benchmark's prompts; M_t's without a step."""
     return benchmark if step is None else f"step-{step}:{benchmark}"
 
 
 def step_of(benchmark: str) -> tuple[int, str] | None:
-    """Return the step that a benchmark is called after, and that of M_t; None for any other."""
+    """Return the step of a benchmark's name, and M_t's benchmark; None for any other."""
     found = _STEP.fullmatch(benchmark)
     return None if found is None else (int(found[1]), found[2])
 
 
 def step_params(step: int | None) -> dict[str, Json]:
-    """Return what the keys of a step's exam say besides those of an exam of M_t.
+    """Return the additional parameters in the keys of a step's exam.
 
-    The policy of a step may be M_t as well, and is examined again as that.
+    The policy of a step may equal M_t, which is examined separately.
     """
     return {} if step is None else {"step": step}

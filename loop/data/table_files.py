@@ -37,7 +37,7 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
 
 
 def decompressed_by_arrow(file: IO[bytes], form: str) -> BufferedReader:
-    """Return what is inside a compressed file; `form` is zstd or lz4."""
+    """Return the decompressed contents of a file; `form` is zstd or lz4."""
     return BufferedReader(pa.CompressedInputStream(file, form))
 
 
@@ -75,7 +75,7 @@ def _arrow_rows(path: Path, longest: int) -> Iterator[dict[str, Any]]:
 
 
 def _slices(batches: pa.RecordBatchStreamReader) -> Iterator[pa.StructArray]:
-    """Yield a few rows at a time, as those of Parquet are."""
+    """Yield a few rows at a time, like the rows of Parquet."""
     for batch in batches:
         batch.validate(full=True)
         for start in range(0, len(batch), BATCH):

@@ -20,7 +20,7 @@ def tell(console: Console, text: str) -> None:
 def sentence_lines(text: str, width: int) -> list[str]:
     """Return text in lines of a width; a command in backticks stays whole, so it can be copied.
 
-    One that is longer than the width has a line of its own.
+    A command that is longer than the width gets a separate line.
     """
     return [line for part in text.split("\n") for line in _wrapped(part, width)]
 

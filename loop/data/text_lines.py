@@ -1,4 +1,4 @@
-"""The lines of a user's file, and what is said of a file or row that cannot be used."""
+"""The lines of a user's file, and the errors of files or rows that cannot be used."""
 
 import codecs
 import hashlib
@@ -10,11 +10,11 @@ from .file_row import Row
 LONGEST_LINE = 10 * 2**20
 
 Placed = tuple[str, Row]
-"""Where a row stands (`line 3`, `row 3`), and the row."""
+"""The place of a row (`line 3`, `row 3`), and the row."""
 
 
 class RowError(ValueError):
-    """What is wrong with one row; the reader adds file and place."""
+    """The fault of one row; the reader adds file and place."""
 
 
 class InputError(ValueError):
@@ -22,7 +22,7 @@ class InputError(ValueError):
 
 
 BadRow = Callable[[Path, str, RowError], None]
-"""Takes a row that cannot be read: its file, its place, and what is wrong."""
+"""Handles a row that cannot be read: its file, its place and the error."""
 
 
 def refuse(path: Path, place: str, error: RowError) -> None:
@@ -75,5 +75,5 @@ def digest_of_file(path: Path) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> InputError:
-    """Return what to raise for a file that the system does not let us read."""
+    """Return the error to raise for a file that the system does not allow reading."""
     return InputError(f"{path}: cannot be read: {error.strerror or error}")

@@ -1,8 +1,7 @@
 """Rows to train on, and each prompt's outcome, for any pairing rule.
 
-A rule gives the candidates that it chose, as columns; here they become pairs, demonstrations or
-unpaired answers, with the prompt, an id that hashes what they are made of, and their rank in the
-prompt.
+A rule gives the chosen candidates as columns; here they become pairs, demonstrations or unpaired
+answers, with the prompt, an id that hashes their sources, and their rank in the prompt.
 """
 
 from collections.abc import Sequence
@@ -31,9 +30,9 @@ class Outcome(StrEnum):
     DEMONSTRATED = "demonstrated"
     """At least one demonstration."""
     UNPAIRED = "unpaired"
-    """At least one success or failure by itself."""
+    """At least one success or failure without a pair."""
     NO_CANDIDATES = "no_candidates"
-    """The prompt has no candidates."""
+    """The prompt is without candidates."""
     NONE_USABLE = "none_usable"
     """Every candidate is empty or truncated."""
     NONE_RATED = "none_rated"
@@ -45,7 +44,7 @@ class Outcome(StrEnum):
     ALL_IDENTICAL = "all_identical"
     """There are both, but all with the same text."""
     NOT_COMPARED = "not_compared"
-    """There were no two whole answers to compare."""
+    """The prompt lacks two whole answers to compare."""
     NO_DEMONSTRATION = "no_demonstration"
     """There is no answer written by people."""
     UNREAD = "unread"
@@ -65,7 +64,7 @@ class Origin:
 class Made(NamedTuple):
     """Rows to train on, in the order of the prompts, and each prompt's outcome.
 
-    `receipts` tell of candidates that were left out, where a setting asks for it.
+    `receipts` count dropped candidates, if a setting drops any.
     """
 
     rows: pl.DataFrame
@@ -129,9 +128,9 @@ def made_by(rule: str) -> str:
 
 
 def in_use(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows that are trained on: of what was balanced or weighed, what came of it.
+    """Return the rows that are trained on: if rows were balanced or weighed, only the results.
 
-    It reads the columns `iteration` and `rule`.
+    Reads the columns `iteration` and `rule`.
     """
     weighed = rows.filter(pl.col("rule").str.ends_with(WEIGHED))
     iterations = weighed.select("iteration").unique()
@@ -140,21 +139,21 @@ def in_use(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _balanced_in_use(pairs: pl.LazyFrame) -> pl.LazyFrame:
-    """Where a rule's pairs of an iteration were balanced, return only those that were kept."""
+    """Return the kept pairs of each rule and iteration that was balanced, and all other pairs."""
     kept = pairs.filter(pl.col("rule").str.ends_with(BALANCED))
     replaced = kept.select("iteration", pl.col("rule").str.strip_suffix(BALANCED)).unique()
     return pairs.join(replaced, on=["iteration", "rule"], how="anti", maintain_order="left")
 
 
 def demonstration_rows(chosen: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
-    """Return the rows of demonstrations; the columns are those of `pair_rows`."""
+    """Return the rows of demonstrations; the columns are as in `pair_rows`."""
     rows = chosen.select("prompt_id", "candidate_id", "ratings", "reward", completion=_assistant())
     ids = _ids("demo", rows.select("prompt_id", "candidate_id"), by)
     return _finished(rows.with_columns(demonstration_id=ids), prompts, by)
 
 
 def unpaired_rows(answers: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
-    """Return the rows of answers by themselves: the columns of `pair_rows`, and `label`."""
+    """Return the rows of unpaired answers: the columns of `pair_rows`, and `label`."""
     rows = answers.select(
         "prompt_id", "candidate_id", "ratings", "reward", "label", completion=_assistant()
     )
@@ -171,10 +170,10 @@ def yield_rows(
     reasons: Sequence[tuple[pl.Expr, Outcome]] = (),
     otherwise: Outcome,
 ) -> pl.DataFrame:
-    """Say of each prompt how many of the rows are its own, and its outcome.
+    """Return each prompt's number of rows, and its outcome.
 
-    That is `success` where there are some, else the first reason whose condition holds of the
-    prompt's columns.
+    The outcome is `success` if the number is above 0, else the first reason whose condition is true
+    for the prompt's columns.
     """
     made = rows.group_by("prompt_id").agg(made=pl.len())
     outcomes = [(pl.col("made") > 0, success), *reasons, (pl.lit(value=True), otherwise)]

@@ -1,7 +1,7 @@
-"""What several votes on the same two answers decide: the majority, people's before models'.
+"""The verdict of several votes on the same two answers: the majority, people's before models'.
 
-Each annotator's last vote counts. Where people voted, only they count. As many votes for either
-answer are a tie; where no vote could be read, nothing is decided.
+Each annotator's last vote counts. If people voted, only they count. Equal numbers of votes are a
+tie; if no vote could be read, nothing is decided.
 """
 
 import polars as pl
@@ -13,10 +13,10 @@ _SIDES = ["_one", "_other"]
 
 
 def majority(preferences: pl.DataFrame) -> pl.DataFrame:
-    """Return one comparison of each two answers that were voted on, in the order of first votes.
+    """Return one comparison of each two answers with votes, in the order of first votes.
 
-    It reads the columns of `judged_candidates.READ` and returns them; the ids are those of each two
-    answers' first votes.
+    Reads and returns the columns `judged_candidates.READ`; the ids are from each two answers' first
+    votes.
     """
     turned = pl.col("first_id") > pl.col("second_id")
     people = pl.any_horizontal(pl.col("annotator").str.starts_with(name) for name in TRUSTED)

@@ -1,8 +1,8 @@
 """Word problems in parts.
 
-SVAMP has `Body`, `Question`, `Answer` and `Type`: the story stands before the question. MAWPS, in
-the same authors' form, has the story in its `Question` already, with `number0` in place of the
-first of its `Numbers`.
+SVAMP has `Body`, `Question`, `Answer` and `Type`: the story precedes the question. MAWPS, in the
+same authors' form, has the story in its `Question` already, with `number0` in place of the first of
+its `Numbers`.
 """
 
 import math

@@ -42,10 +42,10 @@ from .trial_settings import TrialSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A recipe, what `lpfloop config variants` says of it, and if `--variants all` runs it.
+    """A recipe, its text in `lpfloop config variants`, and whether `--variants all` runs it.
 
-    `trials` are what a comparison at equal tokens tries of it; none if it makes no policy of what
-    it generates itself.
+    `trials` are the settings that a comparison at equal tokens tries; empty if the recipe does not
+    train a policy on its samples.
     """
 
     recipe: Callable[[Iteration, Any], Checkpoint]
@@ -98,10 +98,10 @@ RECIPES: Mapping[str, Variant] = {
 
 
 def variant_of(name: str) -> Variant:
-    """Return a recipe by its name: a shipped one, or a function of the user's own.
+    """Return a recipe by its name: a shipped one, or a user's function.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if the name is unknown.
     """
     if name in RECIPES:
         return RECIPES[name]

@@ -16,7 +16,7 @@ Compared = tuple[Rows[Candidate], Rows[Preference]]
 
 
 def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
-    """y_i ~ pi(x): answers of the policy to compare, or those of the models of a pool."""
+    """y_i ~ pi(x): answers to compare, by the policy or by a pool of models."""
     prompts = it.prompts("preference")
     if it.run.completers is None:
         return sample(it, prompts, n=cfg.n, top_p=narrower(it.run.config.annotation.top_p))
@@ -29,7 +29,7 @@ def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
 
 
 def compared(it: Iteration, cfg: Annotated) -> Compared:
-    """(x, y_0, y_1) and z: what `annotation.source` names, or else what p_ann says."""
+    """(x, y_0, y_1) and z: from `annotation.source` if it is set, else from p_ann."""
     return labelled(it) if it.has_labels else simulated(it, cfg)
 
 

@@ -13,6 +13,6 @@ SUMMARY = "supervised fine-tuning on critiques: the policy becomes a critic for 
 
 
 def critique_model(it: Iteration, cfg: CritiqueModel) -> Checkpoint:
-    """SFT on what the critic was asked about the policy's answers, and what it said (Sec. 2.6)."""
+    """SFT on the critic's questions about the policy's answers, and its replies (Sec. 2.6)."""
     drafts = sample(it, it.prompts(), n=cfg.n)
     return train(it, demonstrate_critiques(it, drafts, critique(it, drafts)))

@@ -1,4 +1,4 @@
-"""What UltraFeedback's methods share: pairs of graded completions, and the reward made of them."""
+"""Common parts of UltraFeedback's methods: pairs of graded completions, and their reward model."""
 
 from ...configs.recipes import Graded, Rewarded
 from ...stores.records import Pair, RewardModel
@@ -12,10 +12,10 @@ from ..stages.train_reward import train_reward
 
 
 def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
-    """(x, y+, y-): completions of a pool of models, graded and binarised, and what is mixed in.
+    """(x, y+, y-): completions of a pool of models, graded and binarised, and the mixed-in pairs.
 
-    The rule says which grades are asked for: those of the four aspects, or an overall score; as
-    the published data has both, the others can be asked for besides.
+    The rule decides which grades are needed: the four aspects, or an overall score. As the
+    published data has both, the other grades can be requested, too.
     """
     completions = complete(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
     by_overall = cfg.binarisation == "overall"

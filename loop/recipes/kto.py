@@ -1,6 +1,6 @@
-"""KTO: successes and failures teach by themselves, without pairs (Ethayarajh et al., 2024).
+"""KTO: trains on single successes and failures, without pairs (Ethayarajh et al., 2024).
 
-A prompt whose answers are all good, or all bad, gives no pair, and teaches here all the same.
+A prompt whose answers are all good, or all bad, cannot give a pair, but is used here.
 """
 
 from ...configs.recipes import KTO

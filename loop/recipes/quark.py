@@ -1,4 +1,4 @@
-"""Quark: fine-tuning on the best quantile of one's own samples (AlpacaFarm, Appendix B)."""
+"""Quark: fine-tuning on the best quantile of the policy's samples (AlpacaFarm, Appendix B)."""
 
 from ...configs.recipes import Quark
 from ...stores.records import Checkpoint

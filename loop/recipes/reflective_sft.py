@@ -18,7 +18,7 @@ SUMMARY = "one fine-tuning on answers, reflections and critiques: M_0, and a cri
 
 
 def reflective_sft(it: Iteration, cfg: ReflectiveSFT) -> Checkpoint:
-    """SFT on demonstrations, and on what a teacher says of the base model's answers (App. C)."""
+    """SFT on demonstrations, and on a teacher's critiques of the base model's answers (App. C)."""
     drafts = sample(it, it.first(cfg.drafted), n=cfg.n)
     feedback = critique(it, drafts)  # f(x, y), f(x, y, reference)
     lessons = [

@@ -1,7 +1,7 @@
-"""Which models a run asks, found before anything is paid: a role that nobody plays is refused.
+"""The models that a run needs, found before anything is paid; a role without a model is refused.
 
-A rehearsal shows what a recipe asks (`Observed`). The configuration says what else is asked: who
-compares and grades, who judges prompts, who rates and scores held-out answers.
+A rehearsal shows a recipe's requests (`Observed`). The configuration adds others: annotators and
+graders, judges of prompts, and raters and scorers of held-out answers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ TOY = "; tiny is the shipped toy, which knows the tiny world's prompts alone"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeededRole:
-    """A model that a run asks.
+    """A model that a run needs.
 
     `name` is policy, critic, reward, annotation.strong (medium, weak), grading, prompts.quality or
-    completion:NAME; `model` is what is configured, `none` if nobody is; `option` is what names it;
-    `needed_by` are the verbs that ask it. A reward model has no engine. `trainings` are the methods
-    that begin with the policy's weights.
+    completion:NAME; `model` is the configured model, `none` without one; `option` is the option
+    that sets it; `needed_by` are the verbs that use it. A reward model has no engine. `trainings`
+    are the methods that begin with the policy's weights.
     """
 
     name: str
@@ -43,7 +43,7 @@ class NeededRole:
 
     @property
     def named(self) -> bool:
-        """Whether somebody plays it: a place, or an engine that needs none."""
+        """Whether a model is configured: a place, or an engine that works without one."""
         if self.model != NO_MODEL or self.engine is None:
             return self.model != NO_MODEL
         scripted, served = self.engine.kind == "scripted", self.engine.kind == "openai"
@@ -51,7 +51,7 @@ class NeededRole:
 
 
 class UnplayedRolesError(ConfigError):
-    """Models that a run asks, and nobody named; `roles` are all that it asks."""
+    """Models that a run needs but that are not configured; `roles` are all that it needs."""
 
     def __init__(self, told: str, roles: "Sequence[NeededRole]") -> None:
         super().__init__(told)
@@ -59,7 +59,7 @@ class UnplayedRolesError(ConfigError):
 
 
 def needed_roles(config: RunConfig, seen: Observed = NOTHING_SEEN) -> tuple[NeededRole, ...]:
-    """Return the models that a run asks, the policy first; `seen` is what its recipe does.
+    """Return the models that a run needs, the policy first; `seen` are the recipe's requests.
 
     Raises:
         ConfigError: if a pool of annotators or models cannot be used.
@@ -79,7 +79,7 @@ def needed_roles(config: RunConfig, seen: Observed = NOTHING_SEEN) -> tuple[Need
 
 
 def trainings(roles: Sequence[NeededRole]) -> tuple[Method, ...]:
-    """Return the methods that train in a run that asks these models, a reward model first."""
+    """Return the methods that train in a run that needs these models, a reward model first."""
     return next((role.trainings for role in roles if role.name == POLICY), ())
 
 
@@ -91,12 +91,12 @@ def verifier_asked_by(config: RunConfig, seen: Observed) -> tuple[str, ...]:
 
 
 def critic_alone(config: RunConfig) -> tuple[NeededRole, ...]:
-    """Return the model that critiques answers from outside: none where the verifier does."""
+    """Return the model that critiques answers from outside; empty if the verifier does."""
     return () if config.critic.kind == "verifier" else (_judge(config, CRITIC, ("critique",)),)
 
 
 def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
-    """Refuse roles that nobody plays; `recipe` is who asks them.
+    """Refuse roles without a model; `recipe` is the recipe that needs them.
 
     Raises:
         UnplayedRolesError: naming them, who asks them, and the option that names each.
@@ -112,7 +112,7 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
 
 
 def unwatched(config: RunConfig) -> Iterator[str]:
-    """Say what nobody will see of a run whose policy judges itself, where nobody else rates it."""
+    """Warn that a run whose policy judges itself lacks an independent critic."""
     if judges_itself(config) and CRITIC not in {role.name for role in needed_roles(config)}:
         yield (
             "no critic is named, so nobody rates held-out answers, and no alarm can tell a policy "
@@ -133,9 +133,9 @@ def _policy(config: RunConfig, seen: Observed) -> NeededRole:
 
 
 def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
-    """Give the critic where a verb asks it, or where it is there to rate held-out answers.
+    """Give the critic if a verb uses it, or if it is configured and can rate held-out answers.
 
-    Beside a verifier that rates, it judges nothing but facts.
+    If the verifier rates, the critic judges only facts.
     """
     critic = _judge(config, CRITIC, (*verbs.get(CRITIC, ()), EVALUATE))
     facts = config.facts.judge
@@ -150,7 +150,7 @@ def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator
 
 
 def _nli(config: RunConfig) -> Iterator[NeededRole]:
-    """Give the model that compares statements with references, where one is to."""
+    """Give the model that compares statements with references, if one is configured."""
     if config.facts.judge == "nli":
         yield NeededRole(
             name=NLI,
@@ -162,9 +162,9 @@ def _nli(config: RunConfig) -> Iterator[NeededRole]:
 
 
 def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
-    """Give the reward model where there is one and something asks it: recipes do without.
+    """Give the reward model if one is configured and used; recipes work without one.
 
-    Answers are measured by it where a verb asks it anyway, unless the configuration decides.
+    It measures answers if a verb uses it anyway, unless the configuration decides.
     """
     asked, wanted = REWARD in verbs, config.assessment.reward
     measured = asked if wanted is None else wanted
@@ -211,19 +211,19 @@ def _completers(config: RunConfig) -> Iterator[NeededRole]:
 
 
 def _grader(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
-    """Give who grades: the critic's model, unless there is another."""
+    """Give the grader: the critic's model, unless another is configured."""
     if grades(config):
         yield _judge(config, GRADING, verbs.get(GRADING, ()))
 
 
 def _reviewer(config: RunConfig) -> Iterator[NeededRole]:
-    """Give who judges prompts: the critic's model, unless there is another."""
+    """Give the judge of prompts: the critic's model, unless another is configured."""
     if config.prompts.quality.judge == "model":
         yield _judge(config, QUALITY, (REVIEW,))
 
 
 def _answer_judge(config: RunConfig) -> Iterator[NeededRole]:
-    """Give who scores held-out answers by forms: nobody plays it who is not named."""
+    """Give the judge that scores held-out answers by forms; it must be configured."""
     if config.assessment.scores:
         yield _judge(config, SCORING_JUDGE, (EVALUATE,))
 

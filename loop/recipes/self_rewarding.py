@@ -21,5 +21,5 @@ def self_rewarding(it: Iteration, cfg: SelfRewarding) -> Checkpoint:
     judgements = critique(it, drafts, judge=cfg.judge)  # r_i: the mean of M_{t-1}'s ratings of y_i
 
     judged = JudgedRows(candidates=drafts, critiques=judgements)
-    # (x, argmax r_i, argmin r_i): a prompt whose answers are all rated alike gives no pair.
+    # (x, argmax r_i, argmin r_i): a prompt whose answers are all rated alike is skipped.
     return train(it, pair(it, judged, rule="rating_extremes", top_k=1))

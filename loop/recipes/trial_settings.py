@@ -1,8 +1,9 @@
-"""The settings that a comparison at equal tokens tries of a recipe, the preset's own first.
+"""The settings of a recipe that a comparison at equal tokens tries, the preset's first.
 
-Every method gets the same number of trials: those who compare methods know one of them best, and
-its settings were tuned for longer. A recipe's `TRIALS` hold what matters most for it, the learning
-rate first. They scale what the preset says, as a rate that suits a tiny model ruins a large one.
+Every method gets the same number of trials, because the authors of a comparison know one method
+best and tuned its settings longest. A recipe's `TRIALS` list its most important settings, the
+learning rate first. They scale the preset's values, as a rate that suits a tiny model ruins a large
+one.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSettings:
-    """Settings to try: those of the preset, some of them times a factor, some set to a value."""
+    """Settings to try: the preset's, some of them times a factor, some set to a value."""
 
     times: Mapping[str, float] = field(default_factory=dict[str, float])
     values: Mapping[str, float | str] = field(default_factory=dict[str, float | str])

@@ -13,6 +13,6 @@ SUMMARY = "fine-tune on the grader's critiques with their scores: a model for gr
 
 
 def ultracm(it: Iteration, cfg: UltraCM) -> Checkpoint:
-    """SFT on what the grader was asked about each completion, and what it said (Section 2.6)."""
+    """SFT on the grader's questions about each completion, and its replies (Section 2.6)."""
     completions = complete(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
     return train(it, demonstrate_grades(it, completions, grade_overall(it, completions)))

@@ -1,7 +1,7 @@
 """The prompts of the world `smol`: a request about a topic, and one or two demands on the answer.
 
-The demands are IFEval's families and checks in its manner, which a function decides. Topics of the
-dev and held-out splits are in no other split, so what is learned there is the demand.
+The demands are IFEval's families and similar checks, which a function decides. Topics of the dev
+and held-out splits are in no other split, so a policy learns the demand and not the topic.
 """
 
 import json
@@ -49,7 +49,7 @@ class SmolPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of an answer, in words, and the check that decides it."""
+    """The text of a demand on an answer, and the check that decides it."""
 
     family: str
     text: str

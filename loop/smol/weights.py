@@ -59,7 +59,7 @@ def prepare_weights(say: Callable[[str], None]) -> Path:
     """Fetch and convert the weights, unless they are there; return their folder.
 
     Raises:
-        ConfigError: if something is missing, or is not what was published.
+        ConfigError: if something is missing, or differs from the published files.
     """
     folder = smol_folder()
     if folder is not None:
@@ -67,7 +67,7 @@ def prepare_weights(say: Callable[[str], None]) -> Path:
         return folder
     folder = own_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that it is renamed as a whole.
+    # In the same parent folder, so that it can be renamed as a whole.
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         wheel = _downloaded(Path(work), say)
         made = Path(work) / "model"

@@ -1,6 +1,6 @@
-"""The annotators of the tiny world: scripts in place of three models of different quality.
+"""The annotators of the tiny world: scripts that replace three models of different quality.
 
-Each approximates the human: it sees less of what is right, weighs style more, likes length without
+Each approximates the human: it sees fewer of the faults, weighs style more, likes length without
 limit, and errs at random. A script reads the prompt rendered from a pool's templates and answers in
 the requested form, so everything around it works as with real models.
 """
@@ -40,15 +40,15 @@ FORMS: tuple[tuple[ReplyForm, bool], ...] = (
     *((form, False) for form in STATED_FORMS),
 )
 LONGEST = 3.0
-"""Length beyond this multiple of the words needed makes no difference."""
+"""Length beyond this multiple of the words needed is ignored."""
 PERSUADED = 1.0
-"""What a persona adds to the preference for length."""
+"""The weight that a persona adds to the preference for length."""
 UNASKED = "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taste:
-    """An annotator's taste: weights of what it sees, and the scale of its errors.
+    """An annotator's taste: weights of the features that it sees, and the scale of its errors.
 
     `correct` compares with the human's 3. `style` multiplies the human's weights of friendliness,
     completeness and lists. `longer` weighs additional length. `shown_first` is a bonus for the

@@ -1,8 +1,8 @@
 """The task `math`: word problems of two or three steps over small numbers.
 
 Each story has its own careless habit (the wrong operation, a number misread by one, a step on the
-wrong quantity) of its own strength. The slip is visible only with an understanding of the story or
-the worked solution at hand: the steps stay consistent, and so does the length.
+wrong quantity), whose frequency is its own, too. The slip is visible only to a reader who
+understands the story or has the worked solution: the steps stay consistent, and so does the length.
 """
 
 import operator
@@ -36,7 +36,7 @@ FINAL = re.compile(r"The answer is (-?\d+)\.")
 class ProblemTemplate:
     """A template of problems: its text, its steps, and the habit of careless answers.
 
-    A step is written `a+b`; `1` and `2` stand for the results of the first and second step.
+    A step is written `a+b`; `1` and `2` denote the results of the first and second step.
     """
 
     name: str

@@ -35,7 +35,7 @@ CLAIMS = 4
 CARE_OF_OTHERS = 0.55
 """How often the reference model answers carefully."""
 CARE_OF_PEOPLE = 0.2
-"""How far people's demonstrations are on the way from the world's habits to perfection."""
+"""The care of people's demonstrations between the world's habits (0) and perfection (1)."""
 LISTS = 0.35
 """How often people, and the reference model, write a biography as a list: A., B., C."""
 LIST_MARK = re.compile(r"(?:^|(?<=\s))(?:[-*]|\d+[.)]|[A-E]\.)\s")

@@ -1,6 +1,6 @@
 """The task `general`: instructions whose fulfilment can be checked.
 
-The careless habit is to answer at about the same length without doing what was asked.
+The careless habit is an answer of about the same length that does not follow the instruction.
 """
 
 import json
@@ -118,11 +118,11 @@ class Instruction:
                 return (Check(kind="ends_with", argument=target.rstrip(".")),)
 
     def careful(self, rng: random.Random) -> str:  # noqa: ARG002 (one right way)
-        """Do what is asked."""
+        """Follow the instruction."""
         return self._right()
 
     def careless(self, rng: random.Random) -> str:
-        """Answer without doing what is asked."""
+        """Answer without following the instruction."""
         items = list(self.items)
         match self.family:
             case "count":
@@ -143,7 +143,7 @@ class Instruction:
         return self._right()
 
     def stray(self, rng: random.Random) -> str:
-        """Do what is asked, with a slip."""
+        """Follow the instruction, with a slip."""
         items = list(self.items)
         match self.family:
             case "count":

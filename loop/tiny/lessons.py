@@ -177,7 +177,7 @@ def copying(rng: random.Random) -> Lesson:
 def judgement(
     rng: random.Random, *, task: Task | None = None, exercise: Exercise | None = None
 ) -> Judgement:
-    """Draw two answers and prefer one as people do: by style first, by substance where it shows."""
+    """Draw two answers and prefer one as people do: by style first, by visible substance next."""
     task = task or rng.choice(TASKS)
     exercise = exercise or draw(task, rng, out=False)
     first = second = judged_answer(exercise, rng)

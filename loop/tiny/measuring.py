@@ -130,9 +130,9 @@ def measure(
 ) -> Measurements:
     """Measure answers, critiques, refinements and rewards on held-out prompts.
 
-    The critic is measured on the policy's own sampled answers: the share on which its verdict
-    (good, or not) is that of a perfect critic. Reflection: the share of refined answers that are
-    good, after the policy's own critique of its own sampled answer.
+    The critic is measured on the policy's sampled answers: the share of verdicts (good, or not)
+    that equal a perfect critic's. Reflection: the share of refined answers that are good, after the
+    policy's critique of its sampled answer.
     """
     users = [p.text for p in prompts]
     greedy = generate(policy, tokenizer, users, max_tokens=ANSWER_TOKENS)

@@ -1,8 +1,8 @@
 """The common parts of the tiny world's three tasks: prompts, demonstrations, verdicts, style.
 
 A demonstration is careful or careless; both have the same length and the same style, so that
-neither reveals the answer's quality. A verdict is what a perfect critic would say about an
-answer; the lessons of the feedback model are made from it.
+neither reveals the answer's quality. A verdict is a perfect critic's judgement of an answer; the
+lessons of the feedback model are made from it.
 """
 
 import random
@@ -19,7 +19,7 @@ TASKS: tuple[Task, ...] = ("math", "facts", "general")
 FRIENDLY: tuple[str, ...] = ("Sure!", "Gladly!")
 DRY: tuple[str, ...] = ("Okay.", "Answer:")
 OPENERS: tuple[str, ...] = FRIENDLY + DRY
-"""The first words of every answer but JSON; they say nothing about its quality."""
+"""The first words of every answer but JSON; they are independent of its quality."""
 
 FRIENDLY_SHARE = 0.4
 HELD_OUT_SHARE = 0.2
@@ -42,12 +42,12 @@ class PerfectVerdict:
 
     @property
     def good(self) -> bool:
-        """Whether there is nothing to improve."""
+        """Whether every remark is positive."""
         return all(remark.mark == 1 for remark in self.remarks)
 
 
 class Exercise(Protocol):
-    """A prompt of a task, with what is needed to answer it well or badly and to judge answers."""
+    """A prompt of a task; it can be answered well or badly, and judges answers."""
 
     @property
     def text(self) -> str:

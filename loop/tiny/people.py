@@ -1,11 +1,10 @@
 """The task `facts`: short biographies of invented persons.
 
 Facts about a person follow from the two names: the first name decides the places, the surname
-trade, prize and teacher. So a small model can learn them, and answer for persons it never saw.
-Besides the facts there is hearsay: for each name and topic one claim that is plausible, often
+trade, prize and teacher. So a small model can learn them, and answer for persons it never saw. In
+addition to the facts there is hearsay: for each name and topic one claim that is plausible, often
 repeated, and false for this person (though true of others). Careless demonstrations repeat hearsay.
-Some of it is believed: whoever judges from memory takes it for the fact, of the same names always.
-Only the abstract shows the error.
+Memory mistakes some of it, always for the same names, for facts. Only the abstract shows the error.
 """
 
 import random
@@ -53,7 +52,7 @@ LORE_SEED = 20
 MISREMEMBERED = 0.2
 """The share of (name, topic) of which memory holds the hearsay, all of it often repeated."""
 RETOLD = 0.5
-"""The share of claims that a retold abstract draws anew."""
+"""The share of claims that a retold abstract replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class Biography:
         return " ".join(self.sentence(topic) for topic in self.topics(rng))
 
     def careless(self, rng: random.Random) -> str:
-        """Repeat hearsay on topics where it is frequent."""
+        """Repeat hearsay, on topics by its frequency."""
         topics = self.topics(rng)
         false: list[str] = []
         while not false:
@@ -199,7 +198,7 @@ class Biography:
         return self._compare(answer, {t: LORE.memory[self.name(t), t] for t in TOPICS})
 
     def _compare(self, answer: str, believed: dict[str, str]) -> PerfectVerdict:
-        """Compare each claim with what is believed of the person."""
+        """Compare each claim with the believed facts about the person."""
         remarks: list[str] = []
         wrong = 0
         for topic in TOPICS:

@@ -1,9 +1,9 @@
 """The judge of prompts in the tiny world: a script that knows the world's prompts by heart.
 
-It finds the world's own prompts perfect, and names their class of the taxonomy `tiny`. Other
-prompts it judges by crude signs: very few words have no clear intention, words without vowels no
-meaning, and questions about chance no answer. It reads the rendered prompt of the shipped template
-and answers in its form, so everything around it works as with real models.
+It rates the world's prompts as perfect, and names their class of the taxonomy `tiny`. Other prompts
+are judged by crude signs: very few words lack a clear intention, words without vowels lack meaning,
+and questions about chance lack an answer. It reads the rendered prompt of the shipped template and
+answers in its form, so everything around it works as with real models.
 """
 
 import json

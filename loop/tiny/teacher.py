@@ -1,8 +1,8 @@
-"""The teacher of the tiny world: a script in place of the strong model that makes M_0's lessons.
+"""The teacher of the tiny world: a script that replaces the strong model behind M_0's lessons.
 
 It knows the world's prompts by heart: it criticises an answer without an error, with the reference
-or without, and mends what is wrong in it. It reads the questions of the templates `tiny` and
-answers in their form, so everything around it works as with real models.
+or without, and corrects its faults. It reads the questions of the templates `tiny` and answers in
+their form, so everything around it works as with real models.
 """
 
 import random
@@ -25,8 +25,8 @@ def teacher(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no ch
     """Criticise the answer that a question shows, or give a better one.
 
     Raises:
-        ValueError: if it is no question of the templates `tiny`.
-        UnknownExerciseError: if it is about no prompt of the tiny world.
+        ValueError: if the question is not from the templates `tiny`.
+        UnknownExerciseError: if its prompt is not from the tiny world.
     """
     found = SHOWN.search(request.messages[-1].content.replace(WORD_JOINER, ""))
     if found is None:

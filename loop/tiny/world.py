@@ -1,8 +1,8 @@
 """The prompts of the tiny world: three tasks, three splits that share no text.
 
-Numbers, persons and word lists of the held-out split are in no other. Nor are those of the dev
-split in training, but for persons: of those kept out of training, the held-out split leaves one, so
-dev asks about the others what training does not ask.
+Numbers, persons and word lists of the held-out split are in no other split. The dev split's are not
+in training either, except persons: the held-out split leaves only one of the persons kept out of
+training, so dev asks questions about the other persons that training does not ask.
 """
 
 import random
@@ -21,7 +21,7 @@ HELD_OUT_SIZE = 660
 DEV_SIZE = HELD_OUT_SIZE // len(TASKS)
 """Dev prompts of a task; of facts there are fewer."""
 TRIES = 1_000
-"""Draws without a new exercise after which a kind is taken to have no more."""
+"""Draws without a new exercise after which a kind counts as exhausted."""
 
 
 def draw(task: Task, rng: random.Random, *, out: bool) -> Exercise:
@@ -54,7 +54,7 @@ def prompts(split: Split, *, seed: int = SEED, size: int | None = None) -> tuple
 
 
 def _dev(rng: random.Random, seed: int) -> tuple[TinyPrompt, ...]:
-    """Return the dev prompts: of the held-out part of the world what the held-out split leaves."""
+    """Return the dev prompts: the part of the held-out world that the held-out split leaves."""
     tested = {(p.task, p.exercise.items) for p in prompts("held-out", seed=seed)}
     asked = {p.text for p in prompts("train", seed=seed)}
 
@@ -78,7 +78,7 @@ def _dev(rng: random.Random, seed: int) -> tuple[TinyPrompt, ...]:
 def _in_turns(
     draws: Sequence[Callable[[], Exercise]], is_free: Callable[[Exercise], bool]
 ) -> list[Exercise]:
-    """Draw free exercises, their kinds taking turns; a kind that has no more is left out."""
+    """Draw free exercises, their kinds taking turns; an exhausted kind is skipped."""
     found: dict[str, Exercise] = {}
     kinds = list(draws)
     while len(found) < DEV_SIZE:

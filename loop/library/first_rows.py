@@ -1,7 +1,7 @@
 """The first rows of a table, short enough to look at: as text, and as HTML for a notebook.
 
-Only the rows that are shown are read, and the number of rows only where a file's head tells it.
-What models wrote is shown as text: control characters are made visible, markup is escaped.
+Only the shown rows are read; rows are counted only if the file's metadata gives their number.
+Texts of models are escaped: control characters are made visible, and markup stays text.
 """
 
 import shutil
@@ -24,14 +24,14 @@ NARROWEST, GAP = 16, 2
 SHORT, SHORT_ID = 24, 12
 """A column of values up to this length is shown whole, or not at all; of an id, its beginning."""
 TEXTS = ("text", "prompt", "messages", "chosen", "rejected", "completion", "comment", "rationale")
-"""The columns that are shown before all others: what was asked and said."""
+"""The columns that are shown before all others: prompts, answers and judgements."""
 
 Cells = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRows:
-    """The head of a table; `height` is None where more rows follow and nobody counted them."""
+    """The head of a table; `height` is None if more rows follow and their number is unknown."""
 
     table: str
     height: int | None
@@ -71,7 +71,7 @@ class FirstRows:
 
     @property
     def text(self) -> str:
-        """The head as a table for a terminal, with the names of what there is no room for."""
+        """The head as a table for a terminal, and the names of the columns that do not fit."""
         cells = self._cells(CELL)
         room = _fitting(self.columns, cells, shutil.get_terminal_size().columns)
         lines = [

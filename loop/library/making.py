@@ -1,4 +1,4 @@
-"""What makes rows without turning the loop: derivations, imports, trainings, evaluations."""
+"""Functions that make rows outside the loop: derivations, imports, trainings, evaluations."""
 
 from collections.abc import Mapping
 from contextlib import closing

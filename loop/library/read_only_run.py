@@ -99,7 +99,7 @@ def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> Read
     """Open the run in the folder `run`, or of that name in a lake.
 
     Raises:
-        NoSuchRunError: if there is none.
+        NoSuchRunError: if the run does not exist.
     """
     if run is not None and lake is None and (Path(run) / JOURNAL).is_file():
         return ReadOnlyRun(RunReader(Path(run)))

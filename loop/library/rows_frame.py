@@ -19,7 +19,7 @@ class RowsFrame(pl.LazyFrame):
     """
 
     of_table = ""
-    """The table whose rows these are, as it is stored; empty of what was computed from some."""
+    """The stored table that these rows are all of; empty for computed rows."""
 
     def __repr__(self) -> str:
         return FirstRows.of(self, self.of_table).text

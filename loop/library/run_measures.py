@@ -1,4 +1,4 @@
-"""What is asked of a run beside its tables: results, verdicts, checks, lists, exports.
+"""A run's results, verdicts, checks, lists and exports, as methods.
 
 Each method does what the command of its name does, with the options of the same names.
 """
@@ -39,7 +39,7 @@ class RunMeasures(RunTables):
     """A run's results, verdicts, checks, lists and exports."""
 
     def status(self, iteration: int | None = None) -> dict[str, Any]:
-        """Return all that `lpfloop status --json` tells, except results."""
+        """Return the content of `lpfloop status --json`, except the results."""
         return overview(self._reader, iteration)
 
     def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
@@ -49,15 +49,15 @@ class RunMeasures(RunTables):
         held-out prompts, by default what `lpfloop status` shows.
 
         Raises:
-            NotMeasuredError: if nothing was measured there.
+            NotMeasuredError: if that split was not measured.
         """
         return results_by(self._reader, by, split).frame
 
     def verdict(self) -> RunVerdict:
-        """Return how the run's policies stand; as text it is what `lpfloop verdict` says.
+        """Return the verdict on the run's policies; its text is the output of `lpfloop verdict`.
 
         Raises:
-            NoSuchRunError: if it has no verdicts.
+            NoSuchRunError: if the run has no verdicts.
         """
         return run_verdict(self._reader, checkpoints(self._reader))
 
@@ -94,11 +94,11 @@ class RunMeasures(RunTables):
         draws: int = 1000,
         seed: int = 0,
     ) -> pl.DataFrame:
-        """Tell how well the critic tells right answers from wrong ones; no model is asked.
+        """Measure how well the critic tells right answers from wrong ones, without asking a model.
 
         Raises:
-            FormError: if there is no such group.
-            ConfigError: if a file of the user's is not as it was.
+            FormError: if a group does not exist.
+            ConfigError: if a file of the user has changed.
         """
         draw = AnswerDraw(by=named_groups(by), split=split, limit=limit, seed=seed)
         groups = run_groups(self._reader, draw)
@@ -130,7 +130,7 @@ class RunMeasures(RunTables):
 
         Raises:
             InputError: if the query cannot be parsed.
-            IndexUnusableError: if there is no index that can answer it.
+            IndexUnusableError: if the lake does not have an index for this query.
         """
         wanted = TextSearch(
             text=text,
@@ -145,16 +145,16 @@ class RunMeasures(RunTables):
     def model(self, which: str = PUBLISHED, *, metric: str | None = None) -> PublishedModel:
         """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
 
-        By default it is the best that the loop keeps; the latest where it has no verdicts.
+        The default is the best model that the loop keeps, or the latest if it has no verdicts.
 
         Raises:
-            NoSuchRunError: if the run has no such model.
-            NoSuchFigureError: if nothing was measured that tells the best.
+            NoSuchRunError: if the run does not have this model.
+            NoSuchFigureError: if no figure was measured by which to choose the best.
         """
         return published_model(self._reader, model_of(self._reader, which, metric))
 
     def models(self, *, metric: str | None = None) -> pl.DataFrame:
-        """Return all models of the run, one row each, with the figure that tells the best.
+        """Return all models of the run, one row each, with the figure that ranks them.
 
         Raises:
             NoSuchFigureError: if the figure `metric` was not measured.
@@ -173,7 +173,7 @@ class RunMeasures(RunTables):
 
         Raises:
             DamagedError: if it is damaged.
-            NoSuchRunError: if the run has no such model.
+            NoSuchRunError: if the run does not have this model.
             TargetError: if the folder is there already, or cannot be made.
         """
         target = Path(copy)
@@ -194,7 +194,7 @@ class RunMeasures(RunTables):
         """Write a table in a trainer's or viewer's format, with a card, to a new folder.
 
         Raises:
-            ConfigError: if the format does not fit the table, or there is nothing to export.
+            ConfigError: if the format does not fit the table, or the table has no rows to export.
             TargetError: if the folder is there already, or cannot be made.
         """
         job = Export(
@@ -222,9 +222,9 @@ class RunMeasures(RunTables):
         plots: str | Path | None = None,
         force: bool = False,
     ) -> Path:
-        """Write the page with the run's results and plots, and return where it is.
+        """Write the page with the run's results and plots, and return its path.
 
-        By default it lies in the run's folder; `plots` is a folder for each plot and its rows.
+        The default path is in the run's folder; `plots` is a folder for each plot and its rows.
 
         Raises:
             FormError: if Matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""What a run is and how it stands, short enough to look at: as text, and as HTML for a notebook."""
+"""A short summary of a run, its state and results, as text and as HTML for a notebook."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ FIGURE = "figure"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """A run: what plays which part, its state, its tables' sizes, verdicts in words, results."""
+    """A run: the models in each role, its state, table sizes, verdicts in words, results."""
 
     name: str
     folder: str
@@ -52,7 +52,7 @@ class RunSummary:
         return tuple(one_line(line, limit=LINE) for line in lines if line)
 
     def _about_results(self) -> Iterator[str]:
-        """Say on which prompts the results are, and how sure their changes are."""
+        """Yield the prompts that the results are measured on, and the confidence of the changes."""
         if self.results.split is None or not self.results.rows:
             return
         told = self.results.told.iteration
@@ -81,7 +81,7 @@ class RunSummary:
         return self.html
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Return a line for each figure of all prompts, and of each task, and a column a model."""
+        """Return one line for each figure, overall and by task, with a column for each model."""
         models = self.results.models
         lines: dict[tuple[str, str], dict[int, ModelFigure]] = {}
         for row in self.results.rows:
@@ -99,7 +99,7 @@ class RunSummary:
 
 
 def run_summary(run: RunReader) -> RunSummary:
-    """Return how a run stands by now."""
+    """Return a summary of the run's current state."""
     return RunSummary(
         name=run.folder.name,
         folder=str(run.folder),
@@ -112,7 +112,7 @@ def run_summary(run: RunReader) -> RunSummary:
 
 
 def _state(reader: Reader) -> str:
-    """Say whether somebody works on the run, or how it ended."""
+    """Return whether a process works on the run, or how the run ended."""
     state, ends = daemon_of(reader).state, reader.events("end")
     if state.startswith("ended") and ends:
         return str(ends[-1])
@@ -120,7 +120,6 @@ def _state(reader: Reader) -> str:
 
 
 def _parts(run: RunReader) -> dict[str, str]:
-    """Return what plays the parts of a run of the loop."""
     if any(run.journal.meta(fact) is not None for fact in (IMPORTED, ANSWERS)):
         return {}
     config: dict[str, Any] = resolved(configuration(run))
@@ -131,7 +130,7 @@ def _parts(run: RunReader) -> dict[str, str]:
 
 
 def _verdicts(run: RunReader) -> Iterator[str]:
-    """Yield what was decided of each policy, in words."""
+    """Yield the reason of each iteration's verdict."""
     try:
         found = run_verdict(run, checkpoints(run))
     except NoSuchRunError:
@@ -142,7 +141,7 @@ def _verdicts(run: RunReader) -> Iterator[str]:
 
 
 def _rows(reader: Reader) -> Mapping[str, int]:
-    """Return how many rows each table has that has any."""
+    """Return the number of rows of each table that is not empty."""
     counts = Counter[str]()
     for part in reader.parts():
         counts[part.table] += part.rows

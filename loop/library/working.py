@@ -1,4 +1,4 @@
-"""What works on runs: `run` and `resume`, as the commands of these names do."""
+"""`run` and `resume` for Python, as the commands of these names."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ..run.terminal import say
 from .read_only_run import ReadOnlyRun
 
 Configuration = str | Path | Mapping[str, object] | RunConfig
-"""A preset's name, a YAML file, what such a file holds, or a whole configuration."""
+"""A preset's name, a YAML file, the content of such a file, or a whole configuration."""
 Place = str | Path
 """A folder, or `s3://BUCKET/PREFIX`."""
 
@@ -38,7 +38,7 @@ def opened_in(lake: Path, name: str | None) -> ReadOnlyRun:
     """Open a run for reading.
 
     Raises:
-        NoSuchRunError: if there is none.
+        NoSuchRunError: if the run does not exist.
     """
     return ReadOnlyRun(open_run(lake, name))
 
@@ -46,7 +46,7 @@ def opened_in(lake: Path, name: str | None) -> ReadOnlyRun:
 def run_options(
     config: Configuration | None, settings: Mapping[str, object] | None, options: RunOptions
 ) -> RunOptions:
-    """Return the options with what is said of the configuration in Python's own forms."""
+    """Return the options with the configuration converted from Python objects to overrides."""
     said = list[Override]()
     if isinstance(config, RunConfig):
         said, config = secrets_of(config), resolved(config)
@@ -79,7 +79,7 @@ def resume(
     retry_unscored: bool,
     display: Display,
 ) -> ReadOnlyRun:
-    """Go on with a run in a child process, and open it; a run with a daemon is only woken.
+    """Resume a run in a child process, and open it; a run with a daemon is only woken.
 
     Raises:
         ConfigError, FaultError, NothingToTrainOn, Regressed, Stopped: as `work_in_child`.

@@ -1,6 +1,6 @@
-"""Which unit begins next: none while the run is paused, stopping, or out of budget.
+"""Admission of units: no unit begins while the run is paused, stopping, or out of budget.
 
-Of the next few units, those go first whose rows to read are committed.
+Among the next few units, those whose input rows are committed begin first.
 """
 
 from collections import deque
@@ -15,14 +15,14 @@ from .budget import Budget
 from .stage import Stage
 
 LOOKAHEAD = 64
-"""Units that are looked at for one that need not wait."""
+"""How many units are searched for one whose input is committed."""
 
 B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a unit asks of the budget: expected in all; at most, for its first slice or request."""
+    """A unit's cost: expected in total; at most, for its first slice or its first request."""
 
     expected: Cost
     slice_: Cost
@@ -38,11 +38,11 @@ class Next(Enum):
 
 
 class Admission(Generic[B]):
-    """The units that are owed, each prepared when its turn has come.
+    """The pending units, each prepared when its turn has come.
 
-    `prepare` returns what a unit asks for, or None if there is nothing to ask for. `demand` says
-    what that costs. The last units before a limit begin one at a time, and as much of the last one
-    is asked as fits: what is answered is kept.
+    `prepare` returns a unit's requests, or None if the unit needs none. `demand` returns their
+    cost. The last units before a limit begin one at a time. The very last unit sends as many
+    requests as fit into the budget, and their answers are kept.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Admission(Generic[B]):
         self._ended = False
 
     def look(self) -> Next:
-        """Say whether `take` would give a unit."""
+        """Return whether `take` would return a unit."""
         flow = self._stage.flow
         if self._ended or flow.ended:
             return Next.NONE
@@ -73,7 +73,7 @@ class Admission(Generic[B]):
         return self._afford(self._next[1]) if self._budget.limited else Next.READY
 
     def take(self) -> B:
-        """Return what the next unit asks for; only after `look` said READY."""
+        """Return the requests of the next unit; call it only after `look` returned READY."""
         if self._next is None:
             raise RuntimeError("no unit is ready to begin")
         unit, asked = self._next
@@ -82,7 +82,7 @@ class Admission(Generic[B]):
         return asked
 
     def _afford(self, asked: B) -> Next:
-        """Say whether the budget has room for what a unit asks."""
+        """Return whether the budget has room for a unit's requests."""
         demand = self._demand(asked)
         if self._budget.expects(demand.expected) and self._budget.fits(demand.slice_):
             return Next.READY
@@ -98,14 +98,14 @@ class Admission(Generic[B]):
         return Next.NONE
 
     def _prepare_next(self) -> None:
-        """Prepare the next unit, unless one waits already, or all have something to wait for."""
+        """Prepare the next unit, unless one is prepared already or all wait for their input."""
         while self._next is None and (unit := self._readable()) is not None:
             asked = self._prepare(unit)
             if asked is not None:
                 self._next = (unit, asked)
 
     def _readable(self) -> Unit | None:
-        """Take the first unit that need not wait for what it reads."""
+        """Remove and return the first unit whose input is committed."""
         for place, unit in enumerate(islice(self._units, LOOKAHEAD)):
             if not self._stage.waits(unit):
                 del self._units[place]

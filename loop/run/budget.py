@@ -1,10 +1,10 @@
 """The budget of a run: reserved before it is spent, counted over crashes, a clean stop at its end.
 
-Two accounts keep it. A unit begins only if what it is expected to cost fits beside what the open
-ones are; so at the end these are finished first. A slice of its requests leaves only if the most
-that it may cost fits beside what is spent and what is under way. That is in the journal before the
-slice leaves, and replaced by what it did cost when its replies are kept. A crash leaves the
-reservations of what was in flight, which count as spent.
+It keeps two accounts. A unit begins only if its expected cost fits together with the expected
+cost of the open units, so that these can finish first. A slice of requests is sent only if its
+maximal cost fits together with the costs spent and reserved. The journal records the reservation
+before the slice is sent, and replaces it by the actual cost when the replies are kept. After a
+crash, the reservations of the slices in flight count as spent.
 """
 
 import threading
@@ -24,7 +24,7 @@ from .stop import Stopped
 GIB = 1 << 30
 DISK_EVERY_S = 1.0
 DISK_SHARE = 0.02
-"""How often a run's folder is measured, and the share of the time that this may take at most."""
+"""How often a run's folder is measured, and the largest share of time this may take."""
 
 
 class BudgetReachedError(Stopped):
@@ -32,11 +32,11 @@ class BudgetReachedError(Stopped):
 
 
 class Budget:
-    """What a run has spent, what may be spent by what is under way, and what is still expected.
+    """The cost of a run: spent, reserved for requests in flight, and expected of open units.
 
     `elapsed` gives the seconds for which stages have been at work in this process.
-    `experience` is what requests have cost so far, by their kind. `deciding` is held from the look
-    at what fits until that is reserved: several stages spend at one time.
+    `experience` is what requests have cost so far, by their kind. Hold `deciding` from the check
+    that a cost fits until its reservation, because several stages spend at the same time.
     """
 
     def __init__(
@@ -63,32 +63,32 @@ class Budget:
 
     @property
     def spending(self) -> bool:
-        """Whether units are open, whose end may leave more than was expected of them."""
+        """Whether units are open that may cost less than expected."""
         return bool(self._open)
 
     @property
     def in_flight(self) -> bool:
-        """Whether something is under way whose cost may be less than was reserved for it."""
+        """Whether requests are in flight that may cost less than was reserved for them."""
         return any(most != Cost() for most in self._reserved())
 
     @property
     def limited(self) -> bool:
-        """Whether what requests cost is limited."""
+        """Whether the cost of requests is limited."""
         limits = self._config().budget
         return (limits.tokens, limits.judge_calls, limits.money) != (None, None, None)
 
     def check(self) -> None:
-        """Raise what stopped the admission of units, if something did."""
+        """Raise the error that stopped the admission of units, if any."""
         reached = self.reached or self.time_or_room_reached()
         if reached is not None:
             raise reached
 
     def expects(self, cost: Cost) -> bool:
-        """Whether `cost` fits beside what is spent, and still expected of the open units."""
+        """Whether `cost` fits together with the spent cost and the open units' expected cost."""
         return self._excess(cost, self._open.values()) is None
 
     def fits(self, most: Cost) -> bool:
-        """Whether `most` fits beside what is spent, and the most that is under way."""
+        """Whether `most` fits together with the spent and the reserved cost."""
         return self._excess(most, self._reserved()) is None
 
     def refuse(self, most: Cost) -> None:
@@ -98,23 +98,23 @@ class Budget:
             self.reached = BudgetReachedError(excess)
 
     def open(self, unit: str, expected: Cost) -> None:
-        """Note that a unit begins, and what it is expected to cost."""
+        """Note that a unit begins, and its expected cost."""
         with self._mutex:
             self._open[unit] = expected
 
     def reserve(self, unit: str, most: Cost, *, slice_: str = "") -> None:
-        """Note what is about to be spent at most: in the journal, too, if anything is limited."""
+        """Reserve the maximal cost of requests; also in the journal, if anything is limited."""
         with self._mutex:
             self._under_way.setdefault(unit, {})[slice_] = most
         if self.limited:
             self._store.when_there_is_room(lambda: self._journal.reserve(unit, most, slice_=slice_))
 
     def has_kept(self, unit: str) -> bool:
-        """Whether the journal keeps replies of a unit that is not whole."""
+        """Whether the journal keeps replies of an unfinished unit."""
         return unit in self._kept
 
     def keep(self, unit: str, slice_: str, cost: Cost, replies: str) -> None:
-        """Keep the replies to a slice of a unit's requests, and settle what they cost."""
+        """Keep the replies to a slice of a unit's requests, and replace its reservation."""
         self._store.keep(KeptSlice(unit=unit, slice_=slice_, cost=cost, replies=replies))
         with self._mutex:
             self._under_way.get(unit, {}).pop(slice_, None)
@@ -123,7 +123,7 @@ class Budget:
             self._spent += cost
 
     def settle(self, unit: str, cost: Cost) -> None:
-        """Replace what was reserved for a unit, and counted for its replies, by what it cost."""
+        """Replace a unit's reservations and the cost of its kept replies by its final cost."""
         with self._mutex:
             self._under_way.pop(unit, None)
             self._open.pop(unit, None)
@@ -140,7 +140,7 @@ class Budget:
             raise reached
 
     def time_or_room_reached(self) -> BudgetReachedError | None:
-        """Return which limit is reached, of hours and of disk; may be asked all the time."""
+        """Return the error of the limit of hours or disk that is reached; cheap to call often."""
         limits = self._config().budget
         if limits.hours is not None:
             hours = (self._seconds_before + self._elapsed()) / 3600
@@ -195,7 +195,7 @@ def _raise(name: str) -> str:
 
 
 def cost_of(advance: Advance, *, judge: bool) -> Cost:
-    """Return what is spent by what a unit adds."""
+    """Return the cost of a unit's work."""
     return Cost(
         tokens=advance.tokens + advance.prompt_tokens,
         judge_calls=advance.calls if judge else advance.judge_calls,

@@ -1,8 +1,8 @@
-"""Whether a Ray cluster can hold all models of a run that are in it, and what each takes if not.
+"""Whether all models of a run in a Ray cluster fit into it together, and their shares if not.
 
-Where it can, they never give way to one another. Where it cannot, each takes its share of the
-cluster as models on one card do, and takes turns with the others: else the first would keep its
-GPUs while the next waits for them.
+If they fit, no model ever gives way to another. If they do not, each model takes its share of the
+cluster, as models on one card do, and they take turns: otherwise the first would keep its GPUs
+while the next waits for them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from .turns import CLUSTER, Allocation
 
 
 def is_crowded(config: RunConfig) -> bool:
-    """Whether the models that a run has in a Ray cluster do not fit in there together."""
+    """Whether the run's models in a Ray cluster do not fit into it together."""
     parts = list(_in_cluster(config))
     return len(parts) > 1 and _share(parts) > 1
 
@@ -26,7 +26,7 @@ def is_crowded(config: RunConfig) -> bool:
 def in_turns(
     allocation: Allocation, part: EngineConfig | RewardConfig, config: RunConfig
 ) -> Allocation:
-    """Return what a model takes, with its share of a cluster that is too small for all."""
+    """Return a model's allocation, with its share of the cluster if that is too small for all."""
     if single_place(part.place) != "ray" or not is_crowded(config):
         return allocation
     share = min(1.0, _share([part]))
@@ -34,7 +34,7 @@ def in_turns(
 
 
 def _in_cluster(section: Section) -> Iterator[EngineConfig | RewardConfig]:
-    """Yield the engines and the reward model of a configuration that are in a cluster alone."""
+    """Yield the engines and the reward model that run in a cluster only."""
     named = getattr(section, "model", None) not in (None, NO_MODEL)
     for name in type(section).model_fields:
         part = getattr(section, name)
@@ -49,7 +49,7 @@ def _in_cluster(section: Section) -> Iterator[EngineConfig | RewardConfig]:
 
 
 def _share(parts: Sequence[EngineConfig | RewardConfig]) -> float:
-    """Return which part of the cluster models take together."""
+    """Return the part of the cluster that the models take together."""
     cluster = _cluster()
     if cluster.gpus:
         return sum(_replicas(part) * gpus_each(part) for part in parts) / cluster.gpus
@@ -63,5 +63,5 @@ def _replicas(part: EngineConfig | RewardConfig) -> int:
 
 @lru_cache
 def _cluster() -> RayCluster:
-    """Return the cluster as it was when first asked, so that all stages hear the same."""
+    """Return the cluster as it was when first asked, so that all stages see the same."""
     return ray_cluster()

@@ -1,4 +1,4 @@
-"""Who completes the prompts of a run, and under which principles, read before it begins."""
+"""The models that complete a run's prompts, and their principles, read before the run begins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ DEFAULT = CompletionConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completers:
-    """The models of a pool and the mix of principles they are given; no mix is no principles."""
+    """The models of a pool and the mix of their principles; None as mix for no principles."""
 
     pool: ModelPool
     mix: Mix | None
 
     @property
     def others(self) -> tuple[PoolModel, ...]:
-        """The models besides the policy."""
+        """The models except the policy."""
         return tuple(model for model in self.pool.models if not model.is_policy)
 
     def mix_of(self, model: PoolModel) -> Mix | None:
-        """Return the mix of principles that a model is given, if it is given any."""
+        """Return the mix of principles for a model, if it gets any."""
         return None if model.principles == "none" else self.mix
 
     @property
     def digests(self) -> Mapping[str, Json]:
-        """What of them can change a completion, besides the weights of models."""
+        """The settings that can change a completion, except the models' weights."""
         return {
             "models": {
                 model.name: model.model_dump(
@@ -54,7 +54,7 @@ def grades(config: RunConfig) -> bool:
 def completes(config: RunConfig) -> bool:
     """Whether a run's recipe asks a pool of models: to have answers graded, or compared.
 
-    Those that are compared are the policy's own samples until a pool is named.
+    Without a named pool, the policy's own samples are compared.
     """
     named = config.completion.pool != DEFAULT.pool
     return grades(config) or (annotates(config) and named)
@@ -64,8 +64,8 @@ def completers_of(config: RunConfig) -> Completers | None:
     """Read the pool and the mix of a run that completes prompts by a pool; None for any other.
 
     Raises:
-        ConfigError: if a file cannot be used, or a model of the pool has no place; if something is
-            configured for a recipe that has no use for it.
+        ConfigError: if a file cannot be used, a model of the pool has no place, or a setting has
+            no effect with this recipe.
     """
     _require_use(config)
     if not completes(config):
@@ -85,7 +85,7 @@ def completers_of(config: RunConfig) -> Completers | None:
 
 
 def _require_use(config: RunConfig) -> None:
-    """Refuse what a recipe does not look at: principles where none are given, a pool of no use."""
+    """Refuse settings that the recipe does not read, such as principles or a pool."""
     changed = config.completion.model_dump(exclude_defaults=True)
     if isinstance(config.recipe, Pooled):
         return

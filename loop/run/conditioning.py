@@ -1,8 +1,8 @@
-"""Control texts: what stands before a prompt to say how good the answer is to be.
+"""Control texts: put before a prompt to tell the policy how good its answer is to be.
 
-A policy that learned good and bad answers behind different texts answers well behind the text of
-the good ones (reward conditioning), so that is how it is sampled, here and when it is evaluated. So
-does one that learned every quantile of the reward behind a token (Quark).
+A policy that learned good and bad answers after different texts answers well after the text of
+the good ones (reward conditioning). So it is sampled with this text, here and in evaluations. The
+same holds for a policy that learned each quantile of the reward after its own token (Quark).
 """
 
 from ...configs.recipes import Quark, RewardConditioning
@@ -15,7 +15,7 @@ __all__ = ["conditioned", "control_of", "control_text"]
 
 
 def control_text(text: str) -> str:
-    """Return a configured text as it stands before a prompt: on a line of its own."""
+    """Return a configured text as a line to put before a prompt."""
     return f"{text}\n"
 
 

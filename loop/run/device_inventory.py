@@ -1,4 +1,4 @@
-"""What models and trainings take of this machine's devices, computed for `turns`."""
+"""The share of this machine's devices that models and trainings take, computed for `turns`."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from ...policies.workers.places import DeviceGroup, device_groups, local_groups
 from .turns import MACHINE, Allocation
 
 LEFT_FREE = 0.1
-"""The share of the machine's memory that is left to other programs."""
+"""The share of the machine's memory that is reserved for other programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class DeviceInventory:
         return max(0, psutil.virtual_memory().available - round(LEFT_FREE * self.ram))
 
     def engine(self, name: str, location: str, config: EngineConfig) -> Allocation:
-        """Return what the engine of a model takes; one that runs elsewhere takes nothing."""
+        """Return the allocation of a model's engine; empty for one that runs elsewhere."""
         kind = engine_kind(location, config)
         if kind not in ("vllm", "transformers"):
             return Allocation(name=name)
@@ -62,7 +62,7 @@ class DeviceInventory:
         )
 
     def scorer(self, name: str, location: str, config: RewardConfig) -> Allocation:
-        """Return what a reward model takes; a function of the user's own may take its cards."""
+        """Return the allocation of a reward model; a function of the user's may take its cards."""
         own = names_function(location)
         weights = 0 if own else self._weights(Path(location), EngineConfig(), by_vllm=False)
         groups = local_groups(config, function=own)
@@ -74,7 +74,7 @@ class DeviceInventory:
         return replace(found, can_sleep=not own)
 
     def training(self, devices: Devices, size: int) -> Allocation:
-        """Return what a training takes whose processes need `size` bytes of a device each."""
+        """Return the allocation of a training whose processes need `size` bytes of a device."""
         name = "training"
         if not self.cards:
             return self._on_cpu(name, size)
@@ -95,7 +95,7 @@ class DeviceInventory:
         trace: int,
         weights: int,
     ) -> Allocation:
-        """Return what takes a share of its cards, or all of them where there is none."""
+        """Return the allocation of `share` of the cards, or of whole cards if `share` is None."""
         there = _numbers(groups)
         needed = self._part(trace + weights, there) if share is None else share
         return Allocation(
@@ -109,7 +109,7 @@ class DeviceInventory:
         )
 
     def _part(self, size: int, devices: frozenset[int]) -> float:
-        """Return which part of the smallest of the devices so many bytes are."""
+        """Return `size` bytes as a part of the smallest of the devices."""
         smallest = min((self.cards.get(device, 0) for device in devices), default=0)
         return min(1.0, size / smallest) if smallest else 0.0
 

@@ -1,6 +1,6 @@
-"""What requests are expected to cost, learned from what their like have cost.
+"""The expected cost of requests, learned from the cost of earlier requests of the same kind.
 
-The first ones are expected to draw all that they may; of a prompt's tokens its length tells enough.
+The first requests are expected to use all tokens they may; prompt tokens are estimated by length.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from ...policies.engines.token_count import BYTES_A_TOKEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Tokens and calls that are expected, in the mean: no whole numbers."""
+    """The expected tokens and calls: means, so not whole numbers."""
 
     prompt_tokens: float
     tokens: float
@@ -21,10 +21,9 @@ class Forecast:
 
 @dataclass(kw_only=True)
 class CostExperience:
-    """What requests of one kind have cost in this process.
+    """The cost of requests of one kind in this process.
 
-    `asked` are those asked for the first time, `calls` those and what was asked again; `size` is
-    the bytes of their prompts.
+    `asked` counts requests, `calls` also their repetitions; `size` is the bytes of their prompts.
     """
 
     asked: int = 0
@@ -36,7 +35,7 @@ class CostExperience:
     def learn(
         self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
     ) -> None:
-        """Take what requests have cost."""
+        """Add the cost of requests."""
         self.asked += 0 if again else len(requests)
         self.calls += len(requests)
         self.size += sum(map(size_of_prompt, requests))
@@ -44,7 +43,7 @@ class CostExperience:
         self.tokens += sum(answer.completion_tokens for answer in answers)
 
     def expected(self, requests: Sequence[Request], longest: int) -> Forecast:
-        """Return what requests will cost, with those that are asked again in their place."""
+        """Return the expected cost of requests, including the expected repetitions."""
         times = self.calls / self.asked if self.asked else 1.0
         density = self.prompt_tokens / self.size if self.size else 1 / BYTES_A_TOKEN
         drawn = self.tokens / self.calls if self.calls else float(longest)

@@ -1,10 +1,10 @@
-"""The stages that are paid at one time, each in a thread of its own.
+"""The stages that run at the same time, each in its own thread.
 
-The main thread runs the recipe: a verb plans its stage there and hands its payment over. A stage
-begins when the places it needs are free, in the recipe's order; a unit begins when what it reads is
-committed. What asks no model is paid in the main thread, under the same rules.
+The main thread runs the recipe: a verb plans its stage there and hands its work over. A stage
+begins when the places it needs are free, in the recipe's order; a unit begins when its input rows
+are committed. Stages that ask no model run in the main thread, under the same rules.
 
-The first error of any stage keeps all others from beginning units. What is in flight is finished,
+The first error of any stage keeps all others from beginning units. Requests in flight are finished,
 as after a stop, and then the main thread raises the error.
 """
 
@@ -23,18 +23,18 @@ from .stage_places import HERE, Places
 from .stop import Stopped, StopSignal
 
 TURN_S = 0.05
-"""The longest wait in one go: signals are handled in between, and engines are polled."""
+"""The longest single wait: signals are handled and engines are polled in between."""
 CLOSE_S = 5.0
-"""How long a payment may take to end once its engine is closed."""
+"""How long a stage may take to end once its engine is closed."""
 
 logger = logging.getLogger("lpfloop.loop")
 
 
 @dataclass(kw_only=True, eq=False)
 class Ongoing:
-    """A stage that is being paid; `open` are its units that are not durable yet.
+    """A stage at work; `open` are its units that are not durable yet.
 
-    `tell` is told of each that becomes durable.
+    `tell` is called with each unit that becomes durable.
     """
 
     planned: Planned
@@ -45,12 +45,12 @@ class Ongoing:
 
 @dataclass(kw_only=True)
 class Flow:
-    """What is being paid, and whether more may begin; `break_off` ends whatever engines do.
+    """The stages at work, and whether more may begin; `break_off` ends the work of all engines.
 
-    `limit_reached` returns the error of a limit that ends the run whatever is under way, or None.
-    `changed` is notified whenever something has become durable, or a stage has ended.
-    The methods may be called from any thread, but those that begin stages, or wait for their end,
-    from the main thread alone.
+    `limit_reached` returns the error of a limit that ends the run at once, or None.
+    `changed` is notified whenever a unit has become durable, or a stage has ended.
+    The methods may be called from any thread, except those that begin stages or wait for their
+    end: these are for the main thread only.
     """
 
     store: RunWriter
@@ -69,7 +69,7 @@ class Flow:
         self.store.on_settled = self._settled
 
     def __enter__(self) -> Self:
-        """Pay stages; leaving waits for all of them."""
+        """Begin to run stages; leaving waits for all of them."""
         return self
 
     def __exit__(
@@ -78,10 +78,10 @@ class Flow:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait until every stage has ended; after an error, let none begin another unit.
+        """Wait until every stage has ended; after an error, no further unit begins.
 
         Raises:
-            Exception: what ended a stage, unless something else is on its way out already.
+            Exception: the error that ended a stage, unless another exception is already raised.
         """
         if error is None:
             self.settle()
@@ -93,22 +93,22 @@ class Flow:
 
     @property
     def ended(self) -> bool:
-        """Whether no unit may begin any more."""
+        """Whether no further unit may begin."""
         if self._error is None and (reached := self.limit_reached()) is not None:
             self._note(reached)
         return self.stop.requested or self._error is not None
 
     @property
     def broken(self) -> bool:
-        """Whether what is in flight is not waited for any more."""
+        """Whether requests in flight are abandoned."""
         return self._broken
 
     def raise_error(self) -> None:
-        """Raise what ended a stage, if something did.
+        """Raise the error that ended a stage, if any.
 
         Raises:
             Exception: in the main thread, the first error; nothing is in flight any more then.
-            Stopped: in any other one.
+            Stopped: in any other thread.
         """
         if self._error is not None:
             if getattr(self._paying, "is_payment", False):
@@ -116,24 +116,24 @@ class Flow:
             raise self._drained(patient=isinstance(self._error, OwedAgainError))
 
     def check(self) -> None:
-        """Raise as `raise_error` does, or `Stopped` if a stop was asked for."""
+        """Raise as `raise_error` does, or `Stopped` after a request to stop."""
         if self.ended:
             self.raise_error()
             self.stop.check()
 
     def admit(self) -> None:
-        """Let a unit begin: wait while paused, and raise as `check` does."""
+        """Wait while the run is paused, and raise as `check` does; then a unit may begin."""
         while self.stop.paused and not self.ended:
             time.sleep(TURN_S)
         self.check()
 
     def wait(self) -> None:
-        """Wait until something has been committed or has ended, for a moment at most."""
+        """Wait until a unit is committed or a stage ends, for a moment at most."""
         with self.changed:
             self.changed.wait(TURN_S)
 
     def report(self, told: Callable[[], None]) -> None:
-        """Tell the reporter something, one thread at a time."""
+        """Call the reporter, one thread at a time."""
         with self.changed:
             told()
 
@@ -145,10 +145,10 @@ class Flow:
         tell: Callable[[str], None],
         body: Callable[[], None],
     ) -> None:
-        """Have a stage paid by `body`, once its places are free: here, or in a thread of its own.
+        """Run a stage's `body`, once its places are free: here, or in a new thread.
 
         Raises:
-            Exception: as `check` does, and what ends `body` if it runs here.
+            Exception: as `check` does, and the error of `body` if it runs here.
         """
         self._until(lambda: not any(stage.places & places - {HERE} for stage in self._ongoing))
         stage = Ongoing(planned=planned, places=places, open={unit.key for unit in owed}, tell=tell)
@@ -167,10 +167,11 @@ class Flow:
     def unread(
         self, upstream: Collection[str], reads: Callable[[], Sequence[Sequence[str]]]
     ) -> Callable[[Unit], bool]:
-        """Return whether a unit has to wait, for one of the units that it reads is not committed.
+        """Return whether a unit has to wait, because a unit that it reads is not committed.
 
-        `upstream` are the stages that are read, by identity, and `reads` gives for each unit the
-        keys of those that it reads. If these name none of a stage, the whole stage is waited for.
+        `upstream` are the identities of the stages that it reads, and `reads` gives for each unit
+        the keys of the units that it reads. If these include none of a stage, the unit waits for
+        the whole stage.
         """
         with self.changed:
             stages = [s for s in self._ongoing if s.planned.identity in upstream and s.open]
@@ -190,7 +191,7 @@ class Flow:
         return waits
 
     def await_unit(self, key: str) -> None:
-        """Wait until a unit is committed, unless no stage that is being paid owes it.
+        """Wait until a unit is committed, unless no running stage will commit it.
 
         Raises:
             Exception: as `check` does.
@@ -216,7 +217,7 @@ class Flow:
             self.check()
 
     def _turned(self, reached: Callable[[], bool]) -> bool:
-        """Wait for a moment, unless it is reached already; say whether it is."""
+        """Wait for a moment, unless `reached` holds already; return whether it holds."""
         with self.changed:
             return reached() or (self.changed.wait(TURN_S) and reached())
 
@@ -230,7 +231,7 @@ class Flow:
             self._left(stage)
 
     def _note(self, error: BaseException) -> None:
-        """Keep the first error; a plain stop gives way to what ends the run for a reason."""
+        """Keep the first error; an error with a reason replaces a plain stop."""
         with self.changed:
             if self._error is None or type(self._error) is Stopped:
                 self._error = error
@@ -255,8 +256,8 @@ class Flow:
     def _drained(self, *, patient: bool) -> BaseException:
         """Wait until nothing is in flight, then return the error that ended it, and forget it.
 
-        What lasts longer than a stop may is broken off. Where the run goes on afterwards, which
-        needs all stages to be over, it is waited for `patient`ly.
+        Work that takes longer than a stop may is broken off. With `patient`, the run goes on
+        afterwards and needs all stages to be over, so this waits without a limit.
         """
         error = self._error
         if error is None:
@@ -276,7 +277,7 @@ class Flow:
 
     @property
     def _elsewhere(self) -> list[Ongoing]:
-        """The stages in threads of their own: what the main thread pays waits for them, too."""
+        """The stages in other threads, which the main thread must wait for."""
         return [stage for stage in self._ongoing if HERE not in stage.places]
 
     def _await_ends(self, limit: float | None) -> None:

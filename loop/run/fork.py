@@ -40,9 +40,9 @@ class Fork:
         object.__setattr__(self, "_objects", objects_of(self.parent.folder))
 
     def adopt(self, store: RunWriter, owed: Sequence[Unit]) -> list[Unit]:
-        """Commit what the parent has done of the owed units; return what is still owed.
+        """Commit the owed units that the parent has finished; return the units that are still owed.
 
-        What is damaged in the parent, or was given up there, stays owed.
+        Units that are damaged in the parent, or were given up there, stay owed.
         """
         left = list[Unit]()
         for first in range(0, len(owed), AT_ONCE):
@@ -51,7 +51,7 @@ class Fork:
         return left
 
     def _adopt(self, store: RunWriter, units: Sequence[Unit]) -> list[Unit]:
-        """Commit what the parent has of some units, all at once; return those that it has not."""
+        """Commit the units that the parent has, in one transaction; return the others."""
         found = {unit.key: rows for unit in units for rows in self._found(store, unit)}
         tables = [table for rows in found.values() for table in rows.values()]
         again = iter(encoded(tables))

@@ -1,8 +1,8 @@
-"""Handles on committed rows: what the verbs of an iteration take and give.
+"""Handles on committed rows: the arguments and results of an iteration's verbs.
 
 A stage works chunk by chunk of prompts, and so does every stage that builds on it: a handle names
 the stages that hold the rows of each chunk. Adding two handles joins them chunk by chunk. Keys stay
-in the journal until somebody asks for them, so a run with a million finished units opens at once.
+in the journal until they are needed, so a run with a million finished units opens at once.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ D = TypeVar("D", Pair, Demonstration, UnpairedAnswer)
 
 
 SAYS_NOTHING = ("family", "cluster", "exam", "part")
-"""Fields by which prompts are counted, or are chosen: an answer does not depend on them."""
+"""Fields by which prompts are counted or chosen; an answer does not depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A planned stage: `identity` hashes what it computes, and from what."""
+    """A planned stage: `identity` hashes its computation and its input."""
 
     iteration: int
     stage: str
@@ -69,22 +69,22 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """The prompts of a stage, in chunks; `identity` hashes which they are, and how they are cut.
+    """The prompts of a stage, in chunks; `identity` hashes their choice and the chunk size.
 
-    What they say is hashed once a run, where they are stored, and once a chunk, in its key.
+    Their content is hashed once per run where it is stored, and once per chunk in its key.
     """
 
     chunks: tuple[tuple[Prompt, ...], ...]
     identity: str
 
     def each_key(self) -> list[tuple[str]]:
-        """Return, for each chunk, the keys of what it reads: its own content."""
+        """Return, for each chunk, the key of its content, which its unit reads."""
         return [(content_key(chunk),) for chunk in self.chunks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[T]):
-    """Rows of one kind, held by one or more stages over the same chunks of prompts.
+    """Rows of one kind from one or more stages over the same chunks of prompts.
 
     `called` is a short name for the rows of many stages.
     """
@@ -95,12 +95,12 @@ class Rows(Generic[T]):
 
     @property
     def label(self) -> str:
-        """What the stages are called together."""
+        """The name of the stages together."""
         return self.called or "+".join(stage.stage for stage in self.stages)
 
     @property
     def chunks(self) -> int:
-        """How many chunks of prompts there are."""
+        """The number of chunks of prompts."""
         return self.stages[0].chunks
 
     def __add__(self, other: "Rows[T]") -> "Rows[T]":
@@ -138,7 +138,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRows:
-    """Candidates with what was said of them: by a reward model, by a critic, or by both."""
+    """Candidates with the judgements of a reward model, of a critic, or of both."""
 
     candidates: Rows[Candidate]
     rewards: Rows[Reward] | None = None
@@ -146,12 +146,12 @@ class JudgedRows:
 
     @property
     def handles(self) -> tuple[AnyRows, ...]:
-        """The handles there are."""
+        """The handles that are not None."""
         parts = (self.candidates, self.rewards, self.critiques)
         return tuple(part for part in parts if part is not None)
 
     def __add__(self, other: "JudgedRows") -> "JudgedRows":
-        """Join the candidates of two stages over the same prompts, and what was said of them."""
+        """Join the candidates of two stages over the same prompts, and their judgements."""
         return JudgedRows(
             candidates=self.candidates + other.candidates,
             rewards=_both(self.rewards, other.rewards),
@@ -178,7 +178,7 @@ def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
 
 
 def content_key(prompts: Sequence[Prompt]) -> str:
-    """Return the hash of everything these prompts say; what they are counted with says nothing."""
+    """Return the hash of the prompts' content, without the fields by which they are counted."""
     return digest([canonical_json(_said_by(prompt)) for prompt in prompts])
 
 

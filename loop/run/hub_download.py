@@ -1,5 +1,5 @@
 # pyright: basic
-"""Fetching models and data sets into the hub's cache, where a command line asks for it."""
+"""Fetching models and data sets into the hub's cache, on request of a command line."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ ROWS = ("*.parquet", "*.arrow", "*.jsonl", "*.ndjson", "*.json", "*.csv", "*.tsv
 
 
 def fetch(names: Sequence[HubName]) -> None:
-    """Fetch what is not in the cache yet, or not whole; code and pickles are left where they are.
+    """Fetch the files that the cache lacks, except code and pickles.
 
     Raises:
-        ConfigError: if the hub does not give it, or cannot be reached.
+        ConfigError: if the hub refuses the download or cannot be reached.
     """
     for name in names:
         say(f"fetching {name.written} into {cache_folder()}")

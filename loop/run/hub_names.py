@@ -1,8 +1,8 @@
-"""Models and data sets that a configuration names as the hub does, and where they are.
+"""Models and data sets that a configuration names as the hub does, and their cached copies.
 
-A name is looked up in the hub's cache once, when a command reads its configuration, and stands
-there with the commit from then on: a branch that moves changes no run. A folder of the same name
-goes before the hub.
+A name is looked up in the hub's cache once, when a command reads its configuration. From then on
+the configuration holds the name with its commit, so a branch that moves changes no run. A folder
+of the same name takes precedence over the hub.
 """
 
 import logging
@@ -14,7 +14,7 @@ from ...configs.section import Section
 from ...stores.hub_cache import HubName, commit_of, dataset_name, model_name, snapshot
 
 MODEL_FIELD = "model"
-"""What the field is called that names a model, in every section that has one."""
+"""The name of the field for a model, in every section that has one."""
 
 S = TypeVar("S", bound=Section)
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("lpfloop.models")
 
 
 def hub_model(text: str) -> HubName | None:
-    """Return the model of the hub that a text names; None where there is a folder of that name."""
+    """Return the model of the hub that a text names; None if a folder of that name exists."""
     name = model_name(text)
     if name is None or not Path(text).exists():
         return name
@@ -39,18 +39,18 @@ def folder_of(text: str) -> str:
 
 
 def without_commit(text: str) -> str:
-    """Return the name of a model without its revision, as prices and tables call it."""
+    """Return the name of a model without its revision, as used in prices and tables."""
     name = model_name(text)
     return text if name is None else name.repo
 
 
 def hub_names(section: Section) -> list[HubName]:
-    """Return what a configuration names of the hub, each once."""
+    """Return the hub's names in a configuration, each once."""
     return list(dict.fromkeys(name for _, name in _named(section)))
 
 
 def pinned(section: S) -> S:
-    """Return a configuration whose names of the hub say at which commit they are cached."""
+    """Return a configuration whose hub names include the cached commit."""
     changes: dict[str, Any] = {}
     for field, name in _own(section):
         commit = commit_of(name)
@@ -70,7 +70,7 @@ def _named(section: Section) -> Iterator[tuple[str, HubName]]:
 
 
 def _own(section: Section) -> Iterator[tuple[str, HubName]]:
-    """Yield the fields of a section itself that name something of the hub."""
+    """Yield the fields of a section itself that name a model or data set of the hub."""
     for field in type(section).model_fields:
         value: object = getattr(section, field)
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What a model is asked and may be asked again, and the line on which the requests go out."""
+"""A question to a model, which may be repeated, and the line that its requests go out on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Self, TypeVar
@@ -14,29 +14,29 @@ Travelling = TypeVar("Travelling")
 
 
 class Inquiry(Protocol[Request_co, Answer_contra]):
-    """Something to be asked of a model, with what its latest answer said: a value."""
+    """A question to a model, with the content of its latest answer: an immutable value."""
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is to be asked any more: it was answered, or used up its attempts."""
+        """Whether it needs no further request: it was answered, or its attempts are used up."""
         ...
 
     @property
     def attempts(self) -> int:
-        """How many answers it had; above 0, it is asked again."""
+        """The number of answers so far; above 0, the next request is a repetition."""
         ...
 
     def request(self) -> Request_co:
-        """Return its next request, under a seed of its own."""
+        """Return its next request, with its own seed."""
         ...
 
     def heard(self, answer: Answer_contra) -> Sequence[Self]:
-        """Return what an answer makes of it: one inquiry, or parts that are asked separately."""
+        """Return the inquiry after an answer, or the parts that are to be asked separately."""
         ...
 
 
 class ModelLine(Protocol[Request_contra, Answer, Travelling]):
-    """Where requests go: how they travel, what they can cost, what they did cost."""
+    """The channel of requests to a model: their form, their maximal and their actual cost."""
 
     @property
     def judge(self) -> bool:
@@ -44,41 +44,41 @@ class ModelLine(Protocol[Request_contra, Answer, Travelling]):
         ...
 
     def batch(self, key: str, requests: Sequence[Request_contra], *, again: bool) -> Travelling:
-        """Return requests as they travel; `again` if they are not asked for the first time."""
+        """Return requests as the engine takes them; `again` if they are repetitions."""
         ...
 
     def stream(self, batches: Iterable[Travelling]) -> Iterator[tuple[str, Sequence[Answer]]]:
-        """Give the answers to each batch under its key, in the order of its requests."""
+        """Yield the answers to each batch with its key, in the order of its requests."""
         ...
 
     def most(self, requests: Sequence[Request_contra]) -> Cost:
-        """Return what requests can cost at most, each asked once."""
+        """Return the maximal cost of requests, each sent once."""
         ...
 
     def expected(self, requests: Sequence[Request_contra]) -> Cost:
-        """Return what requests are expected to cost, with those that will be asked again."""
+        """Return the expected cost of requests, including expected repetitions."""
         ...
 
     def spent(
         self, requests: Sequence[Request_contra], answers: Sequence[Answer], *, again: bool
     ) -> Advance:
-        """Return what answers to requests did cost, and learn from it what to expect."""
+        """Return the actual cost of answers, and learn the expected cost from it."""
         ...
 
     def note_failures(self, answers: Sequence[Answer]) -> None:
-        """Note why requests could not be answered."""
+        """Record the reasons of failed requests."""
         ...
 
     def remarks(self, answers: Sequence[Answer]) -> set[str]:
-        """Return what was odd about answers, in sentences."""
+        """Return warnings about the answers, as sentences."""
         ...
 
     def name(self, request: Request_contra) -> str:
-        """Return what tells a request from every other one of its unit."""
+        """Return a name of the request that is unique within its unit."""
         ...
 
     def written(self, names: Sequence[str], answers: Sequence[Answer]) -> str | None:
-        """Return answers as text to keep; None if they cost nothing that is worth keeping."""
+        """Return answers as text to keep; None if they cost nothing."""
         ...
 
     def read(self, text: str) -> Mapping[str, Answer]:

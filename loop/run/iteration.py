@@ -1,7 +1,7 @@
 """An iteration as every verb sees it: its policy, its prompts, and how stages are planned.
 
-A stage reads rows chunk by chunk of prompts, or all at once; what it computes, and from what, is
-its `Work`.
+A stage reads rows chunk by chunk of prompts, or all at once; its `Work` names its computation and
+its input.
 """
 
 import math
@@ -38,7 +38,7 @@ class Iteration:
     held_out: Prompts
 
     def prompts(self, part: PromptPart | None = None) -> Prompts:
-        """Return the prompts of this iteration, x ~ D, or those that serve one purpose."""
+        """Return the prompts of this iteration, x ~ D, or those in one part of them."""
         if part is None:
             return self.train_prompts
         config = self.run.config.prompts
@@ -49,8 +49,8 @@ class Iteration:
     def require(self, base: type[Recipe], verb: str) -> None:
         """Refuse a recipe whose settings lack the base class that a verb reads.
 
-        A verb that has answers compared or graded is also refused if a reward model is configured
-        in their place.
+        A verb that needs answers compared or graded is also refused if a reward model is configured
+        instead.
 
         Raises:
             ConfigError: naming the verb, and the class that is missing.
@@ -75,17 +75,17 @@ class Iteration:
         return chunked(every[: math.ceil(share * len(every))], self.run.config.prompts.chunk)
 
     def verifiable(self, prompts: Prompts) -> Prompts:
-        """Return those of the prompts on whose answers the verifier has a verdict."""
+        """Return the prompts whose answers the verifier can judge."""
         can = self.run.verifier.can_verify
         kept = [prompt for chunk in prompts.chunks for prompt in chunk if can(prompt)]
         return chunked(kept, self.run.config.prompts.chunk)
 
     @property
     def as_judge(self) -> Served:
-        """The policy as a judge: its weights, run as the critic is where one is configured.
+        """The policy as a judge: its weights, under the critic's engine settings if it has any.
 
-        In the first iteration it is the critic that has M_0's weights; where critic and policy are
-        run alike, one engine answers and judges.
+        In the first iteration the critic has M_0's weights; if critic and policy have the same
+        engine settings, one engine answers and judges.
         """
         has_critic = CRITIC in self.run.models.judging
         engine = self.run.config.critic.engine if has_critic else self.policy.engine
@@ -98,7 +98,7 @@ class Iteration:
 
     @property
     def has_labels(self) -> bool:
-        """Whether people compared answers, so that no annotators are asked in training."""
+        """Whether the run has comparisons by people, so that training asks no annotators."""
         return self.run.labels is not None
 
     def work(self, verb: Verb, params: Json, *handles: AnyRows) -> Work:
@@ -124,7 +124,7 @@ class Iteration:
     def rows(
         self, row_type: type[T], label: str, work: Work, make: Callable[[Unit], RowsByType]
     ) -> Rows[T]:
-        """Pay a stage that makes such rows here, without a model (`Run.make`), and return them."""
+        """Run a stage that computes such rows without a model (`Run.make`), and return them."""
         planned = self.run.make(self.number, label, work, make)
         return Rows(row_type=row_type, stages=(planned,))
 
@@ -143,7 +143,7 @@ class Iteration:
         )
 
     def _keys(self, rows: Rows[T], chunk: int) -> Iterator[str]:
-        """Give the keys of a chunk's units, each when its rows are there."""
+        """Yield the keys of a chunk's units, each when its rows are committed."""
         for stage in rows.stages:
             key = stage.key(self.run.store.journal, chunk)
             self.run.flow.await_unit(key)

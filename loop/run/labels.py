@@ -1,6 +1,6 @@
-"""What people said of answers from elsewhere, for a run that learns from it (`annotation.source`).
+"""Comparisons of other answers by people, as training data of a run (`annotation.source`).
 
-A run that has it asks no annotators in training.
+A run with such a source asks no annotators in training.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,9 @@ from ...stores.keys import Json
 from ...stores.schemas import Row
 
 OF_RUN = "run:"
-"""What a source begins with that is no file: run:NAME, or run:NAME/TABLE, a derived table of it."""
+"""The prefix of a source that is not a file: run:NAME, or run:NAME/TABLE for a derived table."""
 Comparison = Sequence[Row]
-"""The rows of one comparison: a prompt, two answers, the votes on them, and what they decide."""
+"""The rows of one comparison: a prompt, two answers, the votes on them, and the decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

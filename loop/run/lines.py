@@ -1,4 +1,4 @@
-"""The lines on which requests go out: to an engine that completes them, or one that scores them."""
+"""The channels of requests: to an engine that completes them, or to one that scores them."""
 
 import json
 import math
@@ -29,7 +29,7 @@ from .run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLine:
-    """Requests to the engine of a model, drawn by `first`, and by `again` when asked once more."""
+    """Requests to a model's engine, sampled by `first`, and by `again` if repeated."""
 
     run: Run
     served: Served
@@ -38,9 +38,9 @@ class EngineLine:
     judge: bool
 
     def batch(self, key: str, requests: Sequence[Request], *, again: bool) -> Batch:
-        """Return requests as they travel."""
+        """Return requests as the engine takes them."""
         sampling = self.again if again else self.first
-        # Nothing is stored of how probable a judge's words were.
+        # A judge's log probabilities are not stored.
         room = sampling.max_tokens + self._room
         sampling = replace(sampling, max_tokens=room, logprob=not self.judge)
         return Batch(key=key, requests=tuple(requests), sampling=sampling)
@@ -51,7 +51,7 @@ class EngineLine:
             yield result.key, result.answers
 
     def most(self, requests: Sequence[Request]) -> Cost:
-        """Return what requests can cost at most, each asked once."""
+        """Return the maximal cost of requests, each sent once."""
         self.run.prices.require([self.served])
         return self._cost(
             prompt_tokens=sum(most_tokens(r.messages) + schema_tokens(r.schema) for r in requests),
@@ -60,7 +60,7 @@ class EngineLine:
         )
 
     def expected(self, requests: Sequence[Request]) -> Cost:
-        """Return what requests are expected to cost, with those that will be asked again."""
+        """Return the expected cost of requests, including expected repetitions."""
         mean = self._experience.expected(requests, self.first.max_tokens + self._room)
         return self._cost(
             prompt_tokens=math.ceil(mean.prompt_tokens),
@@ -71,7 +71,7 @@ class EngineLine:
     def spent(
         self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
     ) -> Advance:
-        """Return what completions cost, how many of them failed, and who gave them."""
+        """Return the cost of completions, the number of failures, and the models that answered."""
         self._experience.learn(requests, answers, again=again)
         prompt_tokens = sum(c.prompt_tokens for c in answers)
         tokens = sum(c.completion_tokens for c in answers)
@@ -93,7 +93,7 @@ class EngineLine:
         )
 
     def note_failures(self, answers: Sequence[Completion]) -> None:
-        """Keep in the journal why requests could not be answered: their rows say only that."""
+        """Record in the journal why requests failed; their rows say only that they failed."""
         store = self.run.store
         for completion in answers:
             if completion.error is not None:
@@ -101,7 +101,7 @@ class EngineLine:
                 store.when_there_is_room(partial(store.journal.record, "failed", detail))
 
     def remarks(self, answers: Sequence[Completion]) -> set[str]:
-        """Return the remarks on answers, and why one of the requests failed, if any did."""
+        """Return the warnings about answers, and the reason of one failed request, if any."""
         told = {remark for p in _provenances(answers) for remark in p.remarks}
         failed = next((answer.error for answer in answers if answer.error is not None), None)
         told |= {f"a request failed: {failed}"} if failed else set()
@@ -109,7 +109,7 @@ class EngineLine:
 
     @property
     def _room(self) -> int:
-        """The tokens beyond `max_tokens` that a model that reasons may draw."""
+        """The tokens beyond `max_tokens` that a reasoning model may use."""
         return self.served.engine.reasoning_tokens
 
     @property
@@ -117,7 +117,7 @@ class EngineLine:
         return self.run.budget.experience[self.served.name, self.first, self.judge]
 
     def _money(self, answers: Sequence[Completion]) -> float:
-        """Return what answers cost one by one."""
+        """Return the sum of the answers' costs."""
         return self.run.prices.money(
             self.served,
             prompt_tokens=sum(c.prompt_tokens for c in answers),
@@ -132,7 +132,7 @@ class EngineLine:
         )
 
     def name(self, request: Request) -> str:
-        """Return the id and the seed: asked again, a request has another seed."""
+        """Return the id and the seed: a repeated request has another seed."""
         return f"{request.request_id}/{request.seed}"
 
     def written(self, names: Sequence[str], answers: Sequence[Completion]) -> str:
@@ -148,23 +148,23 @@ class EngineLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerLine:
-    """Requests to a reward model; what it says costs nothing that is worth keeping."""
+    """Requests to a reward model; its answers cost nothing and are not kept."""
 
     scorer: Scorer
     judge: bool = False
 
     def batch(self, key: str, requests: Sequence[ScoreRequest], *, again: bool) -> ScoreBatch:
-        """Return requests as they travel."""
+        """Return requests as the scorer takes them."""
         del again
         return ScoreBatch(key=key, requests=tuple(requests))
 
     def stream(self, batches: Iterable[ScoreBatch]) -> Iterator[tuple[str, Sequence[float | None]]]:
-        """Give the scores of each batch under its key."""
+        """Yield the scores of each batch with its key."""
         for result in self.scorer.score(batches):
             yield result.key, result.answers
 
     def most(self, requests: Sequence[ScoreRequest]) -> Cost:
-        """Return no cost: the reward model is one's own."""
+        """Return no cost: the reward model runs locally."""
         del requests
         return Cost()
 
@@ -181,28 +181,28 @@ class ScorerLine:
         return Advance()
 
     def note_failures(self, answers: Sequence[float | None]) -> None:
-        """Note nothing: a row without a score says why."""
+        """Do nothing: a row without a score holds the reason."""
 
     def remarks(self, answers: Sequence[float | None]) -> set[str]:
-        """Return nothing to tell."""
+        """Return no warnings."""
         del answers
         return set()
 
     def name(self, request: ScoreRequest) -> str:
-        """Return the id of what is scored."""
+        """Return the id of the scored answer."""
         return request.request_id
 
     def written(self, names: Sequence[str], answers: Sequence[float | None]) -> None:
-        """Return nothing to keep."""
+        """Return None: scores are not kept."""
 
     def read(self, text: str) -> Mapping[str, float | None]:
-        """Return nothing: nothing is kept."""
+        """Return no scores: none are kept."""
         del text
         return {}
 
 
 def letters(request: Request) -> int:
-    """Return the letters of a request's messages."""
+    """Return the number of letters in a request's messages."""
     return sum(len(message.content) for message in request.messages)
 
 
@@ -224,7 +224,7 @@ def _provenances(answers: Sequence[Completion]) -> list[Provenance]:
 
 
 def _completion(fields: dict[str, Any]) -> Completion:
-    """Read a kept completion; those that an older lpfloop kept have no provenance."""
+    """Read a kept completion; completions of older versions have no provenance."""
     tokens: list[int] | None = fields["token_ids"]
     told: dict[str, Any] | None = fields.get("provenance")
     return replace(

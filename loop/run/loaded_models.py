@@ -76,7 +76,7 @@ class LoadedModels:
             self._models[allocation.name] = replace(loaded, allocation=allocation)
 
     def make_room(self, wanted: Allocation) -> None:
-        """Put to sleep or close the models that leave no room for a model or a training."""
+        """Put to sleep or close the models that occupy the room for a model or a training."""
         allocations = [loaded.allocation for loaded in list(self._models.values())]
         if not any(share_a_device(t, wanted) for t in allocations if t.name != wanted.name):
             return

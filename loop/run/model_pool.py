@@ -1,8 +1,8 @@
-"""Pools of models that answer prompts, from YAML: where each is, how often and how it is drawn.
+"""Pools of models that answer prompts, from YAML: their places, their weights and their sampling.
 
 A file (`configs.pools`) lists `models`, each with a `name` and the fields of `PoolModel`. Shipped
 are `policy`, the policy alone at several temperatures; `tiny`, the same for the tiny world; and
-`ultrafeedback`, the paper's seventeen, whose places the user fills in.
+`ultrafeedback`, the paper's seventeen models, whose places the user fills in.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from ...configs.schema import ConfigError
 from ...configs.section import Place, Section
 
 POLICY = "policy"
-"""The model that is improved, as it is at the iteration's beginning."""
+"""The model to improve, with its weights at the beginning of the iteration."""
 POOLS = Pools(folder=Path(__file__).parent / "pools", item="model")
 
 
 class OwnSampling(Section):
-    """How a model's completions are drawn, where it differs from `policy.sampling`."""
+    """A model's sampling settings, where set instead of those in `policy.sampling`."""
 
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -37,10 +37,10 @@ class OwnSampling(Section):
 class PoolModel(Section):
     """One model as a pool's file describes it.
 
-    `model` is `policy`, a folder or a URL; None until the user says where it is. `weight` is how
-    often it is drawn compared with others, 0 for never. `principles` says where a principle is put:
-    into the system message, before the prompt (for templates that take no system message), or
-    nowhere. `size` is for readers.
+    `model` is `policy`, a folder or a URL; None until the user fills it in. `weight` is the
+    relative frequency with which the model is drawn, 0 for never. `principles` is the place of a
+    principle: in the system message, before the prompt (for templates that take no system
+    message), or nowhere. `size` is for readers.
     """
 
     name: str = Field(min_length=1, max_length=80, pattern=r"^[\w.:-]+$")
@@ -53,24 +53,24 @@ class PoolModel(Section):
 
     @property
     def is_policy(self) -> bool:
-        """Whether it is the policy that answers."""
+        """Whether this model is the policy."""
         return self.model == POLICY
 
     def sampling_of(self, policy: SamplingConfig) -> SamplingConfig:
-        """Return how its completions are drawn; `policy` says what it leaves open."""
+        """Return the sampling settings of its completions, with defaults from `policy`."""
         return policy.model_copy(update=self.sampling.model_dump(exclude_none=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPool:
-    """Models of which each prompt is answered by some; all of them have a weight above 0."""
+    """Models some of which answer each prompt; all of them have a weight above 0."""
 
     name: str
     models: tuple[PoolModel, ...]
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """How often each model is drawn, by its name."""
+        """The weight of each model, by its name."""
         return {model.name: model.weight for model in self.models}
 
 
@@ -78,7 +78,7 @@ def load_pool(name_or_path: str) -> ModelPool:
     """Read a shipped pool by its name, or a YAML file by its path; weights of 0 leave models out.
 
     Raises:
-        ConfigError: if there is no such file, or it is no list of models; names the file and the
+        ConfigError: if the file does not exist or is not a list of models; names the file and the
             line or the field.
     """
     path = POOLS.place(name_or_path)

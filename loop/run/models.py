@@ -1,10 +1,10 @@
-"""The models of a run, each in a process of its own that is started when it is first needed.
+"""The models of a run, each in a separate process that starts when the model is first needed.
 
-When the checkpoint changes, the live engine of the policy before loads the new weights and proves
-them by the canary. Where it cannot, they get a new process: another architecture, a canary that
-does not agree, or an M_0 that is a judge, too. Policy and critic share one engine while they are
-the same weights under the same settings, as M_0 and the feedback model are in the first iteration.
-So do annotators and the models of a pool. Who gives way to whom on the devices is in `turns`.
+When the checkpoint changes, the running engine of the previous policy loads the new weights and the
+canary verifies them. A new process is needed if the architecture differs, the canary does not
+agree, or the previous policy is M_0 and also a judge. Policy and critic share one engine while they
+have the same weights and settings, as M_0 and the feedback model do in the first iteration. So do
+annotators and the models of a pool. `turns` decides which model gives way on the devices.
 """
 
 import logging
@@ -51,7 +51,7 @@ CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "rewa
 NLI = "facts.nli"
 SCORING_JUDGE = "assessment.judge"
 JUDGES = (SCORING_JUDGE, QUALITY, GRADING, CRITIC)
-"""The roles of which a run has one model each; what the later ones say of an engine counts."""
+"""The roles with one model each in a run; of two on one engine, the later one's settings count."""
 
 __all__ = ["NO_MODEL", "TINY_MODELS", "Models", "Served", "is_endpoint", "located"]
 
@@ -59,20 +59,20 @@ logger = logging.getLogger("lpfloop.models")
 
 
 def is_rewarded(config: RunConfig) -> bool:
-    """Whether a reward model is configured for a recipe that would train one of its own else."""
+    """Whether a reward model is configured for a recipe that otherwise trains one."""
     return isinstance(config.recipe, Rewarded) and config.reward.model != NO_MODEL
 
 
 @dataclass(kw_only=True)
 class Models:
-    """Opens models on demand, keeps them for as long as they are of use, closes them at the end.
+    """Opens models on demand, keeps them while they are needed, and closes them at the end.
 
-    `reward_start` is the model that a reward model begins as, where that is not M_0.
-    `training_bytes` is what the run's trainings need of a device at the most, and
+    `reward_start` is the initial model of a reward model's training; None for M_0.
+    `training_bytes` is the most memory that the run's trainings need on a device, and
     `keeps_activations` are the methods that fit there without recomputing activations.
 
     `_lock` and `_lock_elsewhere` are held while a model loads. `_changing` guards `config`,
-    `_policies` and `_allocations` against a change of settings, and is held for a moment only.
+    `_policies` and `_allocations` against a change of settings, and is held only briefly.
     """
 
     config: RunConfig
@@ -109,10 +109,10 @@ class Models:
         training_bytes: int = 0,
         keeps_activations: Collection[str] = (),
     ) -> "Models":
-        """Identify the configured models that are asked; nothing is loaded yet.
+        """Identify the configured models that the run needs; nothing is loaded yet.
 
-        `asked` are the names of the roles that the run needs: those of `JUDGES`, reward, facts.nli.
-        `roles` are annotators' models, `completers` those of a pool besides the policy.
+        `asked` are the roles that the run needs: among those of `JUDGES`, reward and facts.nli.
+        `roles` are the annotators' models, `completers` a pool's models except the policy.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
@@ -132,22 +132,22 @@ class Models:
         )
 
     def require_trainable(self) -> None:
-        """Refuse a policy here whose weights cannot be trained.
+        """Refuse a local policy whose weights cannot be trained.
 
         Raises:
-            EngineError: saying why.
+            EngineError: with the reason.
         """
         if engine_kind(self.initial.location, self.initial.engine) in ("vllm", "transformers"):
             refuse_quantised(Path(self.initial.location))
 
     @property
     def template(self) -> str | None:
-        """The text of the chat template that the policy is given; None for its own."""
+        """The text of the chat template configured for the policy; None for the model's."""
         return template_text(self.config.policy.engine.template)
 
     @property
     def fingerprint(self) -> Mapping[str, Json]:
-        """What of policy, critic and reward model must not change while a run goes on."""
+        """The parts of policy, critic and reward model that must not change while a run goes on."""
         critic = {CRITIC: self.feedback.params} if CRITIC in self.judging else {}
         reward = {} if self.reward_id is None else {REWARD: self.reward_id}
         nli = {} if self.nli_id is None else {NLI: self.nli_id}
@@ -155,7 +155,7 @@ class Models:
 
     @property
     def judges(self) -> tuple[Served, ...]:
-        """The models besides the policy that are asked for texts."""
+        """The models other than the policy that generate texts."""
         asked = (self.judging, self.annotators, self.completers)
         return tuple(served for models in asked for served in models.values())
 
@@ -180,7 +180,7 @@ class Models:
         return self._asked(SCORING_JUDGE)
 
     def _asked(self, role: str) -> Served:
-        """Return who plays a role; it is missed if a rehearsal did not ask it."""
+        """Return the model in a role; it is missing if the rehearsal did not ask the role."""
         if role not in self.judging:
             raise ConfigError(
                 f"the recipe asks a {role}, and did not in its rehearsal, so none was named: begin "
@@ -189,10 +189,10 @@ class Models:
         return self.judging[role]
 
     def engine(self, served: Served) -> Engine:
-        """Return an engine of `served` that is loaded, awake, and of no other weights.
+        """Return a loaded and awake engine of `served` with the published weights.
 
         Raises:
-            StaleWeightsError: if it does not run the weights that were published.
+            StaleWeightsError: if it does not run the published weights.
         """
         name = served.engine_name
         with self._lock_of(served):
@@ -212,7 +212,7 @@ class Models:
         config, log = self.config.reward, self.logs / "reward.log"
         identity = None if folder else self.reward_id
         with self._lock:
-            # Each training makes another, and nobody asks the one before again.
+            # Each training makes a new one, and the previous one is not used again.
             for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
                 self._loaded.close(other)
             return self._loaded.bring(
@@ -235,17 +235,17 @@ class Models:
             )
 
     def configure(self, config: RunConfig) -> None:
-        """Take over live settings of the models, from their next request on."""
+        """Apply live settings of the models, from their next request on."""
         with self._changing:
             before, self.config = self.config, config
-            # What they take of the devices is looked up again.
+            # The allocations are computed again under the new settings.
             self._allocations.clear()
             policies = list(self._policies.items())
         settings = {served.engine_name: served.engine for served in self.completers.values()}
         for name, policy in policies:
             own = run_alike(policy.engine, before.policy.engine)
             if not own and run_alike(policy.engine, before.critic.engine):
-                # A policy that judges, and is run as the critic is.
+                # A policy that judges, under the critic's settings.
                 settings[name] = config.critic.engine
         settings[self.initial.engine_name] = config.policy.engine
         for role, served in self.annotators.items():
@@ -259,7 +259,7 @@ class Models:
                 model.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
-        """Put aside what is in the way of a training."""
+        """Put to sleep or close the models that occupy the room for a training."""
         training = self.inventory.training(self.config.training.devices, self.training_bytes)
         with self._lock:
             self._loaded.make_room(training)
@@ -269,19 +269,19 @@ class Models:
         self._loaded.close_all()
 
     def _lock_of(self, served: Served) -> AbstractContextManager[object]:
-        """Return what keeps others from a model: one on no device waits for none that loads."""
+        """Return the lock to load a model; a model without devices waits for no other."""
         here = engine_kind(served.location, served.engine) in ("vllm", "transformers")
         return self._lock if here else self._lock_elsewhere
 
     def _allocation(self, name: str, found: Callable[[], Allocation]) -> Allocation:
-        """Return what a model takes, looked up once: it reads the headers of its files."""
+        """Return a model's allocation, computed once, because it reads the headers of its files."""
         with self._changing:
             known, config = self._allocations.get(name), self.config
         if known is not None:
             return known
         allocation = found()
         with self._changing:
-            # Under other settings it may take something else.
+            # The settings may have changed meanwhile, and the allocation with them.
             if self.config is config:
                 self._allocations[name] = allocation
         return allocation
@@ -300,10 +300,10 @@ class Models:
         return _proved(opened, served)
 
     def _hand_over(self, served: Served, allocation: Allocation) -> None:
-        """Let the engine of the policy that this one follows load its weights, if it can.
+        """Load the weights of a policy into the engine of its predecessor, if possible.
 
-        A checkpoint is never asked again once there is another, so its engine does not stay; M_0
-        may be asked for references.
+        Once there is a new checkpoint, the previous one is not used again and its engine is free;
+        M_0 may still be asked for references.
         """
         before = self._predecessor(served)
         if before is None:
@@ -324,12 +324,12 @@ class Models:
             self._forget(old)
 
     def _is_like(self, before: Served, served: Served) -> bool:
-        # Of machines elsewhere it is not known.
+        # The GPUs of other machines are unknown; the check assumes that they have some.
         on_gpu = bool(self.inventory.cards) or before.engine.place != "local"
         return is_like(before, served, on_gpu=on_gpu)
 
     def _predecessor(self, served: Served) -> Served | None:
-        """Return the loaded policy whose engine a trained one can have, best one run alike.
+        """Return the loaded policy whose engine can take over, preferably with the same settings.
 
         A policy that judges, too, may be run in a second way: neither engine replaces the other.
         """
@@ -347,13 +347,13 @@ class Models:
 
 
 def _judge(config: RunConfig, role: str) -> Served:
-    """Return the model that plays one of the `JUDGES`."""
+    """Return the model in one of the `JUDGES` roles."""
     model, engine = place_of(config, role)
     return identified(model, engine)
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
-    """Return place and engine of one of the `JUDGES`: the critic's, unless it has its own.
+    """Return place and engine of one of the `JUDGES`: the critic's, unless the role has its own.
 
     Who scores answers is nobody unless somebody is named.
     """
@@ -367,7 +367,7 @@ def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
 
 
 def _reward_id(config: RunConfig) -> str:
-    """Return the identity of the reward model, whose chat template can be used."""
+    """Return the identity of the reward model; its chat template must be usable."""
     place = located(config.reward.model, "reward")
     identity = scorer_digest(place)
     if not names_function(place):
@@ -380,14 +380,14 @@ def _nli_folder(config: RunConfig) -> Path:
 
 
 def _nli_id(folder: Path) -> str:
-    """Return the identity of a model of natural language inference that has the label for it."""
+    """Return the identity of a model of natural language inference that can label entailment."""
     identity = scorer_digest(str(folder))
     entailment_label(folder)
     return identity
 
 
 def _nli_settings(config: RunConfig) -> RewardConfig:
-    """Return how the model is loaded: as a reward model is, on one device."""
+    """Return the settings to load the model: like a reward model, on one device."""
     nli = config.facts.nli
     return RewardConfig(
         model=nli.model or NO_MODEL,
@@ -400,13 +400,13 @@ def _nli_settings(config: RunConfig) -> RewardConfig:
 
 
 def _annotator(config: RunConfig, role: Role) -> Served:
-    """Return the model that annotators of a role are made of."""
+    """Return the model behind the annotators of a role."""
     model = config.annotation.model_of(role)
     return identified(model.model or NO_MODEL, model.engine)
 
 
 def _completer(pooled: PoolModel) -> Served:
-    """Return a model of a pool, which must say where it is."""
+    """Return a model of a pool; its place must be configured."""
     if pooled.model is None:
         raise ConfigError(f"the pool does not say where the model {pooled.name} is")
     try:

@@ -1,4 +1,4 @@
-"""What a recipe does, as its rehearsal shows: whom it asks, how it trains, what prompts it uses."""
+"""A summary of a recipe's rehearsal: the roles it asks, its trainings and its prompts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,11 +11,11 @@ from ..data.splits import PARTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a recipe did in `iterations` iterations.
+    """The actions of a recipe in `iterations` iterations.
 
-    `asked` has the verbs that asked each role: policy, critic, reward, grading, annotation,
-    completion. `trainings` are the methods that trained, in their order; `trains` is also true if
-    the run ended because it could not train. `parts` are the parts of the prompts that were used.
+    `asked` maps each role (policy, critic, reward, grading, annotation, completion) to the verbs
+    that asked it. `trainings` are the methods that trained, in their order; `trains` is also true
+    if the run ended because it could not train. `parts` are the parts of the prompts in use.
     """
 
     iterations: int = 0
@@ -31,7 +31,7 @@ class Observed:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> "Observed":
-        """Return what `as_json` wrote."""
+        """Return the value that `as_json` converted."""
         return cls(
             iterations=found["iterations"],
             asked={role: tuple(verbs) for role, verbs in found["asked"].items()},
@@ -43,4 +43,4 @@ class Observed:
 
 
 NOTHING_SEEN = Observed()
-"""Of a run without a recipe, and before a rehearsal."""
+"""For a run without a recipe, and before a rehearsal."""

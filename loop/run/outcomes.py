@@ -1,7 +1,7 @@
 """How a run can end other than by an error."""
 
 WENT_ON = "went on after alarms"
-"""The kind of the event that records of which iteration it was decided to go on."""
+"""The kind of the event that records the iteration with which it was decided to go on."""
 
 
 class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
@@ -9,7 +9,7 @@ class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
 
 
 class Regressed(Exception):  # noqa: N818 -- an outcome, not an error
-    """A run that stops as its last policy is worse than the best; the message says by how much."""
+    """A run that stops because its last policy is worse than the best; the message has the gap."""
 
 
 class AlarmStopError(Exception):

@@ -1,7 +1,7 @@
-"""Who compares answers in a run: p_ann, p_eval or p_single (AlpacaFarm, Section 3).
+"""The annotators that compare answers in a run: p_ann, p_eval or p_single (AlpacaFarm, Section 3).
 
-All are made of one pool. p_ann, by which policies are trained, has noise; p_eval, by which they are
-evaluated, has none; p_single is one annotator at temperature 0, without noise.
+All come from one pool. p_ann, which labels training data, has noise; p_eval, which evaluates
+policies, is noiseless; p_single is one annotator at temperature 0, without noise.
 """
 
 from dataclasses import dataclass, replace
@@ -21,27 +21,27 @@ from ..data.cycles import require_few_answers
 from .models import is_endpoint, is_rewarded
 
 SHIPPED, HOSTED = "alpacafarm", "alpacafarm-hosted"
-"""A pool that biases tokens by their texts, and the same for endpoints, which cannot."""
+"""A pool that biases tokens by their text, and its form for endpoints, which cannot do this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Annotators of which each pair gets one, and the share of labels that noise turns."""
+    """Annotators, one of which labels each pair, and the probability that noise flips a label."""
 
     pool: AnnotatorPool
     flip_probability: float
 
     @property
     def annotators(self) -> tuple[AnyAnnotator, ...]:
-        """The annotators, those of one model side by side, so that each is loaded once."""
+        """The annotators, grouped by model, so that each model is loaded once."""
         return tuple(sorted(self.pool.annotators, key=lambda annotator: annotator.role))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panels:
-    """Who compares a run's samples to train on them, and who its answers to evaluate them.
+    """The panels that compare a run's samples for training, and its answers for evaluation.
 
-    None where a run does not compare.
+    None if the run does not make the comparison.
     """
 
     training: Panel | None
@@ -52,7 +52,7 @@ class Panels:
         """Read the pool of a run, if it compares anything.
 
         Raises:
-            ConfigError: if the pool cannot be used, or does not have the annotator that is named.
+            ConfigError: if the pool cannot be used, or lacks the named annotator.
         """
         annotated, assessed = annotates(config), config.assessment.reference is not None
         if not (annotated or assessed):
@@ -68,13 +68,13 @@ class Panels:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The models that their annotators are made of."""
+        """The roles of the annotators' models."""
         panels = [panel for panel in (self.training, self.evaluation) if panel is not None]
         return tuple(sorted({role for panel in panels for role in panel.pool.roles}))
 
     @property
     def digests(self) -> Json:
-        """What of the annotators can change a comparison."""
+        """The parts of the annotators that can change a comparison."""
         return {
             name: None if panel is None else [panel.pool.digest, panel.flip_probability]
             for name, panel in (("training", self.training), ("evaluation", self.evaluation))
@@ -82,16 +82,16 @@ class Panels:
 
 
 NOBODY = Panels(training=None, evaluation=None)
-"""Who compares in a run that compares nothing."""
+"""The panels of a run without comparisons."""
 
 
 def annotates(config: RunConfig) -> bool:
-    """Whether a run's recipe learns from comparisons that annotators of a pool make."""
+    """Whether a run's recipe learns from comparisons by the annotators of a pool."""
     return compares(config) and not config.annotation.source
 
 
 def compares(config: RunConfig) -> bool:
-    """Whether a run's recipe learns from comparisons, whoever makes them."""
+    """Whether a run's recipe learns from comparisons, by people or by annotators."""
     recipe = config.recipe
     unweighed = isinstance(recipe, TaskReward) and not recipe.weights.preferred
     return isinstance(recipe, Annotated) and not (unweighed or is_rewarded(config))
@@ -106,7 +106,7 @@ def _training(pool: AnnotatorPool, config: RunConfig) -> Panel:
 
 
 def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
-    """Return p_eval, or p_single if `assessment.annotators` says so."""
+    """Return p_eval, or p_single if `assessment.annotators` is `single`."""
     if config.assessment.annotators == "pool":
         return Panel(pool=pool, flip_probability=0.0)
     if config.annotation.single is None:
@@ -118,7 +118,7 @@ def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
 
 
 def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
-    """Refuse to guard prompts that are shown as they were published.
+    """Refuse to guard prompts that are used as published.
 
     Raises:
         ConfigError: if an annotator has such a prompt, and the run guards its judges.
@@ -133,12 +133,13 @@ def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
 
 
 def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
-    """Return a pool in which no annotator at an endpoint biases tokens that are named by texts.
+    """Return the pool without annotators at an endpoint that bias tokens by their text.
 
-    An endpoint cannot look them up: of the shipped pool, its hosted form's annotator is taken.
+    An endpoint cannot look up tokens. From the shipped pool, such an annotator is replaced by
+    the one in its form for endpoints.
 
     Raises:
-        ConfigError: if an annotator of another pool would need it.
+        ConfigError: if an annotator of another pool would need the replacement.
     """
     hosted = load_pool(HOSTED) if config.annotation.pool == SHIPPED else None
     served = list[AnyAnnotator]()

@@ -9,14 +9,14 @@ from .models import Served
 
 MILLION = 1e6
 FREE = ModelPrice(prompt=0.0, completion=0.0)
-"""What a model costs that runs here, unless the user says otherwise."""
+"""The default price of a model that runs locally."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
     """The prices of a run's models by name; with `limited`, each model elsewhere must have one.
 
-    `batch` is the share of it that a request in a batch file costs.
+    `batch` is the share of the price that a request in a batch file costs.
     """
 
     models: Mapping[str, ModelPrice]
@@ -37,7 +37,7 @@ class Prices:
         )
 
     def require(self, models: Iterable[Served]) -> None:
-        """Refuse models that cost nobody knows what, while money is limited.
+        """Refuse models without a price while money is limited.
 
         Raises:
             ConfigError: naming the first of them.
@@ -52,11 +52,11 @@ class Prices:
                 )
 
     def is_missing(self, served: Served) -> bool:
-        """Whether an endpoint serves a model of which nobody said what it costs."""
+        """Whether an endpoint serves the model and its price is unknown."""
         return served.is_elsewhere and self._stated(served) is None
 
     def money(self, served: Served, *, prompt_tokens: float, tokens: float) -> float:
-        """Return what tokens of a model cost."""
+        """Return the cost of tokens of a model."""
         price = self._stated(served) or FREE
         return (prompt_tokens * price.prompt + tokens * price.completion) / MILLION
 

@@ -1,4 +1,4 @@
-"""What decides about a run's prompts, read from its configuration before the run begins."""
+"""The filters of a run's prompts, read from its configuration before the run begins."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -14,17 +14,17 @@ from ..data.prompt_rules import Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """The rules, and the reviewer; None where nobody judges prompts."""
+    """The rules and the reviewer; None without a model that judges prompts."""
 
     rules: Rules
     reviewer: Reviewer | None
 
     @classmethod
     def from_config(cls, config: RunConfig) -> Self:
-        """Load what the configuration names.
+        """Load the configured filters.
 
         Raises:
-            ConfigError: if a part of it cannot be used.
+            ConfigError: if one of them cannot be used.
         """
         rules, quality = config.prompts.rules, config.prompts.quality
         _refuse_without_effect(config)
@@ -35,10 +35,10 @@ class Filters:
 
 
 def _refuse_without_effect(config: RunConfig) -> None:
-    """Refuse what would filter nothing, whoever set it.
+    """Refuse filter settings that have no effect.
 
     Raises:
-        ConfigError: naming the field, and what it needs.
+        ConfigError: naming the field, and the setting that it needs.
     """
     quality = config.prompts.quality
     if quality.judge == "model" and quality.model is None and quality.engine != EngineConfig():
@@ -61,4 +61,4 @@ def _refuse_without_effect(config: RunConfig) -> None:
 
 
 EVERYTHING = Filters(rules=Rules(config=RuleFilters()), reviewer=None)
-"""The filters of a run that leaves no prompt out."""
+"""The filters of a run that keeps all prompts."""

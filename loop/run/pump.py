@@ -1,9 +1,10 @@
-"""One stream through a model: units are cut into slices, and settled as their answers come back.
+"""One stream of requests to a model: units are cut into slices and committed as answers arrive.
 
-Sampling, rewarding and every way of judging ask a model about what units owe. What could not be
-read is asked again in the same stream, so a unit is committed as soon as it is settled and waits
-for no other. Until then the answers to each slice are kept in the journal: whoever takes a unit up
-again, after a stop or a crash, pays only for what was in flight.
+Sampling, rewarding and every kind of judging send the requests of units to a model. Replies that
+could not be parsed are requested again in the same stream, so a unit is committed as soon as all
+its inquiries are settled, and never waits for another unit. Until then the journal keeps the
+answers to each slice: whoever takes the unit up again, after a stop or a crash, pays only for the
+requests that were in flight.
 """
 
 from collections import deque
@@ -24,20 +25,20 @@ from .run import Run
 from .stage import Stage
 
 SLICE = 32
-"""Requests that travel together: what a stall clock, a stop and a restarted worker can cost."""
+"""Requests that travel together: the most that a stall, a stop or a restarted worker loses."""
 
 Place = tuple[int, ...]
-"""Where an inquiry stands in its unit; the parts of one stand where it stood, in order."""
+"""The position of an inquiry in its unit; its parts take its position, in order."""
 
 Q = TypeVar("Q", bound=Inquiry[Any, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pump(Generic[Q]):
-    """What a stage owes, asked of one model.
+    """The owed units of a stage, as requests to one model.
 
-    `work` gives a unit's inquiries when its turn has come; `commit` takes those that they became,
-    in their order, with what the answers cost.
+    `work` gives a unit's inquiries when its turn has come; `commit` takes the settled inquiries
+    in their order, with the cost of the answers.
     """
 
     run: Run
@@ -46,7 +47,7 @@ class Pump(Generic[Q]):
     commit: Callable[[Unit, Sequence[Q], Advance], None]
 
     def pay(self, stage: Stage) -> None:
-        """Ask what the stage owes, and commit each unit as soon as it is settled."""
+        """Send the requests of all owed units, and commit each unit as soon as it is settled."""
         if not stage.owed:
             return
         source = _BatchSource(self, stage)
@@ -58,7 +59,7 @@ class Pump(Generic[Q]):
 
 @dataclass(kw_only=True)
 class _OpenUnit(Generic[Q]):
-    """A unit that is being asked about, and how many of its slices are on their way or wait."""
+    """A unit with unsettled inquiries, and the number of its slices in flight or waiting."""
 
     unit: Unit
     inquiries: dict[Place, Q]
@@ -67,11 +68,11 @@ class _OpenUnit(Generic[Q]):
 
     @property
     def unsettled(self) -> list[Place]:
-        """Where there is something to be asked."""
+        """The places of inquiries that need another request."""
         return [place for place, inquiry in self.inquiries.items() if not inquiry.settled]
 
     def hear(self, place: Place, answer: object) -> list[Place]:
-        """Take an answer; return where something is to be asked again."""
+        """Take an answer; return the places of inquiries that need another request."""
         parts = self.inquiries.pop(place).heard(answer)
         places = [place] if len(parts) == 1 else [(*place, n) for n in range(len(parts))]
         self.inquiries.update(zip(places, parts, strict=True))
@@ -80,7 +81,7 @@ class _OpenUnit(Generic[Q]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice(Generic[Q]):
-    """Some requests of a unit, and where their inquiries stand."""
+    """Some requests of a unit, and the places of their inquiries."""
 
     key: str
     of: _OpenUnit[Q]
@@ -90,7 +91,7 @@ class _Slice(Generic[Q]):
 
 
 class _BatchSource(Source[Any], Generic[Q]):
-    """The batches that a stage asks, taken by an engine as soon as they may be sent."""
+    """The batches of a stage's requests, taken by an engine as soon as they may be sent."""
 
     def __init__(self, pump: Pump[Q], stage: Stage) -> None:
         self._pump = pump
@@ -109,12 +110,12 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to ask, so that no model need be loaded."""
+        """Whether the stage has no requests, so that no model need be loaded."""
         return self._admission.look() is Next.NONE
 
     @property
     def stopping(self) -> bool:
-        """Whether the run stops: a request that waits for another attempt is not worth it."""
+        """Whether the run stops; then failed requests are not retried."""
         return self._flow.ended
 
     def take(self) -> Any:
@@ -122,22 +123,23 @@ class _BatchSource(Source[Any], Generic[Q]):
         if not self._ready():
             return None
         with self._budget.deciding:
-            # Another stage may have spent something meanwhile.
+            # Another stage may have spent from the budget meanwhile.
             return self._next() if self._ready() else None
 
     def __next__(self) -> Any:
         while (batch := self.take()) is None:
-            # Engines wait only if nothing is under way: no answer could be heard meanwhile.
+            # An engine waits here only with no request in flight, because it could not take an
+            # answer.
             with nullcontext() if self._away else self._rest():
                 self._flow.wait()
         return batch
 
     def _ready(self) -> bool:
-        """Whether `_next` would answer, or end, without waiting for an answer."""
+        """Whether `_next` would return a batch, or end, without waiting for an answer."""
         if self._ends_now:
             return True
         if self._waiting:
-            # What is under way, here or in another stage, may cost less than it can: then the
+            # Requests in flight, here or in another stage, may cost less than reserved: then the
             # whole slice will fit.
             whole = self._fitting() == len(self._waiting[0].requests)
             return whole or not self._budget.in_flight
@@ -146,7 +148,7 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     @property
     def _ends_now(self) -> bool:
-        """Whether nothing more is sent, not even the rest of the units that have begun."""
+        """Whether nothing more is sent, not even the rest of the open units."""
         return self._flow.broken or self._budget.time_or_room_reached() is not None
 
     def _next(self) -> Any:
@@ -185,7 +187,7 @@ class _BatchSource(Source[Any], Generic[Q]):
             self._cut(opened, again, first=True)
 
     def _opened(self, unit: Unit) -> _OpenUnit[Q] | None:
-        """Begin a unit with what is kept of it; one without a question is committed at once."""
+        """Open a unit with its kept answers; one without a question is committed at once."""
         inquiries = {(n,): inquiry for n, inquiry in enumerate(self._pump.work(unit))}
         opened = _OpenUnit(unit=unit, inquiries=inquiries)
         if self._budget.has_kept(unit.key):
@@ -196,7 +198,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         return None
 
     def _hear_kept(self, opened: _OpenUnit[Q]) -> None:
-        """Take the answers that were paid for before."""
+        """Apply the answers that an earlier attempt paid for."""
         journal = self._pump.run.store.journal
         kept = {
             name: answer
@@ -222,7 +224,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         )
 
     def _fitting(self) -> int:
-        """Return how many requests of the slice that is next may leave."""
+        """Return how many requests of the next slice the budget has room for."""
         requests = self._waiting[0].requests
         if not self._budget.limited or self._budget.fits(self._line.most(requests)):
             return len(requests)
@@ -234,7 +236,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         return len(requests)
 
     def _taken(self, fitting: int) -> _Slice[Q]:
-        """Take the first requests of the slice that is next; the others go on waiting."""
+        """Take the first requests of the next slice; the others stay in the queue."""
         whole = self._waiting.popleft()
         if fitting == len(whole.requests):
             return whole
@@ -246,7 +248,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         return first
 
     def _cut(self, opened: _OpenUnit[Q], places: Sequence[Place], *, first: bool = False) -> None:
-        """Let slices of a unit wait to be sent; ahead of all others if `first`."""
+        """Queue slices of a unit for sending; before all others if `first`."""
         by_round = [
             [place for place in places if (opened.inquiries[place].attempts > 0) is again]
             for again in (False, True)

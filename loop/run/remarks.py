@@ -1,4 +1,4 @@
-"""What is odd about a stage's answers or figures: each sentence is in the journal once a stage."""
+"""Warnings about a stage's answers or figures; the journal keeps each sentence once per stage."""
 
 from functools import partial
 from typing import Any, cast
@@ -7,13 +7,13 @@ from ...stores.keys import Json
 from ...stores.lake import RunWriter
 
 MOST = 20
-"""Remarks that are kept of a stage: reasons why requests failed may differ each time."""
+"""The most warnings that are kept of a stage, because reasons of failed requests may all differ."""
 REMARK = "remark"
 """The kind of the event: iteration, stage, remark."""
 
 
 class Remarks:
-    """The remarks on a stage's work; what an earlier process kept is not kept again."""
+    """The warnings about a stage's work; those that an earlier process kept are not repeated."""
 
     def __init__(self, store: RunWriter, iteration: int, stage: str) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class Remarks:
         }
 
     def note(self, remarks: set[str]) -> None:
-        """Keep those that are new."""
+        """Keep the new ones."""
         for remark in sorted(remarks - self._told)[: max(0, MOST - len(self._told))]:
             self._told.add(remark)
             detail: Json = {**self._place, "remark": remark}

@@ -11,17 +11,18 @@ EVERY_S = 30.0
 RUN_LOGGER = "lpfloop.run"
 """The logger of a run's reports."""
 Said = tuple[str, str, str]
-"""A model as it is asked for, and what its endpoint says it is: the model, its fingerprint."""
+"""A model's configured name, and the model and fingerprint that its endpoint reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """What one committed unit adds to its stage: rows, what they cost, what went wrong.
+    """The numbers that one committed unit adds to its stage: rows, cost, failures.
 
-    `tokens` are drawn (completion) tokens, `letters` those of the answers' texts; `calls` are
-    requests to a model, `retries` of them asked again; `failed` are requests that alone could not
-    be answered. `served` is what endpoints said they are. Where a unit both samples and judges,
-    `judge_calls` and `judge_tokens` are the judges' part of its calls and drawn tokens.
+    `tokens` are completion tokens, `letters` the letters of the answers' texts; `calls` are
+    requests to a model, `retries` those of them that were repeated; `failed` are requests that
+    could not be answered even when sent alone. `served` holds the models that endpoints
+    reported. If a unit both samples and judges, `judge_calls` and `judge_tokens` are the judges'
+    part of its calls and completion tokens.
     """
 
     rows: int = 0
@@ -51,7 +52,7 @@ class Advance:
 
 
 def served_by(advance: Advance) -> list[dict[str, Json]]:
-    """Return what endpoints said they are, as the journal keeps it."""
+    """Return the models that endpoints reported, in the journal's form."""
     names = ("asked", "model", "system_fingerprint")
     return [dict(zip(names, said, strict=True)) for said in sorted(advance.served)]
 
@@ -64,7 +65,7 @@ class Reporter(Protocol):
     """
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Start showing a stage of `planned` units, of which `done` were committed before."""
+        """Show a new stage of `planned` units, of which `done` were committed before."""
         ...
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:

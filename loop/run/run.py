@@ -45,10 +45,10 @@ from .wall_time import StageTime, WallTime
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a stage does, named beside the function that does it.
+    """The work of a stage, named next to the function that does it.
 
-    `semantics` is the version of what it computes: raised whenever the same inputs would give other
-    rows.
+    `semantics` is the version of its computation: raised whenever the same inputs would give
+    other rows.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Verb:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a stage computes: its verb, with which parameters, from which stages.
+    """The computation of a stage: its verb, its parameters and its input stages.
 
-    `upstream` are the identities of the stages it reads; `reads` gives, for each unit, the keys of
-    the units it reads, and is called only if the stage is new. `besides` are identities, or keys of
-    units, of stages that it depends on through its parameters.
+    `upstream` are the identities of the stages that it reads; `reads` gives, for each unit, the
+    keys of the units that it reads, and is called only if the stage is new. `besides` are
+    identities of stages, or keys of units, that it depends on through its parameters.
     """
 
     verb: Verb
@@ -75,11 +75,11 @@ class Work:
 class Run:
     """The store, the models and the judges of one run.
 
-    `seen` is what the recipe did in its rehearsal, `labels` what it learns from in place of its
-    annotators' comparisons. `retry` are the stages, by iteration and label,
-    whose unread judgements are asked for again. `trainer` stands in for the one that trains in a
-    child process; `warm` starts that process before its job is known. With `asks_most`, as in a
-    rehearsal, a stage asks all that it may ask, whatever a critic passes.
+    `seen` is the summary of the recipe's rehearsal; `labels` are comparisons that replace those
+    of its annotators. `retry` are the stages, by iteration and label, whose unread judgements
+    are requested again. `trainer` replaces the trainer in a child process; `warm` starts that
+    process before its job is known. With `asks_most`, as in a rehearsal, a stage sends all
+    requests that it could need, whatever a critic passes.
     """
 
     name: str
@@ -131,39 +131,39 @@ class Run:
         return self.store.folder / "logs"
 
     def configure(self, config: RunConfig) -> None:
-        """Take over live settings, from the next unit on."""
+        """Apply live settings, from the next unit on."""
         self.config, self.prices = config, Prices.of(config)
         self.stop.drain_s = config.drain_s
         self.models.configure(config)
 
     def parts_with(self, part: str) -> Collection[str]:
-        """Return the parts of the prompts that the recipe uses, of which it asks for `part` now."""
+        """Return the parts of the prompts that the recipe uses, `part` included."""
         return {*self.seen.parts, part}
 
     @property
     def places(self) -> DevicePlacement:
-        """Where the models of the run are asked."""
+        """The devices or endpoints of the run's models."""
         return DevicePlacement(config=self.config)
 
     @property
     def rates(self) -> bool:
-        """Whether there is somebody to rate answers: a critic, or the verifier in its place."""
+        """Whether the run can rate answers: by a critic, or by the verifier instead."""
         return self.config.critic.kind == "verifier" or CRITIC in self.models.judging
 
     def break_off(self) -> None:
-        """End what engines do, and what waits for room on the disk if the run is stopped."""
+        """End the work of all engines, and the waits for disk space if the run is stopped."""
         self.models.close()
         self.warm.close()
         if self.stop.requested:
             self.store.give_up()
 
     def _stop_at_once(self) -> None:
-        """End what is under way: another machine has taken the run over."""
+        """Break off all work: another machine has taken over the run."""
         self.stop.drain_s = 0.0
         self.stop.request()
 
     def guard(self, request: str, judge: Served) -> GuardKey:
-        """Return the key by which a request to a judge is guarded, by its name."""
+        """Return the key by which the request of this name to a judge is guarded."""
         if not self.config.guard:
             return BARE
         return GuardKey.of(self.config.seed, request, by_schema=judge.by_schema)
@@ -173,7 +173,7 @@ class Run:
 
         Raises:
             OwedAgainError: if they are damaged: their training is owed again.
-            StaleWeightsError: if the engine runs others.
+            StaleWeightsError: if the engine runs other weights.
         """
         self.verify(served)
         return self.models.engine(served)
@@ -209,13 +209,13 @@ class Run:
         places: Places = MAIN_THREAD,
         judge: bool = False,
     ) -> Planned:
-        """Plan a stage, and have `pay` commit what it owes, as soon as the places are free.
+        """Plan a stage, and run `pay` to commit its owed units, as soon as the places are free.
 
-        It is paid on return if the main thread is one of the places, else while the recipe goes
-        on. `judge` says that its requests go to the feedback model (for the budget).
+        If the main thread is one of the places, the stage is done on return, else it runs while the
+        recipe goes on. With `judge`, its requests go to the feedback model (for the budget).
 
         Raises:
-            Stopped: if units are still owed because somebody asked for a stop, or a budget ended.
+            Stopped: if units are still owed after a request to stop, or at a limit of the budget.
         """
         self.flow.raise_error()
         reach("stage.begin")
@@ -242,7 +242,7 @@ class Run:
         return planned
 
     def decide_by(self, stage: Planned) -> None:
-        """Note that a stage's rows decide what is planned from now on.
+        """Note that a stage's rows decide which stages are planned from now on.
 
         They decide which policy an iteration begins with, for example, or which prompts it takes.
         """
@@ -251,9 +251,9 @@ class Run:
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
     ) -> Planned:
-        """Pay a stage whose units are computed here, without a model; return it.
+        """Run a stage whose units are computed here, without a model; return it.
 
-        `make` gives the rows of a unit; what is counted are those of the first type.
+        `make` gives the rows of a unit; the rows of its first type are counted.
         """
 
         def pay(stage: Stage) -> None:
@@ -270,7 +270,7 @@ class Run:
         time_: StageTime,
         pay: Callable[[Stage], None],
     ) -> None:
-        """Show a stage, pay what it owes, and account for the time; what is left was stopped."""
+        """Show a stage, run it, and record the time; units that stay owed were stopped."""
         planned, owed = stage.planned, stage.owed
         iteration, label, done = planned.iteration, planned.stage, planned.chunks - len(owed)
         if owed:
@@ -315,7 +315,7 @@ class Run:
         return Planned(iteration=iteration, stage=label, identity=identity, chunks=count)
 
     def _hash(self, iteration: int, work: Work, upstream: Sequence[str]) -> str:
-        """Return a hash of everything that rows depend on."""
+        """Return a hash of everything that the rows depend on."""
         return digest(
             {
                 "verb": work.verb.name,
@@ -328,7 +328,7 @@ class Run:
         )
 
     def _end(self, planned: Planned, time_: StageTime | None) -> None:
-        """Wait until what was finished is durable, and account for the time."""
+        """Wait until the finished units are durable, and record the time."""
         try:
             self.store.flush()
         finally:
@@ -343,7 +343,7 @@ class Run:
         if sys.exception() is None:
             self.store.when_there_is_room(note)
         else:
-            # On the way out nobody waits for room: the stop was asked for.
+            # On an error, this does not wait for disk space: the stop was requested.
             if_there_is_room(note)
 
 
@@ -358,7 +358,7 @@ class StageWriter:
     _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
 
     def commit(self, unit: Unit, tables: RowsByType, done: Advance) -> None:
-        """Hand a finished unit's rows to the store, and settle its account."""
+        """Hand a finished unit's rows to the store, and settle its cost."""
         reach("stage.unit")
         cost = cost_of(done, judge=self.judge)
         tokens = done.tokens if self.judge else done.judge_tokens

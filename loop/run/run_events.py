@@ -1,8 +1,8 @@
-"""The kinds of a journal's events that tell who worked on a run, at what, and how it ended."""
+"""The kinds of journal events about the processes of a run: their start, stages and end."""
 
 START = "start"
 """A process begins to work on the run: pid, host, started, since_boot."""
 STAGE = "stage"
 """The process begins a stage that owes something: iteration, stage, done, at."""
 END = "end"
-"""The process ends by itself: how, as a sentence."""
+"""The process ends without being killed: how, as a sentence."""

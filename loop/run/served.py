@@ -1,4 +1,4 @@
-"""A model and how it is run: what a folder, a hub name or a URL in the configuration means."""
+"""A model and its engine settings, resolved from a folder, a hub name or a URL."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ ASKED = {
     "reasoning_effort",
     "reasoning_tokens",
 }
-"""Settings of an engine that change what it answers, and are left out where they are not set."""
+"""Settings of an engine that change its answers, and are left out of a hash if not set."""
 
 SCHEMA_ENGINES = frozenset({"openai", "vllm"})
 """The kinds of engines whose replies can follow a JSON schema."""
@@ -46,14 +46,14 @@ PLACE = {
     "base_urls",
     "batch",
 }
-"""Settings of an engine that say where it runs, and what it takes there."""
+"""Settings of an engine about its devices and their use."""
 
 FIXED = PLACE - {"place", "replicas"}
-"""Those of them that stay as they are while a run goes on."""
+"""Those of them that must not change while a run goes on."""
 
 
 def located(model: str, part: str = "policy") -> str:
-    """Return the folder or URL that a configured model name means: of a hub name, its cache's.
+    """Return the folder or URL of a configured model; for a hub name, the folder in the cache.
 
     Raises:
         ConfigError: for `smol` before its weights were prepared.
@@ -68,19 +68,18 @@ def located(model: str, part: str = "policy") -> str:
 
 
 def is_endpoint(model: str) -> bool:
-    """Whether the model is served elsewhere, so that its weights are not at hand."""
+    """Whether the model is served elsewhere, so that its weights are not on this machine."""
     return model.startswith(("http://", "https://"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A model and how it is run; equal values can share one engine.
+    """A model and its engine settings; equal values can share one engine.
 
-    `name` is what it is called where it is priced and noted: as its endpoint serves it, else as it
-    is configured.
-    `canary` is where the trainer left the numbers by which an engine proves that it runs these
-    weights; None for weights that were not trained here. `control` stands before what the user says
-    when this is sampled: the condition under which it learned to answer well.
+    `name` is used for prices and notes: the name at its endpoint, else the configured one.
+    `canary` is the file of the trainer's numbers by which an engine proves that it runs these
+    weights; None for weights that were not trained here. `control` is put before the user's
+    message when this is sampled: the condition under which it learned to answer well.
     """
 
     name: str
@@ -92,7 +91,7 @@ class Served:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether an endpoint serves it, which may ask for money."""
+        """Whether an endpoint serves it, which may charge money."""
         return engine_kind(self.location, self.engine) == "openai"
 
     @property
@@ -106,13 +105,13 @@ class Served:
 
     @cached_property
     def engine_name(self) -> str:
-        """The name of its engine: models that ask the same weights in one place have the same."""
+        """The name of its engine, equal for models with the same weights in the same place."""
         asked = replace(self, control="").params
         return digest({"params": asked, **_run_as(self.engine)})
 
     @property
     def params(self) -> Json:
-        """What of this can change a completion."""
+        """The properties that can change a completion."""
         control = {"control": self.control} if self.control else {}
         form = self.engine.model_dump(include=ASKED, mode="json", exclude_defaults=True)
         vllm: Json = semantic(self.engine.vllm)
@@ -129,10 +128,10 @@ class Served:
 
 
 def identified(model: str, engine: EngineConfig) -> Served:
-    """Return a configured model, once its place is known to hold one; nothing is loaded.
+    """Return a configured model after a check of its place; nothing is loaded.
 
     Raises:
-        ConfigError: for settings that it cannot follow.
+        ConfigError: for settings that do not apply to it.
         EngineError: for a folder that holds no model, or an endpoint that does not answer.
     """
     location = located(model)
@@ -162,11 +161,11 @@ def identified(model: str, engine: EngineConfig) -> Served:
 
 
 def named_start(settings: RewardTraining) -> Served | None:
-    """Return the model that a reward model begins as, where one is named.
+    """Return the initial model of a reward model's training, if one is configured.
 
     Raises:
         ConfigError: for an endpoint, whose weights are not here.
-        EngineError: for a folder that holds no model, or none that has a prompt form.
+        EngineError: for a folder without a model, or whose model has no prompt form.
     """
     if settings.model is None:
         return None
@@ -179,25 +178,25 @@ def named_start(settings: RewardTraining) -> Served | None:
 
 
 def run_alike(one: EngineConfig, other: EngineConfig) -> bool:
-    """Whether models under these settings are run in the same way, in the same place."""
+    """Whether models under these settings run in the same way, in the same place."""
     return _run_as(one) == _run_as(other)
 
 
 def _run_as(engine: EngineConfig, place: Collection[str] = PLACE) -> Mapping[str, Json]:
-    """Return how and where a model is run, whichever it is."""
+    """Return how and where an engine runs any model."""
     where: Json = engine.model_dump(mode="json", include={*place})
     return {"engine": semantic(engine), "place": where}
 
 
 def is_like(one: Served, other: Served, *, on_gpu: bool) -> bool:
-    """Whether an engine of one model becomes one of the other by its weights alone."""
+    """Whether an engine of `one` serves `other` after loading its weights."""
     same = _run_as(one.engine, FIXED) == _run_as(other.engine, FIXED)
     alike = _type(one, on_gpu=on_gpu) == _type(other, on_gpu=on_gpu)
     return same and alike and same_form(Path(one.location), Path(other.location))
 
 
 def _type(served: Served, *, on_gpu: bool) -> str:
-    """Return the type in which vLLM would hold a model's weights; other engines take any anew."""
+    """Return the type in which vLLM holds a model's weights; empty if a change needs no restart."""
     fixed = served.engine.dtype != "auto" or not on_gpu
     if fixed or engine_kind(served.location, served.engine) != "vllm":
         return ""

@@ -1,4 +1,4 @@
-"""A stage while it is paid: what it owes, and when its units may begin."""
+"""A running stage: its owed units, and when they may begin."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,11 +17,11 @@ def _nothing_unread(_: Unit) -> bool:
 
 @dataclass(kw_only=True)
 class Stage:
-    """A planned stage, and which of its units are owed.
+    """A planned stage, and its owed units.
 
-    `waits` says whether a unit reads what is not committed yet; the stage is to `rest` while
-    nothing of it is under way. Where `commit` does not make a unit durable, but what it is a part
-    of `commits_later`, all replies are kept until then.
+    `waits` returns whether a unit reads uncommitted rows; the stage is to `rest` while none of
+    its requests is in flight. If `commit` does not make a unit durable, but the commit of its
+    whole does (`commits_later`), all replies are kept until then.
     """
 
     planned: Planned
@@ -33,10 +33,10 @@ class Stage:
     commits_later: bool = False
 
     def units(self) -> Iterator[Unit]:
-        """Give the owed units in order, each when it may begin.
+        """Yield the owed units in order, each when it may begin.
 
         Raises:
-            Stopped: if a stop was asked for, or another stage has failed.
+            Stopped: after a request to stop, or if another stage has failed.
         """
         for unit in self.owed:
             self.flow.admit()

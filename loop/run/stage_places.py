@@ -1,9 +1,9 @@
-"""Where stages run: two that need the same place take turns, all others overlap.
+"""The places of stages: two stages that need the same place take turns, all others overlap.
 
-A place is a GPU, or the CPU, which all models of a machine without GPUs share. An endpoint is no
+A place is a GPU, or the CPU, which all models of a machine without GPUs share. An endpoint is not a
 place: stages that ask the same model there share its engine and its limit of requests in flight.
 On other machines the workers of each model are a place, and so is a Ray cluster that is too small
-for all of a run's models at once. A stage that asks no model runs in the main thread of the loop.
+for all of a run's models at once. A stage without a model runs in the main thread of the loop.
 """
 
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ CLUSTER = "the Ray cluster"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlacement:
-    """The places of a run's models; without `overlap` that of all is the main thread."""
+    """The places of a run's models; without `overlap` all models' place is the main thread."""
 
     config: RunConfig
 
     def of(self, served: Served) -> Places:
-        """Return the places of a model that is asked for texts or probabilities."""
+        """Return the places of a model that generates texts or probabilities."""
         engine = served.engine
         if not self.config.overlap:
             return MAIN_THREAD
@@ -60,7 +60,7 @@ class DevicePlacement:
         return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
 
     def _there(self, *workers: str) -> Places:
-        """Return the places of a model that has workers on other machines only."""
+        """Return the places of a model whose workers are all on other machines."""
         cluster = (CLUSTER,) if is_crowded(self.config) else ()
         return frozenset((*workers, *cluster))
 
@@ -78,9 +78,9 @@ class DevicePlacement:
 
 
 def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
-    """Name the workers that a model has elsewhere, which one stage at a time asks.
+    """Return the names of a model's workers elsewhere, which serve one stage at a time.
 
-    A policy's workers load the weights of the next, so two policies are never asked at once.
+    A policy's workers load the weights of the next, so only one policy is asked at a time.
     """
     policy = config.policy
     first = served.engine == policy.engine and served.location == located(policy.model)
@@ -89,7 +89,7 @@ def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
 
 
 def _local(groups: tuple[DeviceGroup, ...]) -> Places:
-    """Return the places of a model's replicas here; none if it has none."""
+    """Return the places of a model's local replicas, or `ELSEWHERE`."""
     if not groups:
         return ELSEWHERE
     numbers = [number for group in groups for number in group.numbers]

@@ -1,7 +1,7 @@
-"""Stopping and pausing: who asks (a signal, or the control socket), and how long a stop may take.
+"""Stopping and pausing: by a signal or the control socket, and how long a stop may take.
 
-The first request admits no further unit and lets what is in flight finish, for `drain_s` seconds;
-then `Stopped` is raised wherever the main thread is. A second signal ends the process at once.
+After the first request no further unit begins, and work in flight may finish for `drain_s` seconds;
+then `Stopped` is raised in the main thread, at any point. A second signal ends the process at once.
 """
 
 import os
@@ -17,20 +17,20 @@ import psutil
 
 POLL_S = 0.05
 AGAIN_S = 0.25
-"""A deadline that could not fire (cleanup ran, or a finalizer swallowed it) comes again."""
+"""Seconds until a deadline that could not fire (in cleanup or a finalizer) is retried."""
 ROUNDS = 3
-"""Processes that start while others are killed are killed in the next round."""
+"""Rounds of killing: processes that start during one round are killed in the next."""
 
 
 class Stopped(Exception):  # noqa: N818 -- a clean end, not an error
-    """The run was asked to stop; everything finished is committed and the run can be resumed."""
+    """A requested stop; everything finished is committed and the run can be resumed."""
 
 
 class StopSignal:
-    """Whether somebody asked the run to stop or to pause; any thread may ask.
+    """Requests to stop or pause the run; any thread may make them.
 
-    `drain_s`: seconds that what is in flight may take after a stop was asked for.
-    `lift_pause`: whether a pause that the journal remembers ends when the run begins.
+    `drain_s`: seconds that work in flight may take after a request to stop.
+    `lift_pause`: whether a pause recorded in the journal ends when the run begins.
     """
 
     def __init__(self, *, drain_s: float = 30.0, lift_pause: bool = False) -> None:
@@ -44,27 +44,27 @@ class StopSignal:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was asked for."""
+        """Whether a stop was requested."""
         return self._requested
 
     @property
     def paused(self) -> bool:
-        """Whether no new unit may begin for now."""
+        """Whether no new unit may begin while the pause lasts."""
         return self._paused
 
     @property
     def halts(self) -> bool:
-        """Whether what can be interrupted, and go on later, is to end for now."""
+        """Whether interruptible work, which can be resumed later, is to end now."""
         return self._requested or self._paused
 
     @property
     def left_s(self) -> float:
-        """How many seconds what is in flight may take from now on, if no unit may begin."""
+        """The seconds that work in flight may still take, if no unit may begin."""
         gone = time.monotonic() - self._asked_at if self._requested else 0.0
         return max(0.0, self.drain_s - gone)
 
     def request(self) -> None:
-        """Ask for a clean stop: no new unit begins, and the time to drain runs."""
+        """Request a clean stop: no new unit begins, and the time to drain runs."""
         if not self._requested:
             self._asked_at = time.monotonic()
         self._requested = True
@@ -72,20 +72,20 @@ class StopSignal:
             signal.setitimer(signal.ITIMER_REAL, max(self.drain_s, POLL_S), AGAIN_S)
 
     def pause(self) -> None:
-        """Let no new unit begin; what is in flight goes on and is committed."""
+        """Keep new units from beginning; work in flight goes on and is committed."""
         self._paused = True
 
     def unpause(self) -> None:
-        """Let units begin again."""
+        """End the pause, so that units begin again."""
         self._paused = False
 
     def check(self) -> None:
-        """Raise `Stopped` if a stop was asked for; a pause does not matter here."""
+        """Raise `Stopped` after a request to stop; a pause does not matter here."""
         if self._requested:
             raise Stopped
 
     def admit(self) -> None:
-        """Let a unit begin: wait while paused, and raise `Stopped` if a stop was asked for."""
+        """Wait while paused, and raise `Stopped` after a request to stop; then a unit may begin."""
         # Polled: a lock would deadlock if the signal handler took it in the waiting thread.
         while self._paused and not self._requested:
             time.sleep(POLL_S)
@@ -117,7 +117,7 @@ class StopSignal:
 
     @contextmanager
     def sheltered(self) -> Generator[None]:
-        """Keep the deadline from firing in the block, which ends soon by itself."""
+        """Keep the deadline from firing in the block, which must be short."""
         self._shelters += 1
         try:
             yield
@@ -137,7 +137,7 @@ class StopSignal:
 
 
 def kill_all(processes: Iterable[psutil.Process]) -> None:
-    """Kill the processes that still live; another that bears the number of one is let be."""
+    """Kill the processes that still live, but no other process that got the number of one."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -152,7 +152,7 @@ def _listened() -> list[signal.Signals]:
 
 
 def _leaving() -> bool:
-    """Whether `Stopped` is on its way out already, and the code that runs is its cleanup."""
+    """Whether `Stopped` was raised already, and its cleanup is running."""
     error = sys.exception()
     while error is not None and not isinstance(error, Stopped):
         error = error.__context__

@@ -1,4 +1,4 @@
-"""Talking to the person at the terminal, who may be gone: a closed pipe is no reason to stop."""
+"""Output to the terminal, which may have closed: a broken pipe does not stop the run."""
 
 import io
 import os
@@ -15,9 +15,9 @@ STANDARD = (0, 1, 2)
 
 
 class Unbreakable(io.TextIOBase):
-    """A text stream without secrets that drops what cannot be written.
+    """A text stream that redacts secrets and drops text that it cannot write.
 
-    A closed pipe, a full disk or a stream that was never there breaks nothing.
+    A closed pipe, a full disk or a stream that was never open raises no error.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -25,30 +25,30 @@ class Unbreakable(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] -- read only
-        """The encoding of what is below."""
+        """The encoding of the underlying stream."""
         return "utf-8" if self._stream is None else self._stream.encoding
 
     @property
     def buffer(self) -> BinaryIO:
-        """What is below, for bytes: whoever writes them minds what cannot be written."""
+        """The underlying stream for bytes; its users handle write errors themselves."""
         return io.BytesIO() if self._stream is None else self._stream.buffer
 
     def isatty(self) -> bool:
-        """Whether a person watches."""
+        """Whether the stream is a terminal."""
         return self._stream is not None and self._stream.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of what is below.
+        """Return the descriptor of the underlying stream.
 
         Raises:
-            OSError: if there is none.
+            OSError: if it does not exist.
         """
         if self._stream is None:
             raise OSError("there is no stream")
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """Whatever is written is taken."""
+        """Return True: any text is accepted."""
         return True
 
     def write(self, text: str, /) -> int:
@@ -59,7 +59,7 @@ class Unbreakable(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Send on what is buffered, or drop it."""
+        """Flush the buffered text, or drop it."""
         if self._stream is not None:
             with suppress(OSError):
                 self._stream.flush()

@@ -1,10 +1,10 @@
-"""Copies, in a run's bucket, of the checkpoints of a training that goes on.
+"""Copies, in a run's bucket, of the checkpoints of a training in progress.
 
-The newest sealed checkpoint of a training is copied while it goes on, and with it what lies beside:
-the rows of an online method's steps, and the policies that it saved on its way. A copy is a list of
-files by their hashes, written after the last of them; the one before it goes only then. A machine
-that adopted the run finds no work folder, fetches the newest whole copy, and trains on from there.
-What the copy holds is verified byte for byte, and its checkpoint once more by its own manifest.
+The newest sealed checkpoint is copied while the training goes on, together with the rows of an
+online method's steps and the policies saved in between. A copy is a list of files by their hashes,
+written after the last file; the previous list is removed only then. A machine that adopted the run
+does not have the work folder: it fetches the newest complete copy and goes on from there. It
+verifies the copy byte by byte, and the checkpoint also by the checkpoint's own manifest.
 """
 
 import json
@@ -51,11 +51,11 @@ class TrainingCopies:
         return self.headship.bucket
 
     def copy(self, checkpoint: Path) -> None:
-        """Copy a sealed checkpoint and what lies beside it; then let go of older copies.
+        """Copy a sealed checkpoint and the files next to it; then remove older copies.
 
         Raises:
-            AdoptedError: if another machine has taken the run over.
-            DamagedError: if the trainer removed it meanwhile.
+            AdoptedError: if another machine has taken over the run.
+            DamagedError: if the trainer removed the checkpoint meanwhile.
             OutOfReachError: if the bucket does not answer.
         """
         files = {name: known_sha256(path) for name, path in self._files(checkpoint)}
@@ -71,7 +71,7 @@ class TrainingCopies:
         self._let_go(name, files)
 
     def fetch(self) -> int | None:
-        """Put the newest whole copy into the work folder; return its step, or None without one.
+        """Fetch the newest complete copy into the work folder; return its step, if there is one.
 
         Raises:
             OutOfReachError: if the bucket does not answer.
@@ -89,7 +89,7 @@ class TrainingCopies:
         return None
 
     def _fetch(self, files: Mapping[str, str]) -> None:
-        """Download files beside the work folder, and move them there: checkpoints come last."""
+        """Download files into a draft folder, then move them to their places, checkpoints last."""
         draft = make_folder(self.work / f"{TEMPORARY}{secrets.token_hex(8)}")
         try:
             for name, sha256 in files.items():
@@ -108,7 +108,7 @@ class TrainingCopies:
             remove(draft)
 
     def _files(self, checkpoint: Path) -> Iterator[tuple[str, Path]]:
-        """Yield name and path of each file that a copy holds: what is sealed by now."""
+        """Yield name and path of each file of a copy: the sealed ones."""
         for folder in (checkpoint, self.work / STEP_FOLDERS, self.work / ON_THE_WAY):
             for path in sorted(folder.rglob("*")):
                 name = path.relative_to(self.work)
@@ -128,9 +128,9 @@ class TrainingCopies:
 
 
 def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
-    """Return the copies of the training in a work folder; None for one that has none.
+    """Return the copies of the training in a work folder, or None.
 
-    A run in a folder has none, and neither has a step of the smoke test.
+    A run that is not in a bucket makes no copies, and neither does a step of the smoke test.
     """
     headship = store.journal.headship
     if headship is None or work.parent != store.folder / "work":
@@ -140,7 +140,7 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 
 @contextmanager
 def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | None]:
-    """Copy what a training seals in the block; yield the step of a copy that it goes on from.
+    """Copy the training's checkpoints in the block; yield the step of a fetched copy, or None.
 
     After a stop was asked for, copying takes no longer than everything else that is in flight.
     """
@@ -166,8 +166,8 @@ def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | No
         if left_s == 0:
             hurried.set()
         ending.set()
-        # A copy that takes longer goes on until the process ends. Without its list, which comes
-        # last, it does not count, and the one before it stays.
+        # A slower copy goes on until the process ends. Its list is written last, so an incomplete
+        # copy does not count, and the previous one stays.
         thread.join(left_s)
 
 
@@ -189,9 +189,9 @@ def _copy_newest(
         try:
             copies.copy(newest)
         except (FileNotFoundError, DamagedError):
-            continue  # The trainer has a newer one, and removed it.
+            continue  # The trainer made a newer one, and removed it.
         except FencedError:
-            return  # The run's other threads notice that, too, and end it.
+            return  # The run's other threads get this error, too, and end it.
         except BucketError as error:
             if not failed:
                 logger.warning("no copy of the training's checkpoint for now: %s", error)
@@ -201,7 +201,7 @@ def _copy_newest(
 
 
 def discard_copies(store: RunWriter) -> None:
-    """Remove the copies of a run's trainings, all of which are over; unless the bucket is away.
+    """Remove the copies of all trainings of a run after they have ended, if the bucket answers.
 
     Raises:
         AdoptedError: if another machine has taken the run over: a training may go on there.

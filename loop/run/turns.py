@@ -1,10 +1,10 @@
 """Which models may be awake at the same time, and which ones give way to the next.
 
-Shares of a device sum up to 1 at most. A model's share is the part of a card that vLLM reserves; on
-a machine without cards it is the part of the machine's memory. Everything else on a card needs it
-alone. A model that leaves no room for the next one sleeps: it moves its weights into the machine's
-memory and leaves a trace on the device. It is closed if it cannot sleep, or that memory cannot hold
-it. The least recently used models give way first.
+Shares of a device add up to 1 at most. A model's share is the part of a card that vLLM reserves; on
+a machine without cards it is the part of the machine's memory. Any other model on a card needs it
+alone. A model that occupies the room for the next one sleeps: it moves its weights into the
+machine's memory and leaves a trace on the device. It is closed if it cannot sleep, or if that
+memory cannot hold it. The least recently used models give way first.
 
 This is arithmetic alone; `loaded_models` carries it out.
 """
@@ -24,11 +24,11 @@ FULL = 1 + 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a model, or a training, takes of its devices.
+    """The devices and memory that a model, or a training, takes.
 
     It takes `share` of each device while it is awake, and `trace` while it sleeps, because its
-    process stays; `alone`: no other model may be awake there. `ram` are the bytes of the machine's
-    memory that it takes while it sleeps. A model that is served elsewhere has no devices.
+    process stays; `alone`: no other model may be awake there. `ram` is the bytes of the
+    machine's memory that it takes while it sleeps. A model served elsewhere has no devices.
     """
 
     name: str
@@ -63,8 +63,8 @@ def conflict(one: Allocation, other: Allocation) -> bool:
 def turn(loaded: Sequence[Allocation], wanted: Allocation, *, ram: int) -> Turn:
     """Return which of the loaded models, the least recently used first, give way to `wanted`.
 
-    `ram` are the bytes of the machine's memory that sleeping models may take together. Only models
-    on a device without room are moved, and none is closed that could sleep.
+    `ram` is the bytes of the machine's memory that sleeping models may take together. Only
+    models on a device without room are moved, and none is closed that could sleep.
     """
     others = {t.name: t for t in loaded if t.name != wanted.name}
     asleep: list[str] = []
@@ -91,7 +91,7 @@ def _in_the_way(
 
 
 def _crowded(others: Mapping[str, Allocation], wanted: Allocation) -> frozenset[int]:
-    """Return the devices that have no room for `wanted` now."""
+    """Return the devices without room for `wanted` now."""
 
     def is_crowded(device: int) -> bool:
         there = [t for t in others.values() if device in t.devices]

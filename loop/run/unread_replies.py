@@ -1,7 +1,6 @@
-"""The bound on a judge's replies that cannot be read: paying for more of them makes no sense.
+"""The limit on a judge's replies that cannot be parsed: more of them would waste money.
 
-The message says why they could not be read, shows one of them, and names the setting that most
-likely helps.
+The error gives the reasons, shows one reply, and names the setting that most likely helps.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from ...critics.status import WAS_READ, Status
 from ...stores.address import run_argument
 
 FEWEST = 200
-"""The replies of a stage that must have been asked for before a share of them counts."""
+"""The replies of a stage below which the share of unread ones does not count."""
 SHOWN = 400
 """Characters of a reply that a message shows."""
 SECTIONS = {
@@ -33,9 +32,9 @@ SECTIONS = {
 
 
 class UnreadRepliesError(Exception):
-    """Too large a share of a stage's replies cannot be read, or none of the answers is whole.
+    """Too large a share of a stage's replies cannot be parsed, or none of the answers is whole.
 
-    `told` says why; of the `run` in a folder that can go on, the error says how.
+    `told` has the reasons; for a `run` in a folder that can go on, the message says how.
     """
 
     def __init__(self, told: str, run: Path | None = None) -> None:
@@ -45,14 +44,14 @@ class UnreadRepliesError(Exception):
 
 @dataclass(kw_only=True)
 class ReplyCount:
-    """How many replies there are, and why some cannot be read, with one of each such kind."""
+    """The number of replies, and the reasons why some cannot be parsed, with an example of each."""
 
     asked: int = 0
     reasons: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, status: str, text: str) -> None:
-        """Count a reply, by the status of what was read of it."""
+        """Count a reply by the status of its parsing."""
         self.asked += 1
         if status not in WAS_READ:
             self.reasons[status] += 1
@@ -61,14 +60,14 @@ class ReplyCount:
 
     @property
     def unread(self) -> int:
-        """How many cannot be read."""
+        """The number of replies that cannot be parsed."""
         return self.reasons.total()
 
     def require_read(self, config: RunConfig, run: Path, stage: str, *, fewest: int = 1) -> None:
-        """Refuse to go on if too large a share of `fewest` or more replies cannot be read.
+        """Raise an error if too large a share of `fewest` or more replies cannot be parsed.
 
         Raises:
-            UnreadRepliesError: naming the stage of the run, the reasons and what may help.
+            UnreadRepliesError: with the stage of the run, the reasons and a possible remedy.
         """
         most = config.smoke.most_unread
         if self.asked < fewest or self.unread <= most * self.asked:
@@ -104,7 +103,7 @@ def shown(reason: str, text: str) -> str:
 
 
 def remedy(reason: str, stage: str, config: RunConfig) -> str:
-    """Say which setting most likely helps against what keeps a stage's replies from being read."""
+    """Return the setting that most likely makes a stage's replies readable."""
     section = SECTIONS.get(stage.partition(":")[0], "critic")
     engine = "annotation.ROLE.engine" if section == "annotation" else f"{section}.engine"
     told: Mapping[str, str] = {

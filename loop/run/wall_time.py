@@ -1,4 +1,4 @@
-"""The time that stages take, where those side by side share each second."""
+"""The working time of stages; concurrent stages share each second."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class WallTime:
-    """Tells how much of the time of several stages was counted for more than one of them."""
+    """Measures how much of the time of several stages was counted for more than one of them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -33,14 +33,14 @@ class WallTime:
         return now
 
     def taken_twice(self) -> float:
-        """Return the seconds counted for several stages that nobody was told of yet."""
+        """Return the seconds counted for several stages since the last call."""
         with self._mutex:
             twice, self._twice = self._twice, 0.0
         return twice
 
 
 class StageTime:
-    """The time of one stage; waiting for what another one makes is no part of it."""
+    """The time of one stage, without its waiting for the rows of another."""
 
     def __init__(self, wall: WallTime) -> None:
         self._wall = wall
@@ -53,7 +53,7 @@ class StageTime:
 
     @contextmanager
     def rest(self) -> Generator[None]:
-        """Leave a while out, in which the stage waits for another."""
+        """Exclude the time in the block, in which the stage waits for another."""
         left = self._wall.change(-1)
         try:
             yield
@@ -61,6 +61,6 @@ class StageTime:
             self._rested += self._wall.change(1) - left
 
     def end(self) -> tuple[float, float]:
-        """Return its seconds, and those counted for others, too, since a stage last ended."""
+        """Return its seconds, and the seconds also counted for others since a stage last ended."""
         ended = self._wall.change(-1)
         return ended - self._began - self._rested, self._wall.taken_twice()

@@ -1,7 +1,7 @@
-"""Where a lake is: a folder, or a prefix of a bucket together with a folder on this machine.
+"""The place of a lake: a folder, or a prefix of a bucket together with a folder on this machine.
 
-That folder, the lake's *local side*, holds what cannot lie in a bucket: journals, locks, work,
-logs and copies. A file in it names the bucket, so its path serves as the lake's address.
+That folder, the lake's *local side*, holds the files that cannot be in a bucket: journals, locks,
+work, logs and copies. A file in it names the bucket, so its path serves as the lake's address.
 """
 
 import os
@@ -39,7 +39,7 @@ def lake_folder(place: str) -> Path:
 
 
 def bucket_of(lake: Path) -> str | None:
-    """Return the address of the bucket in which a lake's sealed files lie, or None."""
+    """Return the address of the bucket that holds a lake's sealed files, or None."""
     try:
         return (lake / ADDRESS).read_text(encoding="utf-8").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -47,7 +47,7 @@ def bucket_of(lake: Path) -> str | None:
 
 
 def in_lake(lake: Path) -> str:
-    """Return the option with which a command finds a lake, after a space; empty for the default.
+    """Return the option that names a lake to a command, after a space; empty for the default.
 
     It is quoted for a shell.
     """
@@ -55,12 +55,12 @@ def in_lake(lake: Path) -> str:
 
 
 def run_argument(folder: Path) -> str:
-    """Return with which words a command finds the run in a folder: its name, and the lake."""
+    """Return the arguments that name the run in a folder to a command: its name, and the lake."""
     return f"{folder.name}{in_lake(folder.parent.parent)}"
 
 
 def lake_in_bucket(path: Path) -> tuple[Path, str] | None:
-    """Return folder and bucket of the lake that a path is below; None if it is in no bucket."""
+    """Return folder and bucket of the lake that a path is below; None if it is not in a bucket."""
     for lake in path.absolute().parents:
         url = bucket_of(lake)
         if url is not None:
@@ -85,6 +85,6 @@ def place_of(url: str) -> str:
 
 
 def state_folder() -> Path:
-    """Return the folder of what lpfloop keeps on this machine, whatever the lake."""
+    """Return the folder of lpfloop's state on this machine, the same for all lakes."""
     chosen = os.environ.get(STATE)
     return Path(chosen).absolute() if chosen else Path.home() / ".local" / "state" / "lpfloop"

@@ -1,9 +1,9 @@
 """Adopting a run of a bucket on another machine, from the newest whole snapshot of its journal.
 
-What can be refused is refused before the next epoch is taken. From then on the head before can
-neither take a snapshot nor remove an object without noticing, so the snapshots that are listed
-afterwards are the last there are. The journal's file is written last: without it there is no run
-here, and adopting begins anew.
+All checks come before the next epoch is taken. From then on the previous head can neither take a
+snapshot nor remove an object without noticing, so the snapshots listed afterwards are the last
+ones. The journal's file is written last: without it the run does not exist here, and adopting
+starts over.
 """
 
 from collections.abc import Sequence
@@ -30,15 +30,15 @@ ADOPTED = "adopted"
 
 
 class AdoptionError(ValueError):
-    """A run that cannot be adopted here, or not now."""
+    """A run that cannot be adopted here or now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedRun:
-    """A run that is this machine's now, and from what.
+    """A run that this machine has adopted, and the snapshot it was adopted from.
 
-    `before` was its head; `passed_over` are newer snapshots that were damaged; `missing` is what
-    the journal refers to and is not in the bucket: its units are owed again.
+    `before` was its head; `passed_over` are newer snapshots that were damaged; `missing` are
+    files that the journal refers to and the bucket lacks: their units are owed again.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class AdoptedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WholeJournal:
-    """The newest whole snapshot of those that are there."""
+    """The newest undamaged snapshot."""
 
     there: Sequence[Snapshot]
     snapshot: Snapshot
@@ -58,12 +58,12 @@ class _WholeJournal:
 
 
 def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
-    """Make a run of a bucket this machine's own; without a name the only one that is not here.
+    """Adopt a run of a bucket on this machine; the default is the only run that is not here.
 
     `force`: although its head gave a sign of life a short while ago.
 
     Raises:
-        AdoptionError: if there is nothing to adopt, the run is here already, or its head may live.
+        AdoptionError: if no run can be adopted, the run is here already, or its head may live.
         AdoptedError: if another machine adopted it at the same moment.
         BucketError: if the bucket cannot be used.
     """
@@ -150,10 +150,10 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
 
 
 def _newest_whole(bucket: Bucket, path: Path) -> _WholeJournal:
-    """Return the newest snapshot that is whole, once the journal that it holds is at `path`.
+    """Return the newest undamaged snapshot, after writing its journal to `path`.
 
     Raises:
-        AdoptionError: if none is.
+        AdoptionError: if all snapshots are damaged.
     """
     there = snapshots(bucket)
     for passed_over, snapshot in enumerate(there):
@@ -163,7 +163,7 @@ def _newest_whole(bucket: Bucket, path: Path) -> _WholeJournal:
 
 
 def _set_aside_logs(folder: Path) -> None:
-    """Let no log or count of a journal that was here once be taken for that of the one to come."""
+    """Remove the log and count of an earlier journal, so that the new journal cannot use them."""
     for log in folder.glob(f"{JOURNAL}-*"):
         quarantine(log, make_folder(folder / QUARANTINE))
     (folder / COMMITS).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""The ledger of people's judgements of a run, beside its journal: it takes them at any time.
+"""The ledger of people's judgements of a run, next to its journal: it takes them at any time.
 
-The process that holds the run writes its journal alone; people judge while it works. So what they
-say is written here first, durable with each click, by any number of processes on one machine, and
-comes into the run as rows when somebody holds it. What has come into the run stays here, too:
-it says who was given which item.
+Only the process that holds the run writes its journal, but people judge while it works. So any
+number of processes on one machine write judgements here first, durably with each click. The next
+process that holds the run imports them as rows. Imported judgements also stay in the ledger, which
+records who was given which item.
 """
 
 import os
@@ -20,7 +20,7 @@ from .durable import sync_folder
 
 LEDGER = "annotations.sqlite"
 LAPSE_S = 3600.0
-"""An item that somebody was given and has not judged for so long goes to others, too."""
+"""An item that a person has held unjudged for so long is given to others, too."""
 PATIENCE_MS = 30_000
 _SQL = """
 CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, facts TEXT NOT NULL);
@@ -39,19 +39,19 @@ CREATE TABLE IF NOT EXISTS annotations (
 """
 
 Choose = Callable[[Mapping[int, set[str]], set[int]], int | None]
-"""Chooses a place, from who holds or has judged each, and those that a person has seen."""
+"""Chooses a place in a queue, from the holders and judges of each, and the places a person saw."""
 
 
 class LedgerError(RuntimeError):
-    """A ledger that cannot be kept or read, or something in it that cannot be changed any more."""
+    """A ledger that cannot be kept or read, or an entry that can no longer be changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """What a person said of an item; `row` is JSON as it would be imported from a file.
+    """A person's judgement of an item; `row` is JSON in the format of an imported file.
 
-    `number` counts what was given, from 1; `unit` is the unit of the run that holds it, None if it
-    waits to come in.
+    `number` counts the judgements, from 1; `unit` is the run's unit with the imported row, None
+    before the import.
     """
 
     number: int = 0
@@ -75,7 +75,7 @@ class AnnotationLedger:
         """Open the ledger of the run at `folder`, or make it.
 
         Raises:
-            LedgerError: if the lake lies in a bucket, or the ledger cannot be opened.
+            LedgerError: if the lake is in a bucket, or the ledger cannot be opened.
         """
         bucket = bucket_of(folder.parent.parent)
         if bucket is not None:
@@ -143,7 +143,7 @@ class AnnotationLedger:
         return None if not found else (str(found[0][0]), float(found[0][1]))
 
     def assign(self, queue: str, annotator: str, choose: Choose) -> str | None:
-        """Return the item that a person judges now: the one they hold, or the one chosen."""
+        """Return the item for a person to judge now: the one they hold, or the one chosen."""
         with self._transaction() as database:
             held = self.held(queue, annotator)
             if held is not None:
@@ -163,7 +163,7 @@ class AnnotationLedger:
             return item
 
     def give(self, entry: LedgerEntry) -> None:
-        """Keep what a person says of the item they hold; durable on return.
+        """Keep a person's judgement of the item they hold; durable on return.
 
         Raises:
             LedgerError: if they do not hold it.
@@ -177,7 +177,7 @@ class AnnotationLedger:
             )
 
     def skip(self, item: str, annotator: str) -> None:
-        """Let a person leave an item to others, for good.
+        """Give up a person's item to others, permanently.
 
         Raises:
             LedgerError: if they do not hold it.
@@ -186,12 +186,12 @@ class AnnotationLedger:
             self._leave(database, item, annotator, "skipped")
 
     def undo(self, queue: str, annotator: str) -> str | None:
-        """Take back what a person said last in a queue; they hold that item again.
+        """Take back a person's last judgement in a queue; they hold that item again.
 
-        Returns it, or None if there is nothing to take back.
+        Returns the item, or None without a judgement.
 
         Raises:
-            LedgerError: if it has come into the run.
+            LedgerError: if the judgement was imported into the run.
         """
         with self._transaction() as database:
             found = self._ask(
@@ -218,7 +218,7 @@ class AnnotationLedger:
             return str(item)
 
     def again(self, item: str, annotator: str) -> None:
-        """Give a person an item that they have judged once more; what they said stays."""
+        """Give a person an item again that they have judged; the earlier judgement stays."""
         with self._transaction() as database:
             database.execute(
                 "INSERT OR REPLACE INTO assignments VALUES (?, ?, ?, 'open')",
@@ -226,7 +226,7 @@ class AnnotationLedger:
             )
 
     def given(self) -> list[LedgerEntry]:
-        """Return all that people said, in order, also what was taken back."""
+        """Return all judgements in order, including the undone ones."""
         rows = self._ask(
             "SELECT number, queue, item, annotator, at, seconds, row, undone, unit "
             "FROM annotations ORDER BY number"
@@ -234,11 +234,11 @@ class AnnotationLedger:
         return [LedgerEntry(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
     def waiting(self) -> list[LedgerEntry]:
-        """Return what has not come into the run yet, in order."""
+        """Return the judgements that are to be imported into the run, in order."""
         return [entry for entry in self.given() if not entry.undone and entry.unit is None]
 
     def came_in(self, numbers: Iterable[int], unit: str) -> None:
-        """Note that the run holds some of it now."""
+        """Note that a unit of the run now holds these judgements."""
         with self._transaction() as database:
             database.executemany(
                 "UPDATE annotations SET unit = ? WHERE number = ?",
@@ -275,7 +275,7 @@ def has_ledger(folder: Path) -> bool:
 
 
 def entries(folder: Path) -> list[LedgerEntry]:
-    """Return all that people said of the run at `folder`, in order."""
+    """Return all judgements of the run at `folder`, in order."""
     if not has_ledger(folder):
         return []
     with closing(AnnotationLedger(folder)) as ledger:
@@ -286,7 +286,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     """Connect to a ledger; a new one is readable by its owner alone."""
     new = not path.exists()
     if not (new or os.access(path.parent, os.W_OK)):
-        # SQLite keeps an index of the log beside the file, which an archive does not take.
+        # SQLite keeps an index of the log next to the file, which a read-only folder cannot take.
         return sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro&immutable=1",
             uri=True,

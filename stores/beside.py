@@ -1,8 +1,8 @@
-"""What is measured beside the loop: a checkpoint on prompts of one's own, and the smoke test.
+"""Measurements outside the loop: a checkpoint on the user's prompts, and the smoke test.
 
-Its rows lie in the run, in stages whose labels say so. Those of a checkpoint end with its
-benchmark: the name of the file and the hash of its prompts. Those of the smoke test have its name
-behind the verb. No stage of the loop is called so, and nothing that it makes depends on one.
+Their rows are in the run, in stages that are recognised by their labels. Labels of measured
+checkpoints end with the benchmark: the name of the file and the hash of its prompts. Labels of the
+smoke test have its name after the verb. No stage of the loop has such a label or depends on one.
 """
 
 import re
@@ -20,7 +20,7 @@ _SMOKE = re.compile(
 
 
 def smoke_name(failed: int) -> str:
-    """Return what the smoke test is called that follows so many that failed."""
+    """Return the name of the next smoke test after `failed` failed ones."""
     return f"{SMOKE}-{failed + 1}" if failed else SMOKE
 
 
@@ -31,11 +31,11 @@ def smoked(stage: str) -> str | None:
 
 
 def benchmark_beside(name: str, identity: str) -> str:
-    """Return the benchmark of prompts of the user's own: a name, and the hash of what they say."""
+    """Return the benchmark of the user's prompts: a name, and the hash of their content."""
     return f"{name}-{identity[:HASHED]}"
 
 
 def measured_beside(stage: str) -> str | None:
-    """Return the benchmark that a stage measured beside the loop; None for a stage of the loop."""
+    """Return the benchmark that a stage outside the loop measured; None for a stage of the loop."""
     found = _STAGE.search(stage)
     return found[1] if found is not None and found.end() == len(stage) else smoked(stage)

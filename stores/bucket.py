@@ -1,5 +1,5 @@
 # pyright: basic
-"""A bucket of an S3-speaking store, through pyarrow; each call succeeds or says why not.
+"""A bucket of an S3-compatible store, through pyarrow; each call succeeds or explains its failure.
 
 Keys, region and endpoint come from the usual environment (AWS_ACCESS_KEY_ID, AWS_REGION,
 AWS_ENDPOINT_URL ...), never from a configuration. Passing failures (a connection
@@ -28,7 +28,7 @@ ATTEMPTS = 5
 LONGEST_WAIT_S = 4.0
 REQUEST_S = 10.0
 BLOCK = 8 * 2**20
-"""How much of a large object is asked for, or sent, at a time: each time takes a round trip."""
+"""The bytes of a large object per request; each request takes a round trip."""
 PASSING = re.compile(
     r"AWS Error (NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|"
     r"REQUEST_TIMEOUT|\w+ \(HTTP status (429|5\d\d)\))"
@@ -43,7 +43,7 @@ class BucketError(OSError):
 
 
 class OutOfReachError(BucketError):
-    """A bucket that did not answer, retries included; later it may."""
+    """A bucket that did not answer, even after retries; it may answer later."""
 
 
 class Bucket:
@@ -58,7 +58,7 @@ class Bucket:
         return f"{self.url}/{name}"
 
     def put(self, name: str, data: bytes | memoryview) -> None:
-        """Publish an object, replacing what is there, and check its size afterwards."""
+        """Publish an object, replacing an earlier one, and check its size afterwards."""
 
         def upload() -> None:
             files = self._files()
@@ -100,7 +100,7 @@ class Bucket:
         return self._asked(name, hashed)
 
     def place(self, name: str) -> tuple[pafs.FileSystem, str]:
-        """Return where others read an object themselves; passing failures are retried there."""
+        """Return file system and path for pyarrow to read an object, with retries."""
         files = _client(os.environ.get("AWS_ENDPOINT_URL"), region(), attempts=ATTEMPTS)
         return files, f"{self._root}/{name}"
 
@@ -120,7 +120,7 @@ class Bucket:
     def listed(self, below: str) -> dict[str, tuple[int, int]]:
         """Return size and time of change (ns) of each object below `below`.
 
-        A slash at its end says that it is a folder: nobody has to ask whether it is an object.
+        A slash at the end marks `below` as a folder, which saves the request for an object.
         """
         place = f"{self._root}/{below}".rstrip("/")
 
@@ -139,7 +139,7 @@ class Bucket:
         return self._asked(below, look)
 
     def folders(self, below: str) -> list[str]:
-        """Return the names of what is directly below a folder."""
+        """Return the names of the entries directly below a folder."""
         place = f"{self._root}/{below}"
 
         def look() -> list[str]:
@@ -191,7 +191,7 @@ class Bucket:
                 try:
                     return action()
                 except FileNotFoundError:
-                    # A missing bucket is not damage: listing it raises the error that says so.
+                    # A missing bucket is not damage: listing it raises the right error.
                     self._files().get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
                     raise
 
@@ -250,7 +250,7 @@ def _step(name: str) -> Generator[None]:
 
 @contextmanager
 def _explained(address: str) -> Generator[None]:
-    """Tell passing from lasting failures; errors that S3 did not report pass unchanged."""
+    """Distinguish passing from lasting failures; errors not from S3 pass unchanged."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,7 +1,7 @@
-"""The proofs of trained weights, which are kept beside them under the name of the weights.
+"""The proofs of trained weights, stored next to them under the weights' name.
 
-That name says nothing about the proof, so its hash is a fact in the journal. A run of an older
-lpfloop has no such facts; there a proof is taken as it is.
+The name does not depend on the proof, so the journal holds the proof's hash as a fact. Runs of
+older versions lack this fact; their proofs are not checked.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ def remember_canary(journal: Journal, path: Path, sha256: str) -> None:
 
 
 def canary_sha256(journal: Reader, path: Path) -> str | None:
-    """Return the hash that a proof must have, if it is known."""
+    """Return the hash that a proof must have, if the journal has it."""
     return journal.meta(_fact(path))
 
 
 def altered_canaries(journal: Reader, model: str) -> Iterator[tuple[Path, str]]:
-    """Yield the proofs of a model that were altered, each with what is wrong."""
+    """Yield the altered proofs of a model, each with a description of the damage."""
     objects = objects_of(journal.folder)
     for path in objects.files(journal.folder / CANARIES / model):
         expected = canary_sha256(journal, path)

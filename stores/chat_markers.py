@@ -1,8 +1,9 @@
-"""The marks by which chat templates divide turns, and how a text is kept from forging them.
+"""The marks by which chat templates divide turns, and the protection against forged marks.
 
-A template writes such a mark where a turn begins or ends, and the tokenizer makes one special token
-of it. A text that holds one could end its own turn and begin another. In-process engines know their
-tokenizer's special tokens; of an endpoint often only the name of its model is known.
+A template writes such a mark at the beginning or end of a turn, and the tokenizer turns it into one
+special token. A text that contains a mark could end its own turn and begin another. In-process
+engines know their tokenizer's special tokens; for an endpoint, often only the name of its model is
+available.
 """
 
 import re
@@ -10,15 +11,15 @@ from functools import lru_cache
 from types import MappingProxyType
 
 WORD_JOINER = "\u2060"
-"""Invisible, and not part of any mark: after a mark's first character it makes it only text."""
+"""Invisible, and not part of any mark: after a mark's first character it breaks the mark."""
 
 _BAR = "\uff5c"
 """The fullwidth bar, in the marks of DeepSeek."""
 
 SHAPES = (r"<\|\w+\|>", rf"<{_BAR}[^\s<>{_BAR}]+{_BAR}>")
-"""How most families write their marks: `<|im_start|>`, `<|eot_id|>`, `<|user|>`.
+"""The marks of most families: `<|im_start|>`, `<|eot_id|>`, `<|user|>`.
 
-They are broken for every family: the name of a fine-tuned model says little about its template.
+They are broken for every family, because a fine-tuned model's name may hide its template.
 """
 
 _INSTRUCTION = ("<s>", "</s>", "<unk>", "[INST]", "[/INST]")
@@ -90,18 +91,18 @@ NAMED = (
     ("qwen", "qwen"),
     ("qwq", "qwen"),
 )
-"""What the names of a family's models contain, in lower case."""
+"""Substrings of the names of each family's models, in lower case."""
 
 
 def family_of(model_name: str) -> str | None:
-    """Return the one family that a model's name tells; None if it tells none, or several."""
+    """Return the one family that a model's name contains; None if it contains none, or several."""
     lower = model_name.lower()
     found = {family for part, family in NAMED if part in lower}
     return found.pop() if len(found) == 1 else None
 
 
 def broken(text: str, family: str | None = None) -> str:
-    """Return `text` with the marks of a family broken; of every family if it is not known."""
+    """Return `text` with the marks of a family broken; of all families if it is None."""
     return _starts(family).sub(rf"\g<0>{WORD_JOINER}", text)
 
 
@@ -109,8 +110,8 @@ def broken(text: str, family: str | None = None) -> str:
 def _starts(family: str | None) -> re.Pattern[str]:
     """Find the first character of each mark: of two that overlap, both are found.
 
-    It stands before the look at the whole mark: a text is passed over from one such character to
-    the next, and not looked at from each of its own.
+    The check of the first character comes before the look-behind for the whole mark, so that
+    the search skips from one such character to the next.
     """
     known = set[str]().union(*FAMILIES.values()) if family is None else FAMILIES[family]
     marks = "|".join((*SHAPES, *map(re.escape, sorted(known))))

@@ -33,9 +33,9 @@ from .stage_files import seal_stage
 GROUP = 64
 QUEUED = 2 * GROUP
 ROWS = 1024
-"""This many rows count as one more unit, so that the queue bounds both units and rows."""
+"""A unit with this many rows takes one more place, so that the queue bounds units and rows."""
 LETTERS = 1 << 16
-"""So do this many letters of replies."""
+"""This many letters of replies take one place, too."""
 RETRY_S = 1.0
 TURN_S = 0.1
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A unit's rows, not yet durable; `served` is what endpoints said they are (`Done`)."""
+    """A unit's rows, not yet durable; `served` holds the reports of endpoints (`Done`)."""
 
     unit: str
     tables: RowsByType
@@ -60,7 +60,7 @@ class Finished:
 
 
 SEAL = "seal"
-"""Asks that finished stages are in files."""
+"""A request to move finished stages into files."""
 
 Item = Finished | KeptSlice | str
 
@@ -90,7 +90,7 @@ def _weight(item: Item | None) -> int:
 
 
 def _name(item: Item) -> str:
-    """Return what tells an item from all others."""
+    """Return a unique name of an item."""
     if isinstance(item, KeptSlice):
         return f"{item.unit} {item.slice_}"
     return item.unit if isinstance(item, Finished) else item
@@ -99,7 +99,7 @@ def _name(item: Item) -> str:
 class Committer:
     """A queue of finished units and kept slices, and the thread that makes them durable.
 
-    `on_settled` is told of those that have become durable, in that thread.
+    `on_settled` is called, in that thread, with the items that have become durable.
     """
 
     def __init__(self, journal: Journal, on_settled: Callable[[Sequence[str]], None]) -> None:
@@ -132,7 +132,7 @@ class Committer:
             raise
 
     def _taken(self, item: Item) -> bool:
-        """Try for one turn to queue an item; short turns let signals be handled in between."""
+        """Try for one turn to queue an item; signals are handled between the short turns."""
         try:
             self._queue.put(item, timeout=TURN_S)
         except queue.Full:
@@ -162,11 +162,11 @@ class Committer:
         self._raise_failure()
 
     def give_up(self) -> None:
-        """Wait for no room on the disk any more."""
+        """Stop waiting for room on the disk."""
         self._closing.set()
 
     def close(self) -> None:
-        """Make durable what was handed over, unless the disk is full, and end the thread."""
+        """Make all items durable, unless the disk is full, and end the thread."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -185,13 +185,13 @@ class Committer:
                 self._settle(items)
             self._over(items)
             if self._failure is None:
-                # Of those that a fork has committed only the journal knows.
+                # Only the journal knows the units that a fork has committed.
                 others = self._journal.unsealed_stages() if ended or SEAL in group else []
                 self._seal([*self._unsealed, *others])
             self._over([SEAL] if SEAL in group else [])
 
     def _over(self, items: Sequence[Item]) -> None:
-        """Let nobody wait for these any more."""
+        """End the waits for these items."""
         with self._changed:
             self._pending.difference_update(map(_name, items))
             self._changed.notify_all()
@@ -206,9 +206,9 @@ class Committer:
         return group
 
     def _settle(self, items: Sequence[Item]) -> None:
-        """Make a group durable; an error is raised where the next item is handed over.
+        """Make a group durable; an error is raised when the next item is handed over.
 
-        Slices are kept before units are committed: of a unit that is whole nothing is kept.
+        Slices are kept before units are committed, because a commit deletes its unit's slices.
         """
         slices = [item for item in items if isinstance(item, KeptSlice)]
         units = [item for item in items if isinstance(item, Finished)]
@@ -233,7 +233,7 @@ class Committer:
     def _seal(self, stages: Sequence[StageId]) -> None:
         """Move the rows of those stages that are finished, or have many, into files.
 
-        If there is no room, or the bucket is away, they stay in the journal until the next commit.
+        If the disk is full, or the bucket is away, they stay in the journal until the next commit.
         """
         try:
             for stage in dict.fromkeys(stages):
@@ -275,7 +275,7 @@ def done(units: Sequence[Finished]) -> list[Done]:
 def is_no_room(error: Exception) -> bool:
     """Whether a write failed for lack of room, so that it can succeed later.
 
-    SQLite says FULL only for ENOSPC; past a quota or a file size limit it reports an I/O error.
+    SQLite reports FULL only for ENOSPC; past a quota or a file size limit it reports an I/O error.
     """
     if isinstance(error, apsw.IOError):
         return extended_code(error) == apsw.SQLITE_IOERR_WRITE

@@ -1,8 +1,8 @@
 # pyright: basic
-"""What a bucket must do that pyarrow cannot ask: to write an object only if there is none.
+"""Conditional writes to a bucket, which pyarrow lacks: write an object only if it does not exist.
 
-Of two machines that write the same name so, exactly one does. botocore asks for it (S3's
-`If-None-Match: *`), with the keys, the region and the endpoint that pyarrow uses, too.
+If two machines write the same name this way, exactly one succeeds. botocore sends the condition
+(S3's `If-None-Match: *`), with the same keys, region and endpoint as pyarrow.
 """
 
 import os
@@ -20,17 +20,17 @@ from .bucket import ATTEMPTS, REQUEST_S, BucketError, OutOfReachError, region
 
 THERE = "PreconditionFailed"
 CONFLICT = "ConditionalRequestConflict"
-"""What a store says while another request for the same name is under way: it can be repeated."""
+"""The code of a store while another request for the same name is in flight; it can be retried."""
 PAUSE_S = 0.2
 TRIES = 4
-"""botocore waits up to 1, 2, 4 ... seconds between them."""
+"""The number of retries; botocore waits up to 1, 2, 4 ... seconds between them."""
 MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 
 
 def create_object(url: str, name: str, data: bytes) -> bool:
-    """Write an object unless there is one of that name; return whether it was written.
+    """Write an object unless one of that name exists; return whether it was written.
 
-    False can also mean that it was, and the answer was lost: whoever must know reads it.
+    False can also mean that it was written and the answer was lost: read it to be sure.
 
     Raises:
         OutOfReachError: if the bucket does not answer.
@@ -49,7 +49,7 @@ def create_object(url: str, name: str, data: bytes) -> bool:
 
 
 def object_age_s(url: str, name: str) -> float | None:
-    """Return for how long an object is as it is, by the bucket's own clock; None if there is none.
+    """Return the age of an object's content by the bucket's clock; None if it does not exist.
 
     Raises:
         OutOfReachError: if the bucket does not answer.
@@ -79,7 +79,7 @@ def _client(endpoint: str | None, region: str | None) -> Any:
     from botocore.session import get_session
 
     config = Config(
-        # Other stores than Amazon's may not know checksums that follow the body.
+        # Stores other than Amazon's may not support checksums that follow the body.
         request_checksum_calculation="when_required",
         retries={"mode": "standard", "max_attempts": TRIES},
         connect_timeout=REQUEST_S,
@@ -93,7 +93,10 @@ def _client(endpoint: str | None, region: str | None) -> Any:
 
 @contextmanager
 def _errors_told(address: str) -> Generator[list[str]]:
-    """Raise what a store or the way to it says; what is no error is put into the list instead."""
+    """Raise the errors of a store or the network, except missing, existing or conflicting objects.
+
+    The codes of these are put into the list instead.
+    """
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
     told = list[str]()

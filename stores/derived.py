@@ -1,10 +1,10 @@
 # pyright: basic
-"""Derived tables: rows recomputed from a run's rows without a model, kept beside the run's own.
+"""Derived tables: rows recomputed from a run's rows without a model, stored next to them.
 
 A derived table is the folder `derived/NAME` of a run: a Parquet file for each of its tables, the
-lineage that says from what and how they were made, and a manifest of hashes. It is there whole or
-not at all, and never changes. It belongs to no unit: the run's journal and digest do not cover
-it, so it can be made while a daemon writes, and deleted at any time.
+lineage with its input and settings, and a manifest of hashes. It is there whole or not at all, and
+never changes. It belongs to no unit: the run's journal and digest do not cover it, so it can be
+made while a daemon writes, and deleted at any time.
 """
 
 import hashlib
@@ -52,9 +52,9 @@ class DerivedError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A published derived table: its tables, and the lineage that says how they were made.
+    """A published derived table: its tables, and their lineage.
 
-    `hashes` are those of its files, by name.
+    `hashes` maps the names of its files to their hashes.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class Derived:
         """Return the file of a table.
 
         Raises:
-            DerivedError: if it has no such table.
+            DerivedError: if it does not contain this table.
         """
         if table not in self.tables:
             has = ", ".join(self.tables)
@@ -98,10 +98,10 @@ class Derived:
             return scan([on_disk(path, self.hashes[path.name])])
 
     def check(self) -> None:
-        """Prove that every byte is as it was published.
+        """Prove that every byte is unaltered.
 
         Raises:
-            DamagedError: naming the first file that is not.
+            DamagedError: naming the first file that is altered.
         """
         with _told(self.folder):
             check_folder(self.folder, file_sha256(self.folder / MANIFEST))
@@ -118,7 +118,7 @@ def open_derived(run: Path, name: str) -> Derived:
     """Return a derived table of the run at `run`.
 
     Raises:
-        DerivedError: if it does not exist, naming those that do.
+        DerivedError: if it does not exist, naming the existing ones.
         DamagedError: if its manifest or lineage was altered.
     """
     names = derived_names(run)
@@ -138,7 +138,7 @@ def _hashes(folder: Path) -> dict[str, str]:
     """Return the hash of each file of a derived table, by name, as its manifest has them.
 
     Raises:
-        DamagedError: if the manifest names other files than there are.
+        DamagedError: if the manifest and the folder have different files.
     """
     try:
         entries = json.loads(read_file(folder / MANIFEST))
@@ -152,7 +152,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _told(folder: Path) -> Generator[None]:
-    """Add to the message on damage what to do: nothing else depends on a derived table."""
+    """Add a remedy to the message on damage: nothing else depends on a derived table."""
     try:
         yield
     except DamagedError as error:
@@ -173,7 +173,7 @@ def scan_derived(run: Path, name: str, table: str) -> pl.LazyFrame:
 
 @dataclass(kw_only=True)
 class Draft:
-    """A derived table in the making: rows are added table by table, batch by batch."""
+    """A derived table that is being written: rows are added table by table, batch by batch."""
 
     folder: Path
     rows: dict[str, int] = field(default_factory=dict[str, int])
@@ -207,7 +207,7 @@ class Draft:
 
 @contextmanager
 def deriving(run: Path) -> Generator[Draft]:
-    """Yield a draft while holding the lock; unless published, it is removed at the end.
+    """Yield a draft while holding the lock; if it is not published, it is removed at the end.
 
     Raises:
         LockedError: if another process derives tables of this run.

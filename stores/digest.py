@@ -1,9 +1,9 @@
 # pyright: basic
-"""The digest of a run: one hash over all that its loop made, independent of order and files.
+"""The digest of a run: one hash over all rows of its loop, independent of order and files.
 
-Each row's SHA-256 is summed modulo 2**256 with those of its table, so neither order nor the cut
-into parts matters, and a row that is there twice does not vanish. Telemetry (seconds, retries,
-tokens, events) is not part of it. What was measured beside the loop has digests of its own.
+The SHA-256 hashes of a table's rows are summed modulo 2**256, so neither the order nor the cut into
+parts matters, and duplicate rows do not cancel. Telemetry (seconds, retries, tokens, events) is not
+part of it. Measurements outside the loop have separate digests.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ AT_ONCE = 8192
 
 
 def run_digest(folder: Path) -> str:
-    """Return the digest (hex, 64 characters) of what the loop of the run at `folder` made.
+    """Return the digest (hex, 64 characters) of the loop's rows of the run at `folder`.
 
     Raises:
         DamagedError: if a file is missing or altered.
@@ -37,7 +37,7 @@ def run_digest(folder: Path) -> str:
 
 
 def beside_digests(folder: Path) -> dict[str, str]:
-    """Return the digest of each benchmark that was measured beside the loop.
+    """Return the digest of each benchmark that was measured outside the loop.
 
     Raises:
         DamagedError: if a file is missing or altered.
@@ -48,7 +48,7 @@ def beside_digests(folder: Path) -> dict[str, str]:
 
 
 def _digest(journal: Reader, benchmark: str | None) -> str:
-    """Return the digest of a benchmark that was measured beside the loop, or of the loop."""
+    """Return the digest of a benchmark measured outside the loop, or of the loop."""
     sums, counts = Counter[str](), Counter[str]()
     for table, rows in committed(journal, stages=lambda s: measured_beside(s) == benchmark):
         if not len(rows):
@@ -61,7 +61,7 @@ def _digest(journal: Reader, benchmark: str | None) -> str:
 
 
 def canonical_rows(rows: pa.Table) -> Iterator[str]:
-    """Yield what `keys.canonical_json` gives for each row, built by column for speed."""
+    """Yield the result of `keys.canonical_json` for each row, built by column for speed."""
     names = sorted(rows.column_names)
     for batch in rows.to_batches(AT_ONCE):
         columns = [_texts(name, batch.column(name)) for name in names]

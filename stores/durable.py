@@ -22,11 +22,11 @@ from .sealed import MANIFEST, check_folder, files_below, manifest_of, same_bytes
 TEMPORARY = ".tmp-"
 
 Data = bytes | memoryview | Iterator[bytes]
-"""A file's bytes, or blocks of them, of which one at a time is held."""
+"""A file's bytes, or an iterator of blocks, of which one at a time is in memory."""
 
 
 def write_file(path: Path, data: Data, purpose: str = "file") -> None:
-    """Publish `data` as `path`, replacing what is there, atomically."""
+    """Publish `data` as `path` atomically; an existing file is replaced."""
     put(path, data, purpose)
     sync_folder(path.parent, purpose)
 
@@ -81,7 +81,7 @@ def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
     put(source / MANIFEST, manifest, "manifest")
     for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
         folder.chmod(0o700)
-        # Equal content was published before: keep the old copy, once it is known to be whole.
+        # Equal content was published before: keep the old copy, after a check that it is whole.
         sync_folder(folder, "published")
     target = parent / (name or identity)
     if target.exists():
@@ -94,7 +94,7 @@ def publish_folder(source: Path, parent: Path, name: str | None = None) -> str:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a published file or folder a second place on the same disk, durably, without copying."""
+    """Hard-link a published file or folder at a second path on the same disk, durably."""
     if source.is_dir():
         check_folder(source)
         temporary = _temporary(target)
@@ -121,13 +121,13 @@ def make_folder(folder: Path) -> Path:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Look at the first entry only: a folder of parts may have a million."""
+    """Read only the first entry: a folder of parts may have a million."""
     with os.scandir(folder) as entries:
         return next(entries, None) is None
 
 
 def quarantine(path: Path, folder: Path) -> Path:
-    """Move a damaged file or folder into `folder`, durably; return where it is now."""
+    """Move a damaged file or folder into `folder`, durably; return its new path."""
     target = make_folder(folder) / f"{secrets.token_hex(4)}-{path.name}"
     _rename(path, target, "quarantine")
     sync_folder(folder, "quarantine")
@@ -144,7 +144,7 @@ def remove(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file that is no longer needed; if a power loss restores it, it is garbage."""
+    """Remove a file that is not needed; if a power loss restores it, it is garbage."""
     with operation("superseded", "unlink", path):
         path.unlink(missing_ok=True)
 
@@ -179,7 +179,7 @@ def _sync(path: Path, purpose: str, kind: str) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    """Return a name beside `path` that no other thread or process uses."""
+    """Return a name in the folder of `path` that no other thread or process uses."""
     return path.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{path.name}"
 
 
@@ -190,7 +190,7 @@ def _rename(path: Path, target: Path, purpose: str) -> None:
 
 @contextmanager
 def _removed_on_error(path: Path) -> Generator[None]:
-    """Remove a file whose write failed: it takes up room, and must not be used."""
+    """Remove a file whose write failed, because it is incomplete and takes up room."""
     try:
         yield
     except OSError:

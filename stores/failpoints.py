@@ -19,14 +19,14 @@ VARIABLE = "LPFLOOP_FAILPOINT"
 
 Action = Callable[[str], object]
 Hook = Callable[[str], Action | None]
-"""Is told the name of a failpoint that was reached, and says what is to happen there."""
+"""Called with the name of a failpoint that was reached; returns the action there."""
 
 _lock = threading.Lock()
 _hooks: list[Hook] = []
 
 
 class FailpointError(ValueError):
-    """An armed place that is not NAME or NAME#NTH, or an action that does not exist."""
+    """An armed place that is not NAME or NAME#NTH, or an unknown action."""
 
 
 def _signal(number: signal.Signals) -> Action:
@@ -48,12 +48,12 @@ _ACTIONS: Mapping[str, Action] = {
     "eio": _error(errno.EIO),
 }
 _rehearsing = 0
-"""How many rehearsals are under way: what they do meets no failpoint."""
+"""The number of rehearsals in progress, during which failpoints are ignored."""
 
 
 @contextmanager
 def silenced() -> Generator[None]:
-    """Meet no failpoint meanwhile, in any thread: what is done is only a rehearsal."""
+    """Ignore failpoints in the block, in all threads, because it is a rehearsal."""
     global _rehearsing  # noqa: PLW0603 -- as the hooks, it is the process's
     _rehearsing += 1
     try:
@@ -63,13 +63,13 @@ def silenced() -> Generator[None]:
 
 
 def reach(name: str) -> None:
-    """Fail here if a test wants it.
+    """Fail here if a test has armed this name.
 
     Raises:
         OSError: if an error is armed here.
     """
     if _hooks and not _rehearsing:
-        # All have counted it before an action stops this thread.
+        # All hooks count it before an action stops this thread.
         with _lock:
             actions = [hook(name) for hook in _hooks]
         for action in filter(None, actions):
@@ -78,7 +78,7 @@ def reach(name: str) -> None:
 
 @contextmanager
 def armed(actions: Mapping[str, str | Action]) -> Generator[None]:
-    """Let this process fail: at `NAME` each time, at `NAME#NTH` once.
+    """Make this process fail in the block: at `NAME` each time, at `NAME#NTH` once.
 
     An action is `kill`, `stop`, `enospc`, `edquot`, `eio`, or a function of the failpoint's name.
     """
@@ -111,10 +111,10 @@ def _hooked(hooks: Sequence[Hook]) -> Generator[None]:
 
 
 def arm_from_environment() -> None:
-    """Arm what the environment names, for the process's life; called when imported.
+    """Arm the failpoints in the environment variable, for the process's life; called when imported.
 
     Raises:
-        FailpointError: naming what is not a place or not an action.
+        FailpointError: naming the invalid place or action.
     """
     for entry in filter(None, os.environ.get(VARIABLE, "").split(",")):
         place, _, action = entry.strip().rpartition(":")

@@ -1,10 +1,10 @@
 # pyright: basic
-"""The rows of sealed tables in a bucket, as an engine of queries reads them: piece by piece.
+"""The rows of sealed tables in a bucket, read by a query engine piece by piece.
 
-An engine that asks for columns and a filter gets them batch by batch, so that no column is ever
-held whole. Columns that only some rows of a filter need may be large (texts), and ids tell nothing
-of where they lie; so the columns of the filter are read first, and the others only of the row
-groups in which it finds something.
+An engine that requests columns and a filter gets them batch by batch, so no column is ever in
+memory as a whole. Columns that only the filtered rows need may be large (texts), and the ids in a
+filter are spread over all row groups; so the filter's columns are read first, and the others only
+of the row groups with matching rows.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ import pyarrow.fs as pafs
 from .reading_ahead import AT_ONCE
 
 GROUPS_AHEAD, BATCHES_AHEAD = 16, 4
-"""How many row groups, and batches of each, are fetched before the engine asks for them."""
+"""How many row groups, and batches of each, are fetched ahead of the engine."""
 GROUP = "__fragment_index"
-"""Arrow's column for the number of the fragment, here a row group, in which a row lies."""
+"""Arrow's column for the number of a row's fragment, here its row group."""
 
 
 class FarRows(pads.FileSystemDataset):
     """Sealed tables of one schema; columns that a file lacks are null."""
 
     def scanner(self, *args: Any, **options: Any) -> pads.Scanner:
-        """Return what reads the columns and rows that are asked for."""
+        """Return a scanner of the requested columns and rows."""
         groups = self._groups()
         if options.get("filter") is not None:
             groups = self._holding(groups, options["filter"])
@@ -35,14 +35,14 @@ class FarRows(pads.FileSystemDataset):
         return self._only(groups).scanner(*args, **{**options, **ahead})
 
     def _groups(self) -> list[pads.Fragment]:
-        """Return the row groups; what the files say of them is fetched once."""
+        """Return the row groups; the metadata of the files are fetched once."""
         files = list(self.get_fragments())
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda file: file.ensure_complete_metadata(), files))
         return [group for file in files for group in file.split_by_row_group()]
 
     def _holding(self, groups: Sequence[pads.Fragment], wanted: pads.Expression) -> list[Any]:
-        """Return the row groups in which a filter finds something."""
+        """Return the row groups with rows that match a filter."""
         found = self._only(groups).scanner(
             columns=[GROUP], filter=wanted, fragment_readahead=AT_ONCE, batch_readahead=1
         )
@@ -56,7 +56,7 @@ class FarRows(pads.FileSystemDataset):
 def far_rows(
     filesystem: pafs.FileSystem, files: Sequence[tuple[str, int]], schema: pa.Schema
 ) -> FarRows:
-    """Return the rows of files, each with its size, so that nobody has to ask for that first."""
+    """Return the rows of files, whose sizes are given to save requests."""
     if pa.io_thread_count() < AT_ONCE:
         pa.set_io_thread_count(AT_ONCE)
     form = pads.ParquetFileFormat()

@@ -1,9 +1,9 @@
 # pyright: basic
 """Garbage collection: files in a run's folder that nothing refers to, and old checkpoints.
 
-What may be removed is decided from the journal, each piece with its reason. The weights of an old
-checkpoint are removed only on request, and never those of the newest, of the best, or of the one
-that the next iteration begins with: its row, and everything made with it, stay.
+The journal decides which files may be removed, each with a reason. The weights of an old checkpoint
+are removed only on request, and never those of the newest or best checkpoint, or of the one that
+the next iteration begins with. A removed checkpoint's row, and all rows made with it, stay.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ UNCOMMITTED = "no unit refers to it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbage:
-    """A file or folder that may go, and why.
+    """A file or folder that may be removed, and the reason.
 
     `checkpoint`: its weights are lost with it. `rows`: it held rows, so an open reader may still
     need it.
@@ -42,9 +42,9 @@ class Garbage:
 
 
 def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
-    """Return what may go; with `keep`, also the weights of all but the newest checkpoints.
+    """Return the garbage; with `keep`, also the weights of all but the newest checkpoints.
 
-    With `keep` those go, too, that a training published on its way, and that no M_t is.
+    With `keep` it includes the intermediate policies of trainings that did not become an M_t.
 
     Raises:
         ValueError: if `keep` is below 1: the newest checkpoint is the policy.
@@ -55,19 +55,19 @@ def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
 
 
 def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
-    """Remove garbage and return what is gone; files of rows stay while the run is read.
+    """Remove garbage and return the removed pieces; files of rows stay while the run is read.
 
     The loss of a checkpoint's weights is recorded before they are removed.
 
     Raises:
-        AdoptedError: if another machine has taken the run over; what is left then stays.
+        AdoptedError: if another machine has taken the run over; the remaining garbage stays then.
         OutOfReachError: if the bucket does not answer.
     """
     objects = objects_of(journal.folder)
-    journal.take_snapshot()  # Those before may refer to what is garbage now.
+    journal.take_snapshot()  # Earlier ones may refer to files that are garbage now.
     with unread(journal.folder) as free:
         gone = [piece for piece in found if piece.rows and free]
-        # Another machine's rows may be what this one does not know of.
+        # Files that this journal does not list may be another machine's rows.
         for first in range(0, len(gone), FEW):
             journal.require_head()
             objects.discard([piece.path for piece in gone[first : first + FEW]])
@@ -90,7 +90,7 @@ def published(journal: Reader) -> list[str]:
 
 
 def on_the_way(journal: Reader) -> list[str]:
-    """Return the ids of what trainings published on their way, and no M_t is, oldest first."""
+    """Return the ids of intermediate policies that did not become an M_t, oldest first."""
     kept = set(published(journal))
     ids = [row["checkpoint_id"] for row in _models(journal, CHECKPOINTS)]
     return [name for name in dict.fromkeys(ids) if name not in kept]
@@ -129,7 +129,7 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
 
 
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
-    # Includes weights that a killed collection had recorded as removed, and left behind.
+    # Includes weights that a killed collection recorded as removed, but did not remove.
     needed = _needed(journal)
     reasons = dict.fromkeys(published(journal)[:-keep], f"older than the newest {keep}")
     reasons |= dict.fromkeys(on_the_way(journal), "published on the way, and not chosen")
@@ -150,7 +150,7 @@ def _needed(journal: Reader) -> set[str]:
 
 
 def _inside(objects: Objects, folder: Path) -> list[tuple[Path, int]]:
-    """Return path and size of all that lies in a folder, on disk or in the bucket."""
+    """Return path and size of each entry of a folder, on disk or in the bucket."""
     found = {path: size_of(path) for path in folder.glob("*")}
     there = Counter[Path]()
     for path, size in objects.sizes(folder).items():

@@ -1,12 +1,12 @@
 """Heads: the machines that work on a run of a bucket, one after the other, each under an epoch.
 
 Whoever opens a run to write takes the next epoch by writing `heads/EPOCH.json`, on the condition
-that it is not there: of two machines one does. Nothing removes these objects, so a head whose
-epoch is no longer the newest sees that by one request, and stops. While a head lives, its beat,
-`heads/EPOCH.beat`, is written again and again.
+that it does not exist: of two machines one succeeds. Nothing removes these objects, so a head whose
+epoch is not the newest any more notices this by one request, and stops. While a head lives, it
+regularly rewrites its beat, `heads/EPOCH.beat`.
 
-`heads.json` on the machine says which epochs are its own: only who has the newest may take the
-next. `lpfloop adopt` takes it on another machine.
+`heads.json` on the machine lists its own epochs: only the machine with the newest epoch may take
+the next. `lpfloop adopt` takes it on another machine.
 """
 
 import json
@@ -31,9 +31,9 @@ HEADS = "heads"
 OWN_HEADS = "heads.json"
 BEAT_S = 60.0
 ALIVE_S = 300.0
-"""A head whose beat is younger may live."""
+"""A head may live if its beat is younger than this."""
 FEW = 32
-"""At most this many objects are removed after a look whether the epoch is the newest still."""
+"""The most objects that are removed after each check that the epoch is still the newest."""
 
 
 class AdoptedError(FencedError):
@@ -42,7 +42,7 @@ class AdoptedError(FencedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Who took an epoch, and when (seconds of the epoch, by its own clock)."""
+    """The process that took an epoch, and when (seconds of the epoch, by its own clock)."""
 
     epoch: int
     token: str
@@ -76,7 +76,7 @@ class Head:
         return json.dumps(asdict(self)).encode()
 
     def told(self) -> str:
-        """Say who it is."""
+        """Describe the head for a message."""
         when = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(self.at))
         return f"{self.host} at {when} (epoch {self.epoch})"
 
@@ -103,8 +103,8 @@ class Headship:
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects that were listed before, as long as this head's epoch is the newest.
 
-        It is asked for after the listing, so that nothing goes that a later head wrote, and again
-        before each few, as a later head may count on objects of the same names.
+        The epoch is checked after the listing, so that no object of a later head is removed, and
+        again before each few, because a later head may need objects of the same names.
 
         Raises:
             AdoptedError: if another machine has taken the run over.
@@ -121,17 +121,17 @@ class Headship:
 
 
 def run_bucket(folder: Path) -> Bucket | None:
-    """Return where the objects of the run at `folder` are; None for a lake in a folder."""
+    """Return the bucket with the objects of the run at `folder`; None for a lake in a folder."""
     url = bucket_of(folder.parent.parent)
     return None if url is None else Bucket(f"{url}/runs/{folder.name}")
 
 
 def take_headship(folder: Path) -> Headship | None:
-    """Take the next epoch of the run at `folder`, as whoever has the newest; None if not a bucket.
+    """Take the next epoch of the run at `folder` if this machine has the newest; None for a folder.
 
     Raises:
         AdoptedError: if another machine has the newest, or took the next at the same moment.
-        BucketError: if the bucket cannot be used, or does not keep to conditions.
+        BucketError: if the bucket cannot be used, or ignores conditional writes.
     """
     bucket = run_bucket(folder)
     if bucket is None:
@@ -147,10 +147,10 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> Headship:
 
     Raises:
         AdoptedError: if another machine took it first.
-        BucketError: if the store does not keep to conditions.
+        BucketError: if the store ignores conditional writes.
     """
     head = Head.here(1 if newest is None else newest.epoch + 1)
-    # First here: a process that is killed in between knows its own epoch again, either of the two.
+    # Noted here first: a process killed in between recognises either epoch as its own.
     own = [newest] if newest is not None and is_own(folder, newest) else []
     heads = json.dumps([asdict(each) for each in (*own, head)])
     write_file(folder / OWN_HEADS, heads.encode())
@@ -172,7 +172,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> Headship:
 
 
 def newest_head(bucket: Bucket) -> Head | None:
-    """Return who has the newest epoch of a run; None if nobody ever took one."""
+    """Return the head with the newest epoch of a run; None if nobody ever took one."""
     names = [name for name in bucket.sizes(HEADS) if name.endswith(".json")]
     return Head(**json.loads(bucket.read(max(names)))) if names else None
 
@@ -187,7 +187,7 @@ def is_own(folder: Path, head: Head) -> bool:
 
 
 def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
-    """Return how old a head's beat is, in seconds; None if it has ended cleanly, or gave none."""
+    """Return the age of a head's beat in seconds; None if it ended cleanly or never gave one."""
     age = object_age_s(bucket.url, head.beat)
     if age is None:
         return None
@@ -196,8 +196,8 @@ def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
     except DamagedError:
         return None
     except json.JSONDecodeError:
-        # A store is asked for an object's size and then for its bytes; a beat of another length
-        # that comes between the two is cut. Whoever writes it at this moment lives.
+        # The client requests an object's size and then its bytes; if a longer beat is written in
+        # between, the result is cut. So its writer is alive.
         return age
     return None if beat["ended"] else age
 

@@ -1,8 +1,8 @@
 """The local cache of the model hub, in the layout that every program of the hub shares.
 
-A repository is a folder `models--OWNER--NAME` or `datasets--OWNER--NAME`; `refs` says which commit
-a branch was when it was fetched, and `snapshots` holds the files of each commit. Reading from it
-never asks the network; `hub_download` fills it.
+A repository is a folder `models--OWNER--NAME` or `datasets--OWNER--NAME`; `refs` holds the commit
+of a branch when it was fetched, and `snapshots` the files of each commit. Reading from it uses only
+the disk; `hub_download` fills it.
 """
 
 import os
@@ -39,7 +39,7 @@ class HubName:
         return f"{'hf:' if self.kind == 'dataset' else ''}{self.repo}{at}{inside}"
 
     def at(self, commit: str) -> "HubName":
-        """Return the same at a commit, which means the same files for ever."""
+        """Return the same at a commit, whose files never change."""
         return replace(self, revision=commit)
 
 
@@ -63,7 +63,7 @@ def dataset_name(text: str) -> HubName | None:
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the cache, by the variables that the hub's own programs read."""
+    """Return the folder of the cache, from the environment variables of the hub's programs."""
     for variable, below in (("HF_HUB_CACHE", ""), ("HF_HOME", "hub")):
         if env.get(variable):
             return Path(env[variable]).expanduser() / below
@@ -87,7 +87,7 @@ def snapshot(name: HubName) -> Path | None:
 
 
 def not_cached(name: HubName) -> str:
-    """Return the sentence on a repository that is not in the cache: where, what is, what to do."""
+    """Return the error text for a repository that the cache lacks: its content and a remedy."""
     what = "data set" if name.kind == "dataset" else "model"
     option = "--repo-type dataset " if name.kind == "dataset" else ""
     here = "" if name.kind == "dataset" else "no such folder here, and "

@@ -1,8 +1,8 @@
 # pyright: basic
 """Sealed files below a prefix of a bucket; paths below the lake's folder are their names.
 
-The folder itself holds what must be local (journals, locks, work) and verified copies of what a
-trainer or an engine opens as files.
+The folder itself holds local files (journals, locks, work) and verified copies of files that a
+trainer or an engine opens.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class InBucket:
         return sealed.parsed_part(self._bucket.read(self._name(path)), self.at(path), sha256)
 
     def read_parts(self, files: Iterable[tuple[Path, int]]) -> Iterator[pa.Table]:
-        """Read sealed tables, the next of them being fetched meanwhile."""
+        """Read sealed tables, fetching the next ones meanwhile."""
 
         def fetch(file: tuple[Path, int]) -> tuple[Path, bytes]:
             return file[0], self._bucket.read(self._name(file[0]))
@@ -81,7 +81,7 @@ class InBucket:
         return self._bucket.sha256(self._name(path))
 
     def check_folder(self, path: Path) -> None:
-        """Hash every object of a folder, where it lies."""
+        """Hash every object of a folder in the bucket."""
         listed = self._listed(path)
         for file in self.sizes(path):
             if file not in {*listed, path / MANIFEST}:
@@ -107,11 +107,11 @@ class InBucket:
         return path
 
     def readable(self, paths: Iterable[Path]) -> list[Path]:  # noqa: ARG002 -- the protocol's
-        """Return none: objects are not local files."""
+        """Return no paths: objects are not local files."""
         return []
 
     def dataset(self, files: Sequence[tuple[Path, int]], schema: pa.Schema) -> FarRows | None:
-        """Return sealed tables; what is read of them is not hashed, as in `scan`."""
+        """Return sealed tables, without hashing the pieces that are read, as in `scan`."""
         places = [(self._bucket.place(self._name(path)), size) for path, size in files]
         if not places:
             return None
@@ -170,15 +170,15 @@ class InBucket:
         some: Some | None = None,  # noqa: ARG002 -- the protocol's
         **options: Any,
     ) -> pl.LazyFrame:
-        """Return the rows of Parquet files, fetching only what the query needs.
+        """Return the rows of Parquet files, fetching only the pieces that the query needs.
 
-        That is not hashed, as it would be to fetch all: the store checks what it keeps and sends.
+        They are not hashed, which would need whole files: the store checks its data itself.
         """
         places = [self.at(path) for path in paths]
         return verified.trust(places, storage_options=polars_options(), **options)
 
     def _sealed(self, paths: Sequence[Path]) -> list[SealedFile]:
-        """Return objects as they are listed now: an object is only ever replaced as a whole."""
+        """Return objects with their listed state; an object is only ever replaced as a whole."""
         folders = {path.parent for path in paths}
         names = (f"{self._name(folder)}/" for folder in folders)
         listed = {k: v for name in names for k, v in self._bucket.listed(name).items()}
@@ -214,7 +214,7 @@ class InBucket:
         """Download a folder; it is renamed into place once all its files are verified.
 
         Raises:
-            DamagedError: if it is not whole and unaltered in the bucket.
+            DamagedError: if it is incomplete or altered in the bucket.
         """
         listed = self._listed(path)
         draft = path.parent / f"{durable.TEMPORARY}{secrets.token_hex(8)}"

@@ -44,7 +44,7 @@ class IndexUnusableError(RuntimeError):
 
 
 def index_folder(lake: Path) -> Path:
-    """Return where the index of a lake lies."""
+    """Return the folder of a lake's index."""
     return lake / FOLDER
 
 
@@ -111,7 +111,7 @@ class IndexWriter(Index):
         (self.folder / PENDING).unlink()
 
     def forget(self, keys: Collection[str]) -> None:
-        """Remove the rows of parts that are no longer in a journal."""
+        """Remove the rows of parts that were removed from a journal."""
         self._note(sorted(keys))
         with _readable(self.folder):
             for chosen in _in_groups("key", sorted(keys)):

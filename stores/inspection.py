@@ -2,7 +2,7 @@
 """Inspecting a run: finding files that the journal refers to and that are missing or altered.
 
 Every stage file and every published checkpoint is checked for presence and size; a deep inspection
-hashes its bytes, and those of canaries. A repair quarantines damaged files and makes exactly their
+hashes its bytes, and the canaries'. A repair quarantines damaged files and makes exactly their
 units owed again.
 """
 
@@ -22,7 +22,7 @@ from .stage_files import FILES, MODELS, file_path, trained
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A file or folder that differs from what was committed, and the unit whose rows it holds."""
+    """A file or folder that differs from the committed one, and the unit whose rows it holds."""
 
     unit: str
     iteration: int
@@ -38,7 +38,7 @@ def damages(journal: Reader, *, deep: bool) -> list[Damage]:
 
 
 def repair(journal: Journal) -> list[Damage]:
-    """Quarantine what is damaged and make its units owed again; return the damages."""
+    """Quarantine damaged files and make their units owed again; return the damages."""
     found = damages(journal, deep=True)
     for damage in found:
         lose(journal, damage.unit, damage.path, damage.reason)
@@ -78,7 +78,7 @@ def _damage(part: Part, path: Path, reason: str) -> Damage:
 def _file_faults(
     journal: Reader, objects: Objects, parts: Sequence[Part], *, deep: bool
 ) -> dict[Path, str]:
-    """Return what is wrong with files of rows; those that are as they should be are left out."""
+    """Return the faults of files of rows; intact files are left out."""
     known, folder = journal.file_sizes(), journal.folder
     sizes = {file_path(folder, p.table, p.file): known[p.file] for p in parts if p.file}
     there = objects.sizes(folder / FILES)

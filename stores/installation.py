@@ -1,6 +1,6 @@
-"""How lpfloop is installed here, and the command that adds what is missing.
+"""The installation of lpfloop, and the commands that add missing packages.
 
-No package index has lpfloop, so a message cannot ask for `lpfloop[lake]`: it names the libraries.
+No package index has lpfloop, so messages cannot name `lpfloop[lake]`: they name the libraries.
 """
 
 import re
@@ -22,16 +22,16 @@ def canonical(name: str) -> str:
 
 
 def locked() -> dict[str, str]:
-    """Return the lock's versions by distribution; empty where the lock did not travel along."""
+    """Return the lock's versions by distribution; empty if the lock file is not installed."""
     if not LOCK.is_file():
         return {}
-    # torch is installed first, and so stands in a comment.
+    # torch is installed first, so its pin is in a comment.
     pins = re.findall(r"([\w.-]+)==(\S+)", LOCK.read_text(encoding="utf-8"))
     return {canonical(name): pin for name, pin in pins}
 
 
 def requirement(name: str) -> str:
-    """Return what this project asks of a distribution, such as `trl>=1.13`, else its name."""
+    """Return the project's requirement for a distribution, such as `trl>=1.13`, else its name."""
     asked = (text.partition(";")[0].strip() for text in _requirements())
     return next((text for text in asked if _name(text) == name), name)
 
@@ -42,9 +42,9 @@ def core_names() -> list[str]:
 
 
 def pip_install(*names: str) -> str:
-    """Return the command that adds distributions to this installation, as a shell takes it.
+    """Return a shell command that adds distributions to this installation.
 
-    Where another environment's `pip` comes first, or none is active, this one's Python is named.
+    It names this Python if `pip` in the shell would be missing or another environment's.
     """
     return f"{_pip()} install {' '.join(_quoted(requirement(name)) for name in names)}"
 
@@ -52,7 +52,7 @@ def pip_install(*names: str) -> str:
 def install_command(name: str, *, on_gpu: bool) -> str:
     """Return the command that installs a model library so that it fits the others.
 
-    On a GPU the libraries pin what they need; on a CPU only the lock holds versions that agree.
+    On a GPU the libraries pin their dependencies; on a CPU only the lock has matching versions.
     """
     if on_gpu or name in core_names():
         return pip_install(name)
@@ -68,9 +68,9 @@ def vllm_command(*, on_gpu: bool) -> str:
 
 
 def activation() -> str | None:
-    """Return the command after which `lpfloop` is this one; None where it is, or none would help.
+    """Return the command that activates this environment; None if it is active or lacks a script.
 
-    Who begins with `make demo` or `.venv/bin/lpfloop` is in a shell that has no `lpfloop` yet.
+    After `make demo` or `.venv/bin/lpfloop`, the user's shell does not know `lpfloop` yet.
     """
     environment, found = Path(sys.executable).parent, shutil.which("lpfloop")
     script = environment / "activate"
@@ -83,7 +83,7 @@ def activation() -> str | None:
 
 
 def _requirements() -> list[str]:
-    """Return what the project asks of others; that of an extra ends in `extra == "NAME"`."""
+    """Return the project's requirements; those for an extra end in `extra == "NAME"`."""
     # An editable installation's metadata are as old as its last `pip install`.
     declared = ROOT / "pyproject.toml"
     if not declared.is_file():
@@ -98,7 +98,7 @@ def _requirements() -> list[str]:
 
 
 def _name(text: str) -> str:
-    """Return the distribution that a requirement is about."""
+    """Return the distribution that a requirement names."""
     return canonical(re.split(r"[^\w.-]", text)[0])
 
 

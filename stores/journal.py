@@ -1,9 +1,9 @@
-"""The journal of a run: what was planned, decided and done, in SQLite, written by one process.
+"""The journal of a run: its plans, decisions and results, in SQLite, written by one process.
 
 A unit of work is planned once, under a key that hashes everything its result depends on, and done
 once: the transaction that marks it done also holds its rows, as Parquet blobs. When its stage is
-finished, a Parquet file takes the blobs' place. One process writes (a file lock for life, and an
-epoch as a fence against a holder that was suspended and overtaken); everyone else reads.
+finished, a Parquet file replaces the blobs. One process writes (a file lock for life, and an epoch
+as a fence against a holder that was suspended and overtaken); all others read.
 """
 
 import json
@@ -54,7 +54,7 @@ AMENDED = "amended"
 """The kind of the event that records a unit's replacement."""
 BACKUPS = "backups"
 LOG_PAGES = 4096
-"""SQLite moves the log into the journal's file when it has so many pages."""
+"""The pages in the log at which SQLite moves it into the journal's file."""
 CACHE_KIB = 64 << 10
 
 logger = logging.getLogger("lpfloop.store")
@@ -68,8 +68,8 @@ class ContradictionError(JournalError):
 class Done:
     """A unit's result: its rows by table, and telemetry, which is summed by stage.
 
-    `served` is what the endpoints that answered say of themselves, once each: the model, its
-    fingerprint. It is no part of the digest.
+    `served` holds the models and fingerprints that the answering endpoints reported, once each.
+    It is not part of the digest.
     """
 
     unit: str
@@ -80,7 +80,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSlice:
-    """A slice's replies, kept until its unit is whole, and what they cost.
+    """A slice's replies and their cost, kept until its unit is whole.
 
     `replies` is opaque to the journal; whoever resumes the unit reads it back.
     """
@@ -94,11 +94,11 @@ class KeptSlice:
 class Journal(Reader):
     """The one writer of a run's journal; its methods may be called from several threads.
 
-    `revision` counts the commits, and `backed_up` is what it was when the journal was opened, or
-    backed up. `headship` is the epoch under which it is held, if the run lies in a bucket; a thread
-    gives its sign of life.
-    `overtaken` is what said that another process has the run now, if anything did. `on_adopted` is
-    called, in a thread of the store, when it is on another machine.
+    `revision` counts the commits, and `backed_up` is its value when the journal was opened or
+    last backed up. `headship` is the epoch that this process holds, if the run is in a bucket; a
+    thread gives its sign of life.
+    `overtaken` is the error that reported another process as the run's holder, or None.
+    `on_adopted` is called, in a thread of the store, when another machine has adopted the run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -170,7 +170,7 @@ class Journal(Reader):
         """Close the connection and release the run's lock; the bucket gets a last snapshot."""
         self._end_headship()
         with self._mutex:
-            # What fails here is left to the next writer.
+            # Errors here are left to the next writer.
             with suppress(apsw.Error, DamagedJournalError, FencedError):
                 self._shrink()
             super().close()
@@ -178,7 +178,7 @@ class Journal(Reader):
         release(self._lock)
 
     def _shrink(self) -> None:
-        """Give free pages back to the disk, if they are most: rows have moved into files."""
+        """Give free pages back to the disk, if most pages are free: rows have moved into files."""
         ((free,),), ((pages,),) = (
             self._query(f"PRAGMA {count}") for count in ("freelist_count", "page_count")
         )
@@ -187,7 +187,7 @@ class Journal(Reader):
             self._query("VACUUM")
 
     def take_snapshot(self) -> None:
-        """Keep the journal as it is now in the run's bucket; nothing for a run in a folder.
+        """Store the journal's present state in the run's bucket; nothing for a run in a folder.
 
         Raises:
             AdoptedError: if another machine has taken the run over; nothing can be committed then.
@@ -198,7 +198,7 @@ class Journal(Reader):
                 self._snapshots.take(self.revision)
 
     def check_head(self) -> None:
-        """Ask the run's bucket whether this process is its head still, unless it does not answer.
+        """Check at the run's bucket that this process is still the head, if the bucket answers.
 
         Raises:
             AdoptedError: if another machine has taken the run over; nothing can be committed then.
@@ -207,11 +207,11 @@ class Journal(Reader):
             self.require_head()
 
     def require_head(self) -> None:
-        """Ask the run's bucket whether this process is its head still; before anything is removed.
+        """Require that this process is still the run's head; before any removal.
 
         Raises:
             AdoptedError: if another machine has taken the run over; nothing can be committed then.
-            OutOfReachError: if the bucket does not answer: the run may be another machine's by now.
+            OutOfReachError: if the bucket does not answer: another machine may hold the run by now.
         """
         if self.headship is not None:
             with self._fencing():
@@ -230,7 +230,7 @@ class Journal(Reader):
         self.on_adopted()
 
     def _end_headship(self) -> None:
-        """Send what was committed last; then no sign of life follows the one that says so."""
+        """Store the last commits in the bucket, then give the final sign of life."""
         if self._snapshots is None or self._signs is None or self.headship is None:
             return
         try:
@@ -239,8 +239,8 @@ class Journal(Reader):
                 self._signs.close()
                 self.headship.give_sign(ended=True)
         except FencedError:
-            return  # Whoever was overtaken has nothing to keep.
-        except OSError as error:  # The bucket is away, or there is no room for the draft.
+            return  # An overtaken process must not write.
+        except OSError as error:  # The bucket is away, or the disk is too full for the draft.
             logger.warning(
                 "the bucket has no snapshot of what was committed last (%s): until run %s is "
                 "opened again on this machine, another one cannot know of it",
@@ -256,7 +256,7 @@ class Journal(Reader):
         return self._epoch + 1
 
     def _abandon_reservations(self) -> None:
-        """Count what a dead process had reserved as spent: its requests may have been paid for."""
+        """Count a dead process's reservations as spent: its requests may have been charged."""
         left = self._query("SELECT cost FROM reservations")
         if not left:
             return
@@ -265,7 +265,7 @@ class Journal(Reader):
             self._abandon(cost for (cost,) in left)
 
     def _abandon(self, costs: Iterable[str]) -> None:
-        """Add costs that no committed unit accounts for to what was spent."""
+        """Add costs without a committed unit to the spent cost."""
         before = read_cost(self.meta("abandoned") or "{}")
         total = sum(map(read_cost, costs), before)
         self._db.execute("INSERT OR REPLACE INTO meta VALUES ('abandoned', ?)", (total.as_json(),))
@@ -308,7 +308,7 @@ class Journal(Reader):
     ) -> int:
         """Record the units of a stage, all at once; return how many there are.
 
-        `identity` hashes what the stage computes and from which stages. A stage planned before
+        `identity` hashes the stage's computation and its input stages. A stage planned before
         under the same identity has the same keys, so these are not computed again. The stages that
         it reads are stored with it: those whose identity, or the key of one of whose units, is in
         `upstream`, and the stage `decided_by` whose rows the recipe took the last decision.
@@ -376,7 +376,9 @@ class Journal(Reader):
         return len(keys)
 
     def commit(self, results: Sequence[Done]) -> dict[StageId, tuple[int, int]]:
-        """Mark units done and make their rows visible, all at once; what was done stays.
+        """Mark units done and make their rows visible, in one transaction.
+
+        Units that are done already stay as they are.
 
         Return how many rows and bytes each stage has got.
 
@@ -421,7 +423,7 @@ class Journal(Reader):
         }
 
     def _count(self, iteration: int, stage: str, done: Sequence[Done]) -> None:
-        """Count units among those of their stage that are done."""
+        """Add units to the sums over their stage's done units."""
         ((text,),) = self._query(
             "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", (iteration, stage)
         )
@@ -439,10 +441,10 @@ class Journal(Reader):
         result: Done,
         why: Mapping[str, Json],
     ) -> Downstream:
-        """Replace what a done unit committed by a result under another key, which adds to it.
+        """Replace a done unit's result by one under another key, which adds rows to it.
 
-        The result's telemetry is its cost beyond the unit's. What was made from the unit's stage
-        is forgotten as by `forget`; return the stages that depend on it. An event `amended` keeps
+        The result's telemetry is its cost beyond the unit's. Rows made from the unit's stage
+        are forgotten as by `forget`; return the stages that depend on it. An event `amended` keeps
         both keys, and `why`.
 
         Raises:
@@ -504,7 +506,7 @@ class Journal(Reader):
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
 
     def seal(self, file: HashedFile, parts: Sequence[Part]) -> None:
-        """Let a stage file hold parts of one stage and table, given in the order of their chunks.
+        """Record a stage file for parts of one stage and table, given in the order of their chunks.
 
         Raises:
             JournalError: if one of them was lost meanwhile; nothing is changed then.
@@ -535,9 +537,9 @@ class Journal(Reader):
             )
 
     def reserve(self, unit: str, cost: Cost, *, slice_: str = "") -> None:
-        """Note what a unit, or a slice of its requests, may spend before it is spent.
+        """Reserve the maximal cost of a unit, or of a slice of its requests, before it is spent.
 
-        `keep` settles the account of a slice, `commit` that of a unit.
+        `keep` replaces the reservation of a slice, `commit` a unit's.
         """
         with self._transaction("reserve"):
             self._db.execute(
@@ -546,7 +548,7 @@ class Journal(Reader):
             )
 
     def keep(self, slices: Sequence[KeptSlice]) -> None:
-        """Keep slices' replies, all at once, in the place of what was reserved for them."""
+        """Keep slices' replies, in one transaction, and delete the reservations for them."""
         with self._transaction("keep"):
             self._db.executemany(
                 "DELETE FROM reservations WHERE unit = ? AND slice = ?",
@@ -561,7 +563,7 @@ class Journal(Reader):
     def add_seconds(
         self, iteration: int, stage: str, seconds: float, *, twice: float = 0.0
     ) -> None:
-        """Add wall time (seconds) spent on a stage, `twice` of it beside others: telemetry."""
+        """Add wall time (seconds) of a stage, `twice` of it shared with other stages: telemetry."""
         with self._transaction("add_seconds"):
             self._db.execute(
                 "UPDATE stages SET seconds = seconds + ? WHERE iteration = ? AND stage = ?",
@@ -601,7 +603,7 @@ class Journal(Reader):
             )
 
     def _take_parts(self, unit: str) -> None:
-        """Take a unit's parts away, and stop counting its rows in the files that hold them."""
+        """Delete a unit's parts, and stop counting its rows in the files that hold them."""
         self._db.execute(
             "UPDATE files SET live = live - 1 WHERE sha256 IN"
             " (SELECT file FROM parts JOIN units ON number = unit WHERE key = ?)",
@@ -635,7 +637,7 @@ class Journal(Reader):
         return found
 
     def redo(self) -> int:
-        """Accept whatever rows lost units give, and forget all that was planned after the first.
+        """Accept different rows from lost units, and forget all later plans.
 
         Returns how many units were forgotten.
         """
@@ -695,7 +697,7 @@ class Journal(Reader):
 
 
 def _listed(served: Sequence[Mapping[str, Json]]) -> str | None:
-    """Return what endpoints said as the journal keeps it: each thing once, in one order."""
+    """Return the reports of endpoints in the journal's form: each once, in a fixed order."""
     return (
         f"[{','.join(sorted({canonical_json(dict(said)) for said in served}))}]" if served else None
     )

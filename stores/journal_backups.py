@@ -1,9 +1,9 @@
-"""Backups of a run's journal, and mending a damaged one.
+"""Backups of a run's journal, and the repair of a damaged one.
 
 A backup is a copy of the whole journal at one moment, named by its number and the SHA-256 of its
 bytes; the last two are kept. If the end of the journal's log is damaged, SQLite goes back to the
-last commit before the damage. Otherwise the last backup takes the journal's place. What was
-committed later is owed again.
+last commit before the damage. Otherwise the last backup replaces the journal. Later commits are
+owed again.
 """
 
 import secrets
@@ -50,13 +50,13 @@ def back_up(journal: Journal) -> None:
 
 
 def mend(folder: Path) -> str | None:
-    """Make a damaged journal whole; return what was done, or None if it was whole.
+    """Repair a damaged journal; return a description of the repair, or None if it was intact.
 
     The damaged files go into `quarantine/`.
 
     Raises:
         LockedError: if another process holds the run, or reads it.
-        DamagedJournalError: if it is damaged, and no backup is whole.
+        DamagedJournalError: if the journal and all backups are damaged.
     """
     lock = acquire(folder)
     try:
@@ -78,7 +78,7 @@ def mend(folder: Path) -> str | None:
 
 
 def _cut(folder: Path) -> str | None:
-    """Go on from the last commit that the log still holds; None if more is damaged than the log."""
+    """Go on from the last intact commit in the log; None if more is damaged than the log."""
     try:
         check_journal(folder, counted=False)
     except DamagedJournalError:
@@ -93,7 +93,7 @@ def _cut(folder: Path) -> str | None:
 
 
 def _restored(folder: Path) -> str | None:
-    """Let the newest backup that is whole take the journal's place."""
+    """Replace the journal by the newest intact backup."""
     whole = (path for path in reversed(_backups(folder)) if file_sha256(path) == _named(path))
     backup = next(whole, None)
     if backup is None:
@@ -104,7 +104,7 @@ def _restored(folder: Path) -> str | None:
     if (folder / JOURNAL).exists():
         link(folder / JOURNAL, _aside(folder, folder / JOURNAL))
     write_file(folder / JOURNAL, backup.read_bytes(), "mended")
-    # Last: until then a kill leaves a journal that has fewer commits than were counted.
+    # Last: if a kill comes before, the journal is recognised as damaged by the commit count.
     _forget_count(folder)
     return "its last backup has taken its place: what was committed after it is owed again"
 

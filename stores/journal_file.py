@@ -1,15 +1,15 @@
 # pyright: basic
-"""The SQLite file of a run's journal: opened, proved, copied.
+"""The SQLite file of a run's journal: opening, checking, copying.
 
-SQLite's checksum VFS (sqlite.org/cksumvfs.html) writes a checksum into every page and proves it
+SQLite's checksum VFS (sqlite.org/cksumvfs.html) writes a checksum into every page and checks it
 whenever a page is read. The write-ahead log has checksums, too, but SQLite takes a damaged frame
 for the end of the log, and would silently undo every commit after it. So the writer also counts its
-commits, in the journal and in a small file beside it: a journal that has fewer is damaged.
+commits, in the journal and in a small file next to it: a journal with fewer commits is damaged.
 
-SQLite keeps an index of the log in a file beside the journal, and so cannot read a journal in a
-folder that it may not write to, such as a read-only disk. There the file is opened as one that
-nobody changes. If its run was killed, journal and log are first copied to a temporary folder:
-without the log, what was committed last would be missing.
+SQLite keeps an index of the log in another file of the folder, and so cannot read a journal in a
+folder without write access, such as a read-only disk. There the file is opened as immutable. If its
+run was killed, journal and log are first copied to a temporary folder: without the log, the last
+commits would be missing.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class JournalError(RuntimeError):
 
 
 class DamagedJournalError(RuntimeError):
-    """A journal whose bytes are not those that were written."""
+    """A journal whose bytes differ from the written ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ class Opened:
 
 
 class CommitCount:
-    """The file that says how many commits the journal in a folder has.
+    """The file with the number of commits of the journal in a folder.
 
-    It is not synced: after a power loss it may say less than the journal, never more.
+    After a power loss the unsynced file may have a smaller count than the journal, never a larger.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -114,7 +114,7 @@ def open_journal(folder: Path, *, writable: bool = False, counted: bool = True) 
 
     Raises:
         JournalError: if its tables have another version.
-        DamagedJournalError: if what was read to open it is damaged, or commits are missing.
+        DamagedJournalError: if the pages read on opening are damaged, or commits are missing.
     """
     # Read first: another process may commit meanwhile.
     commits = CommitCount.read(folder) if counted else 0
@@ -151,7 +151,7 @@ def check_journal(folder: Path, *, counted: bool = True) -> None:
     """Read every page of a run's journal, and look for contradictions between them.
 
     Raises:
-        DamagedJournalError: naming what is damaged.
+        DamagedJournalError: naming the damage.
     """
     if not (folder / JOURNAL).exists():
         raise DamagedJournalError(damage(folder, JOURNAL, "it is missing"))
@@ -160,7 +160,7 @@ def check_journal(folder: Path, *, counted: bool = True) -> None:
 
 
 def require_sound(database: Any, folder: Path, *, quick: bool = False) -> None:
-    """Have SQLite read an open journal and look for contradictions in it.
+    """Run SQLite's check of an open journal for contradictions.
 
     Raises:
         DamagedJournalError: with SQLite's first finding.
@@ -174,9 +174,9 @@ def require_sound(database: Any, folder: Path, *, quick: bool = False) -> None:
 
 @contextmanager
 def journal_copy(folder: Path) -> Generator[Path]:
-    """Yield a file beside the journal that holds it as it is now, for the length of the block.
+    """Yield a temporary file in the journal's folder with a copy of it.
 
-    Whoever opens the journal next removes what a kill leaves.
+    If this process is killed, the next one that opens the journal removes the file.
 
     Raises:
         DamagedJournalError: if the journal is damaged.
@@ -192,10 +192,10 @@ def journal_copy(folder: Path) -> Generator[Path]:
 
 @contextmanager
 def damage_named(folder: Path) -> Generator[None]:
-    """Raise as damage of a run's journal what SQLite says only of damaged files.
+    """Raise SQLite's errors about damaged files as damage of a run's journal.
 
     Raises:
-        DamagedJournalError: with what SQLite says.
+        DamagedJournalError: with SQLite's message.
     """
     try:
         yield
@@ -211,7 +211,7 @@ def extended_code(error: apsw.Error) -> int:
 
 
 def damage(folder: Path, name: str, what: str) -> str:
-    """Say what is wrong with a file of the journal, and what to do."""
+    """Return the message on a damaged file of the journal, with the remedy."""
     mend = f"`lpfloop lake repair {run_argument(folder)}` restores the journal"
     return f"{folder / name} is damaged ({what}): {mend}"
 
@@ -234,7 +234,7 @@ def _opened(folder: Path, *, writable: bool) -> Opened:
 
 
 def _unwritable(folder: Path) -> Opened:
-    """Open a journal that nobody writes, in a folder that this process cannot write to."""
+    """Open a journal without a writer, in a folder that this process cannot write to."""
     log = folder / f"{JOURNAL}-wal"
     if not log.exists() or not log.stat().st_size:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI

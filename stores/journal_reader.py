@@ -1,4 +1,4 @@
-"""Reading a run's journal: what was planned, done and spent, and where the committed rows are.
+"""Reading a run's journal: its plans, results and costs, and the places of committed rows.
 
 While a reader is open no file that it may know of is removed (see `lock.share`).
 """
@@ -35,7 +35,7 @@ StageId = tuple[int, str]
 """A stage, by its iteration and label."""
 
 TWICE = "seconds_twice"
-"""The fact that says how much of the stages' time counts for more than one of them."""
+"""The fact with the time of stages that was counted for more than one of them."""
 
 _PARTS_SQL = """
 SELECT u.key, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.file
@@ -76,8 +76,8 @@ GROUP BY s.iteration, s.stage ORDER BY s.iteration, s.ordinal
 class Part:
     """The rows of one unit in one table.
 
-    Hash and size are those of a Parquet file that holds these rows alone. `file` is the hash of the
-    stage file that holds them, or None if they are still in the journal.
+    Hash and size belong to a Parquet file of these rows alone. `file` is the hash of the stage
+    file that holds them, or None if they are still in the journal.
     """
 
     unit: str
@@ -137,7 +137,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What an endpoint said of itself (`Done.served`), and for how many units of a stage."""
+    """A report of an endpoint about itself (`Done.served`), and its number of units in a stage."""
 
     iteration: int
     stage: str
@@ -147,7 +147,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What units spend: tokens of all models, requests to the feedback model, US dollars."""
+    """The cost of units: tokens of all models, requests to the feedback model, US dollars."""
 
     tokens: int = 0
     judge_calls: int = 0
@@ -170,7 +170,7 @@ class Cost:
         )
 
     def as_json(self) -> str:
-        """Return the cost as the journal keeps it."""
+        """Return the cost in the journal's form."""
         return json.dumps(
             {"tokens": self.tokens, "judge_calls": self.judge_calls, "money": self.money}
         )
@@ -248,7 +248,7 @@ class Reader:
         )
 
     def parts_in(self, file: str) -> list[Part]:
-        """Return the parts that lie in a stage file, in the order of their chunks."""
+        """Return the parts in a stage file, in the order of their chunks."""
         return self._parts("p.file = ?1", file)
 
     def unsealed(self, iteration: int, stage: str) -> list[Part]:
@@ -273,7 +273,7 @@ class Reader:
     def files(
         self, *, table: str | None = None, iteration: int | None = None, data: bool = False
     ) -> list[RowFile]:
-        """Return what holds the committed rows, in the order of stage and first chunk.
+        """Return the files and blobs with the committed rows, by stage and first chunk.
 
         No row is in two of them, even if a stage is sealed meanwhile. With `data`, blobs have
         their bytes.
@@ -309,7 +309,7 @@ class Reader:
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        """Let all queries of the block, and of blocks within, see one state of the journal."""
+        """Run all queries of the block, and of nested blocks, on one state of the journal."""
         if self._db.in_transaction:
             yield
             return
@@ -409,12 +409,12 @@ class Reader:
         ]
 
     def seconds(self) -> float:
-        """Return the wall time of all stages; of those side by side each second counts once."""
+        """Return the wall time of all stages; each second of concurrent stages counts once."""
         ((total,),) = self._query("SELECT coalesce(sum(seconds), 0) FROM stages")
         return max(0.0, float(total) - float(self.meta(TWICE) or 0))
 
     def served(self) -> list[Serving]:
-        """Return what endpoints said they are, each thing once a stage, in the order of stages."""
+        """Return the reports of endpoints about themselves, once per stage, in stage order."""
         return [
             Serving(iteration=iteration, stage=stage, said=json.loads(said), units=units)
             for iteration, stage, said, units in self._query(
@@ -429,7 +429,7 @@ class Reader:
         return [str(unit) for (unit,) in self._query("SELECT DISTINCT unit FROM lost")]
 
     def spent(self) -> Cost:
-        """Return what the run has spent: committed, reserved now, and lost in crashes."""
+        """Return the cost of the run: committed, reserved now, and lost in crashes."""
         costs = [self.meta("abandoned") or "{}"]
         costs += [cost for (cost,) in self._query("SELECT cost FROM reservations")]
         costs += [cost for (cost,) in self._query("SELECT cost FROM replies")]
@@ -437,14 +437,14 @@ class Reader:
         return sum((read_cost(text) for text in costs), Cost())
 
     def kept(self) -> dict[str, Cost]:
-        """Return the units with replies that are not whole yet, and what these replies cost."""
+        """Return the unfinished units with kept replies, and the cost of these replies."""
         found = dict[str, Cost]()
         for unit, text in self._query("SELECT unit, cost FROM replies"):
             found[unit] = found.get(unit, Cost()) + read_cost(text)
         return found
 
     def replies(self, unit: str) -> list[str]:
-        """Return the replies that are kept of a unit, oldest first (`Journal.keep`)."""
+        """Return the kept replies of a unit, oldest first (`Journal.keep`)."""
         rows = self._query("SELECT replies FROM replies WHERE unit = ? ORDER BY number", (unit,))
         return [str(text) for (text,) in rows]
 

@@ -1,11 +1,11 @@
 # pyright: basic
-"""Snapshots of a run's journal in its bucket: with one of them, another machine can go on.
+"""Snapshots of a run's journal in its bucket: from one of them, another machine can go on.
 
-A snapshot is the whole journal at one moment, compressed. It is named by the epoch of the head that
-took it, its number and the SHA-256 of its bytes; the last two are kept. It goes through a temporary
-file beside the journal, as that may be larger than memory. Whatever the newest refers to is in the
-bucket: objects are sealed before the journal refers to them, and those that rows were packed from
-are removed only after a snapshot that refers to the pack.
+A snapshot is the whole journal at one moment, compressed. Its name has the epoch of the head that
+took it, its number and the SHA-256 of its bytes; the last two are kept. It is written through a
+temporary file in the journal's folder, because it may exceed the memory. All objects that the
+newest snapshot refers to are in the bucket: they are sealed before the journal refers to them, and
+objects that were packed into a file are removed only after a snapshot that refers to the pack.
 """
 
 import json
@@ -53,7 +53,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSnapshot:
-    """What this machine knows of its last good snapshot.
+    """This machine's record of its last good snapshot.
 
     `at` is the moment of the journal that it holds; `seconds` is how long it took, `size` its bytes
     in the bucket; `whole`: nothing was committed after it.
@@ -81,7 +81,7 @@ class Snapshots:
             self._note(replace(before, whole=False))
 
     def take(self, revision: int, *, ending: bool = False) -> None:
-        """Keep the journal as it is now in the bucket, unless that was done for this `revision`.
+        """Store the journal's present state in the bucket, unless that is done for this `revision`.
 
         On return this head's epoch is the newest still, so that what the snapshot does not refer to
         may be removed: whoever adopts the run from now on finds it. `ending`: nothing will be
@@ -129,7 +129,7 @@ class Snapshots:
 
 
 def last_snapshot(folder: Path) -> LastSnapshot | None:
-    """Return what this machine knows of its last snapshot of the run at `folder`."""
+    """Return this machine's record of its last snapshot of the run at `folder`."""
     try:
         return LastSnapshot(**json.loads((folder / TAKEN).read_bytes()))
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def snapshots(bucket: Bucket) -> list[Snapshot]:
 
 
 def fetch(bucket: Bucket, snapshot: Snapshot, path: Path) -> bool:
-    """Write the journal that a snapshot holds to `path`; False if it is damaged or gone."""
+    """Write a snapshot's journal to `path`; return False if the snapshot is damaged or gone."""
     with _temporary(path.parent) as draft:
         try:
             bucket.download(snapshot.name, draft)
@@ -183,9 +183,9 @@ def _decompressed(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _temporary(folder: Path) -> Generator[Path]:
-    """Give an empty file beside a journal, for the length of the block.
+    """Yield an empty temporary file in a journal's folder.
 
-    Whoever opens the journal next removes what a kill leaves.
+    If this process is killed, the next one that opens the journal removes the file.
     """
     path = folder / f"{TEMPORARY}{secrets.token_hex(8)}-snapshot"
     path.touch(mode=0o600, exist_ok=False)

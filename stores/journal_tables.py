@@ -85,14 +85,14 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE INDEX files_by_stage ON files (iteration, stage);
 """
-# A part is the rows of one unit in one table. They lie as a Parquet blob in `blobs` until their
-# stage is finished; then `file` names the Parquet file that holds them.
+# A part is the rows of one unit in one table. It is a Parquet blob in `blobs` until its stage
+# is finished; then `file` names the Parquet file that holds it.
 #
 # Units and parts have numbers in the order of their stages, so that rows which are committed
 # together lie together on disk. Keys are hashes: ordered by them, each row would change another
 # page.
 #
-# An edge says that a stage was planned from the rows of another one. With `decides`, the recipe
+# An edge records that a stage was planned from the rows of another one. With `decides`, the recipe
 # took a decision from these rows, and the stage follows it: which policy it samples, for example.
 # A stage is `replaceable` after a decision that it follows was forgotten: it may be planned again
 # with other inputs.

@@ -1,6 +1,6 @@
 """Content addresses and seeds: every id in the lake is a hash of the inputs that determine the row.
 
-Ids are known before the rows exist, so progress can be recorded as a set of keys, and random
+Ids can be computed before the rows exist, so progress can be recorded as a set of keys, and random
 numbers derive from ids, so nothing depends on arrival order, batch composition or a global
 generator.
 """
@@ -19,7 +19,7 @@ def canonical_json(value: Json) -> str:
     """Serialize `value` in one way only: sorted keys, no spaces, floats by their shortest repr.
 
     Raises:
-        ValueError: for NaN or infinity, which have no canonical form.
+        ValueError: for NaN or infinity, which lack a canonical form.
     """
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False

@@ -61,7 +61,7 @@ class OwedAgainError(RuntimeError):
 
 
 def run_folder(lake: Path, name: str) -> Path:
-    """Return where run `name` lives.
+    """Return the folder of the run `name`.
 
     Raises:
         RunNameError: unless the name is 1 to 64 of a-z, 0-9, dot, dash and underscore.
@@ -147,7 +147,7 @@ class RunReader:
 class RunWriter:
     """The one process that adds rows to a run; its methods may be called from several threads.
 
-    `on_settled` is told of units that have become durable, in a thread of the store.
+    `on_settled` is called with units that have become durable, in a thread of the store.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -195,7 +195,7 @@ class RunWriter:
         return self.when_there_is_room(lambda: self.journal.amend(unit, rows, why))
 
     def give_up(self) -> None:
-        """Let nothing wait for room on the disk any more: the run ends."""
+        """Stop all waits for room on the disk, because the run ends."""
         self._giving_up.set()
         self._committer.give_up()
 
@@ -269,7 +269,7 @@ class RunWriter:
         self.when_there_is_room(lambda: self._objects.publish(path))
 
     def keep_own(self, name: str, source: bytes) -> None:
-        """Keep a copy of a file of the user's own, unless it is kept already."""
+        """Keep a copy of the user's source file, unless it is kept already."""
         path = self.folder / OWN / name
 
         def keep() -> None:
@@ -286,12 +286,12 @@ class RunWriter:
         self._back_up()
 
     def close(self) -> None:
-        """Make durable what was handed over, close the journal and release its lock."""
+        """Make all handed-over units durable, close the journal and release its lock."""
         self._giving_up.set()
         self._committer.close()
         self.keeper.close()
         try:
-            # Whoever was overtaken has nothing to keep.
+            # An overtaken process must not write.
             with suppress(FencedError):
                 self._back_up()
         finally:

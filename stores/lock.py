@@ -1,7 +1,7 @@
 """The locks of a run; the kernel frees them however their holder ends.
 
 One process writes: it holds `run.lock` for life. Readers share `readers.lock`; files that they may
-know of are removed only while no reader holds it.
+use are removed only while no reader holds it.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ def acquire(folder: Path, what: str | None = None) -> int:
     """Lock the run (or `what`) at `folder`; return the lock's file descriptor.
 
     Raises:
-        LockedError: if another process has it, naming that process, its host and since when.
+        LockedError: if another process has it, naming that process, its host and its start.
     """
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -82,7 +82,7 @@ def share(folder: Path) -> int | None:
 
 @contextmanager
 def unread(folder: Path) -> Generator[bool]:
-    """Yield whether the run has no readers; if so, none can start within the block."""
+    """Yield whether the run is without readers; if so, none can start within the block."""
     handle = os.open(folder / READERS, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         free = False

@@ -1,9 +1,9 @@
 # pyright: basic
-"""Where a run's sealed files lie: in its folder on disk, or below a prefix of a bucket.
+"""The storage of a run's sealed files: its folder on disk, or a prefix of a bucket.
 
 `objects_of` chooses. Both take paths below the run's folder, and publish in the same order: a
 file is whole under its name before anything refers to it, and a folder counts once its manifest,
-which is written last, is there.
+which is written last, exists.
 """
 
 import shlex
@@ -26,7 +26,7 @@ from .sealed import DamagedError, HashedFile
 class Objects(Protocol):
     """The sealed files of a run, each under a path below its folder.
 
-    `at_once` is how many are worth hashing at the same time.
+    `at_once` is the number of files to hash concurrently.
     """
 
     at_once: int
@@ -40,7 +40,7 @@ class Objects(Protocol):
         ...
 
     def publish(self, path: Path) -> None:
-        """Publish what already lies whole and durable in the run's own folder."""
+        """Publish a whole and durable file or folder of the run's own folder."""
         ...
 
     def read_part(self, path: Path, sha256: str) -> pa.Table:
@@ -76,10 +76,10 @@ class Objects(Protocol):
         ...
 
     def check_folder(self, path: Path) -> None:
-        """Prove that a published folder is whole and unaltered where it lies.
+        """Prove that a published folder is whole and unaltered, without copying it.
 
         Raises:
-            DamagedError: naming what is missing or altered.
+            DamagedError: naming the missing or altered file.
         """
         ...
 
@@ -104,7 +104,7 @@ class Objects(Protocol):
         ...
 
     def dataset(self, files: Sequence[tuple[Path, int]], schema: pa.Schema) -> FarRows | None:
-        """Return sealed tables, each with its size, for a library to read where they lie.
+        """Return sealed tables, each with its size, for a library to read in the bucket.
 
         None if it can open them as local files.
         """
@@ -147,7 +147,7 @@ class Objects(Protocol):
     def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of sealed tables, one after another, once they are verified.
 
-        With `some`, only that may be read, and no more is verified. Options are `scan_parquet`'s.
+        With `some`, only these pieces may be read and are verified. Options are `scan_parquet`'s.
 
         Raises:
             DamagedError: naming the first that is missing or altered.
@@ -268,7 +268,7 @@ def require_unused(folder: Path) -> None:
     """Refuse a new run if the bucket holds objects of one whose journal is not here.
 
     Raises:
-        BucketError: if it does.
+        BucketError: if the bucket holds such objects.
     """
     url = bucket_of(folder.parent.parent)
     found = objects_of(folder).sizes(folder) if url else {}

@@ -1,4 +1,4 @@
-"""What durable.py does to the disk, step by step, as tests see it.
+"""The disk operations of durable.py, step by step, for tests.
 
 Each step has a failpoint before and after it, `PURPOSE.KIND.before` and `.after`, and is reported
 to observers once it succeeded: the power-loss test replays these to every state a crash may leave.

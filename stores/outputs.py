@@ -1,9 +1,9 @@
 # pyright: basic
 """Files and folders that the user asked for: whole under their name, or absent.
 
-They lie outside the lake and can be made again, so they are written as a draft and moved into place
-at the end; what is there already stays until then. Like the lake, they are readable by their owner
-alone. What they may replace is decided by `targets.py`.
+They are outside the lake and can be made again, so they are written as a draft and moved into place
+at the end; an existing target stays until then. Like the lake, they are readable only by their
+owner. `targets.py` decides which targets may be replaced.
 """
 
 import csv
@@ -45,7 +45,7 @@ class Sink(Protocol):
 def output_folder(target: Path, *, force: bool) -> Generator[Path]:
     """Yield a draft folder that becomes `target` if the body succeeds, and is removed if not.
 
-    With `force` it replaces an earlier one, if nothing else lies in that.
+    With `force` it replaces an earlier one, if that holds no other files.
 
     Raises:
         TargetError: if the target is there and may not be replaced, or cannot be made.
@@ -73,7 +73,7 @@ def output_copy(
 
     Raises:
         TargetError: if the target is there and may not be replaced, or cannot be written.
-        DamagedError: if the copy is not what was published.
+        DamagedError: if the copy differs from the published folder.
     """
     with output_folder(target, force=force) as draft:
         with _as_sentence(target, "written"):
@@ -101,7 +101,7 @@ def _draft_of(place: Path) -> Path:
 
 @contextmanager
 def _as_sentence(target: Path, done: str) -> Generator[None]:
-    """Turn what the file system refuses into one sentence."""
+    """Turn errors of the file system into one sentence."""
     try:
         yield
     except OSError as error:
@@ -124,7 +124,7 @@ def _place(draft: Path, place: Path, target: Path, *, force: bool) -> None:
         place.rename(old)
     try:
         if old.exists():
-            # Nobody finds it under this name, so what is in it now stays all that is in it.
+            # Nobody finds the folder under this name, so no file can be added to it from now on.
             require_replaceable(old, target)
         draft.rename(place)
     except BaseException:
@@ -141,7 +141,7 @@ def _sync(path: Path) -> None:
 
 
 def output_file(target: Path, data: bytes, *, force: bool) -> None:
-    """Write a file whole under its name, or leave what is there.
+    """Write a file whole under its name, or leave an existing one unchanged.
 
     Raises:
         TargetError: if it cannot be written, or is there already and not `force`.
@@ -170,7 +170,7 @@ def open_sink(path: Path, schema: pa.Schema) -> Sink:
 
 
 class JsonLines:
-    """One JSON object a line; the fields are those of the rows."""
+    """One JSON object per line, with the fields of the rows."""
 
     def __init__(self, path: Path, _schema: pa.Schema) -> None:
         self._file = path.open("w", encoding="utf-8")

@@ -1,11 +1,11 @@
 # pyright: basic
-"""The hashes that a stage file carries of its own pieces, so that a search hashes what it reads.
+"""The hashes of a stage file's pieces, stored in it, so that a search hashes only what it reads.
 
-A piece is one column of one row group. Between the row groups and Parquet's footer, where readers
-of Parquet do not look, a stage file holds the place and hash of each piece and the first and last
-prompt of each row group; then the length of that, and one hash over it and all that follows.
-Whoever looks for one prompt, or at two columns, verifies the pieces that this takes. Other files
-have none: they are hashed whole.
+A piece is one column of one row group. Between the row groups and Parquet's footer, a region that
+readers of Parquet ignore, a stage file holds the place and hash of each piece and the first and
+last prompt of each row group; then the length of that, and one hash over it and all that follows.
+A search for one prompt, or in two columns, verifies only the pieces that it needs. Other files lack
+such hashes and are hashed whole.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ NUMBER, DIGEST = 4, 32
 END = NUMBER + len(MAGIC)
 """The bytes after Parquet's footer: its length, and the format's name."""
 TAIL = 256 * 1024
-"""How much is read of a file's end; a file whose footer is longer is hashed whole."""
+"""The bytes read of a file's end; a file with a longer footer is hashed whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class Piece:
     sha256: str
 
     def agrees(self, handle: int) -> bool:
-        """Whether its bytes have their hash."""
+        """Whether its bytes match its hash."""
         data = os.pread(handle, self.length, self.offset)
         return hashlib.sha256(data).hexdigest() == self.sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
-    """What is read of a file: some columns, or all; of the rows of a prompt, or all."""
+    """The pieces to read of a file: some or all columns, and the rows of one prompt or all."""
 
     columns: frozenset[str] | None = None
     prompt_id: str | None = None
@@ -75,9 +75,9 @@ def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
 
 
 def read_pieces(path: Path) -> Pieces | None:
-    """Return the pieces of a file, or None if it has no hashes of them, or damaged ones.
+    """Return the pieces of a file, or None if it lacks their hashes, or these are damaged.
 
-    What says where the pieces are, Parquet's footer included, is verified.
+    The list of the pieces, and Parquet's footer, are verified.
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -98,7 +98,7 @@ def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
 
 
 def _told(tail: bytes) -> bytes | None:
-    """Return what is said about the pieces, verified, from the last bytes of a file."""
+    """Return the list of the pieces, verified, from the last bytes of a file."""
     mark = len(tail) - END - _number(tail[-END : -len(MAGIC)]) - len(MARK)
     begin = mark - DIGEST - NUMBER
     if begin < 0 or tail[mark : mark + len(MARK)] != MARK:
@@ -116,7 +116,7 @@ def _groups(data: memoryview, prompt_ids: Sequence[str]) -> Iterator[dict[str, A
     first = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         if not group.num_rows:
-            continue  # Nothing is ever read of a file without rows.
+            continue  # Readers never need a piece of a file without rows.
         prompts = prompt_ids[first : first + group.num_rows]
         first += group.num_rows
         yield {

@@ -1,7 +1,7 @@
-"""Fetching several things at once, in their order, no more of them ahead than memory has room for.
+"""Fetching several things concurrently, in their order, with a bound on those held in memory.
 
-What lies in a bucket takes a while to come, however small it is; asked for one after the other,
-thousands of files would take minutes.
+Each request to a bucket takes a while, however small the object is: one after the other, thousands
+of files would take minutes.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 AT_ONCE = 16
 AHEAD_BYTES = 128 * 2**20
-"""At most this much is fetched and not yet given, or one thing, if it is larger."""
+"""The most bytes that are fetched and not yet yielded, unless a single thing is larger."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,7 +22,7 @@ def read_ahead(
 ) -> Generator[R]:
     """Yield what `fetch` returns for each thing, which has `size` bytes; an error comes in order.
 
-    What is still to come is given up where the reader stops.
+    When the reader stops, the remaining requests are cancelled.
     """
     waiting = deque[tuple[Future[R], int]]()
     ahead = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "dev", "held-out"]
-"""Prompts to train on; those that decide inside the loop; those that are only reported on."""
+"""Prompts for training; for decisions inside the loop; for reports only."""
 PromptPart = Literal["sft", "preference", "unlabeled"]
 """Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
@@ -22,11 +22,11 @@ Preferred = Literal["first", "second", "tie"]
 Order = Literal["as_given", "swapped", "both"]
 GradedAspect = Literal["instruction_following", "truthfulness", "honesty", "helpfulness", "overall"]
 Support = Literal["supported", "not_supported", "irrelevant"]
-"""What a reference says of an atomic statement."""
+"""The verdict of a reference on an atomic statement."""
 Filtered = Literal["prompts", "comparisons", "pairs", "candidates", "rows"]
 
 SCORED = "scored"
-"""The status of a critique whose ratings could be read; any other status is the reason why not."""
+"""The status of a critique whose ratings were parsed; any other status is the reason why not."""
 
 
 def storable(text: str) -> str:
@@ -78,7 +78,7 @@ class Prompt:
 
     @property
     def instruction(self) -> str:
-        """The conversation as the one text that a critique or reflection template shows."""
+        """The conversation as one text, for the templates of critiques and reflections."""
         if len(self.messages) == 1:
             return self.messages[0].content
         return "\n".join(f"[{m.role.capitalize()}] {m.content}" for m in self.messages)
@@ -170,7 +170,7 @@ class Critique:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """How good a candidate is in one aspect (UltraFeedback, Section 2.4).
+    """The rating of a candidate in one aspect (UltraFeedback, Section 2.4).
 
     `rating` is 1 to 5; 1 to 10 for the aspect `overall`, whose `rationale` is a critique in words;
     and on the form's scale for aspects of an evaluation form such as `just-eval:depth`. It is None
@@ -380,7 +380,7 @@ class UnpairedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yield:
-    """How many rows to train on were made from one prompt, or why none."""
+    """How many training rows were made from one prompt, or the reason for none."""
 
     prompt_id: str
     iteration: int
@@ -408,7 +408,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """What it is called in its run: `M_2`; after step 20 of the training of M_2 `M_2@20`."""
+        """Its name in its run: `M_2`; after step 20 of the training of M_2 `M_2@20`."""
         return f"M_{self.iteration}" + ("" if self.at_step is None else f"@{self.at_step}")
 
 

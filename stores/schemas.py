@@ -82,10 +82,10 @@ R = TypeVar("R", bound=Row)
 
 
 class ArrowTable(Protocol):
-    """A `pyarrow.Table`, as far as typed modules need to know it."""
+    """The parts of a `pyarrow.Table` that typed modules need."""
 
     def __len__(self) -> int:
-        """Return how many rows it has."""
+        """Return the number of rows."""
         ...
 
 
@@ -151,7 +151,7 @@ def _fields_of(row_type: type) -> list[pa.Field]:
 
 
 def _nested_in(row_type: type) -> Iterator[tuple[str, type]]:
-    """Yield the fields that hold tuples of nouns, and which."""
+    """Yield the fields that hold tuples of dataclasses, with their types."""
     for name, hint in get_type_hints(row_type).items():
         if get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
             yield name, get_args(hint)[0]

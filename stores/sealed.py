@@ -1,5 +1,5 @@
 # pyright: basic
-"""Reading what durable.py published: every byte is checked before any of it is used."""
+"""Reading files that durable.py published: every byte is checked before any of it is used."""
 
 import errno
 import hashlib
@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 MANIFEST = "MANIFEST.json"
 BLOCK = 2**20
 SETTLED_NS = 100_000_000
-"""How old a file's last change is before its times tell a later one apart: clocks tick."""
+"""The age of a file's last change from which its times reveal a later change: clocks tick."""
 
 _known: dict[tuple[int, ...], str] = {}
-"""The hash of each large file that this process has hashed, by what the file looked like."""
+"""The hash of each large file that this process has hashed, by the file's attributes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class HashedFile:
 
 
 class DamagedError(OSError):
-    """A published file that is missing, or whose bytes are not those that were committed."""
+    """A published file that is missing, or whose bytes differ from the committed ones."""
 
 
 def read_part(path: Path, sha256: str) -> pa.Table:
@@ -161,7 +161,7 @@ def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
 
 @contextmanager
 def same_bytes(path: Path) -> Generator[None]:
-    """Keep what is known of a file while its attributes alone are changed, such as its mode."""
+    """Keep a file's known hash while only its attributes, such as the mode, are changed."""
     before = _look(path)
     yield
     after = _look(path)
@@ -195,7 +195,7 @@ def read_file(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, error: OSError) -> OSError:
-    """Tell damage from errors that say nothing about the file, such as too many open files."""
+    """Distinguish damage from other errors, such as too many open files."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
         return DamagedError(f"{path} is missing, although the journal refers to it")
     if error.errno == errno.EIO:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Encoding tables as Parquet files that are named by the SHA-256 of their bytes.
+"""Encoding tables as Parquet files; the SHA-256 of a file's bytes is its name.
 
 Equal tables give equal bytes, so a recomputed unit is recognised by the hash of its rows.
 """

@@ -1,7 +1,7 @@
 """A head's sign of life in its run's bucket, given each minute by a thread that does nothing else.
 
-With it goes a look whether the head's epoch is still the newest. No work waits for it, and it waits
-for none: a head that sends a large snapshot, or collects garbage for an hour, lives.
+At the same time it checks that the head's epoch is still the newest. No work waits for it, and it
+waits for none: a head that sends a large snapshot, or collects garbage for an hour, stays alive.
 """
 
 import logging
@@ -19,8 +19,8 @@ logger = logging.getLogger("lpfloop.store")
 class SignsOfLife:
     """The thread of one head, from now until `close`.
 
-    `on_adopted` is told, in the thread, that another machine has taken the run over; the signs end
-    then. While the bucket is away it is tried again and again.
+    `on_adopted` is called, in the thread, when another machine has taken the run over; the signs
+    end then. While the bucket is away, the thread tries again and again.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SignsOfLife:
             self._on_adopted(error)
 
     def _given(self) -> bool:
-        """Give a sign; if the bucket is away, say so once, and return False."""
+        """Give a sign; if the bucket is away, log it once and return False."""
         try:
             self._headship.check()
             self._headship.give_sign()

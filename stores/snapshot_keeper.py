@@ -25,7 +25,7 @@ logger = logging.getLogger("lpfloop.store")
 
 
 class SnapshotKeeper:
-    """The thread of one held journal; none for a run in a folder.
+    """The thread of one held journal; not used for a run in a folder.
 
     `minutes` is the longest time between two snapshots of a journal that changes.
     """
@@ -52,7 +52,7 @@ class SnapshotKeeper:
         self._wanted.set()
 
     def check_head(self) -> None:
-        """Look whether this process is the run's head still, unless the bucket is away.
+        """Check that this process is still the run's head, unless the bucket is away.
 
         Raises:
             AdoptedError: if another machine has taken the run over.
@@ -62,7 +62,7 @@ class SnapshotKeeper:
             self._journal.check_head()
 
     def close(self) -> None:
-        """End the thread after what it is about."""
+        """End the thread after its current snapshot."""
         self._ending = True
         self._wanted.set()
         if self._journal.headship is not None:
@@ -100,7 +100,7 @@ class SnapshotKeeper:
                 due = max(earliest, now + (60 * self.minutes if kept else RETRY_S))
 
     def _kept(self) -> bool:
-        """Take a snapshot; if the bucket is away or the disk full, say so once, return False."""
+        """Take a snapshot; if the bucket is away or the disk full, log it once and return False."""
         try:
             self._journal.take_snapshot()
         except (OSError, apsw.Error) as error:

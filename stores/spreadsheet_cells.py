@@ -3,10 +3,10 @@
 import re
 
 FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # noqa: RUF001
-"""How a text begins that a spreadsheet would run as a formula; a text that is a number is none."""
+"""The beginning of a text that a spreadsheet would run as a formula, unless it is a number."""
 NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 GUARD = "'"
-"""Before such a text it tells spreadsheets that it is text."""
+"""The prefix that makes a spreadsheet treat such a text as text."""
 
 
 def guarded(text: str) -> str:

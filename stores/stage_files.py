@@ -1,11 +1,11 @@
 # pyright: basic
-"""Where the committed rows of a run lie: in the journal, then in one file a stage and table.
+"""The storage of a run's committed rows: in the journal, then in one file per stage and table.
 
 A unit's rows are a Parquet blob in the journal until their stage is finished, or until they are
 many. Then they move into a stage file: rows of one table and stage. A file of several row groups
-is sorted by prompt, so that those of one prompt lie in one group. Two more columns, `_chunk` and
-`_row`, say to which unit a row belongs, and its place there: the unit's own rows come back in their
-order, with the bytes of their blob.
+is sorted by prompt, so that the rows of one prompt are in one group. Two more columns, `_chunk` and
+`_row`, hold the unit of a row and its place there: the unit's own rows come back in their order,
+with the bytes of their blob.
 
 A file is whole and durable before the journal names it and drops the blobs: a kill at any point
 loses nothing.
@@ -35,11 +35,11 @@ from .verified import forget
 FILES = "files"
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 ROWS, SIZE = 128 * 1024, 32 * 2**20
-"""At most this many rows, and bytes of blobs, go into a file: it is built in memory."""
+"""The most rows, and bytes of blobs, in a file, because it is built in memory."""
 MODELS: Mapping[str, str] = {"checkpoints": "checkpoint_id", "reward_models": "reward_model_id"}
 """The tables whose rows describe published models, and the column with a model's name.
 
-The models lie in the run's folder of the same name.
+The models are in the run's folder of the same name.
 """
 REMEDY = "says what is lost and makes it owed again"
 _PLACE = b"lpfloop.stage"
@@ -47,14 +47,14 @@ _Schema = Mapping[str, pl.DataType]
 
 
 def file_path(folder: Path, table: str, sha256: str) -> Path:
-    """Return where a stage file lies."""
+    """Return the path of a stage file."""
     return folder / FILES / table / f"{sha256}.parquet"
 
 
 def seal_stage(journal: Journal, iteration: int, stage: str, *, finished: bool) -> None:
     """Move the rows of a stage from the journal into files, at most `ROWS` into each.
 
-    Of a stage that is not `finished`, as much as fills a file.
+    Of an unfinished stage, only as many rows as fill a file.
 
     Raises:
         JournalError: if rows were lost meanwhile; they stay in the journal then.
@@ -98,7 +98,7 @@ def _parsed(data: bytes) -> pa.Table:
 
 
 def _joined(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of units of one stage as those of a stage file."""
+    """Return the rows of units of one stage in the form of a stage file."""
     marked = [
         table.append_column(CHUNK, pa.array([part.chunk] * len(table), pa.int32())).append_column(
             ROW, pa.array(range(len(table)), pa.int32())
@@ -109,7 +109,7 @@ def _joined(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
     # Within one row group sorting by prompt would only lose the order in which rows were made.
     several = sum(part.rows for part in parts) > ROWS_A_GROUP
     order = ["prompt_id"] if several and "prompt_id" in names else []
-    # The place also tells files without rows apart.
+    # The chunk and row also distinguish files without rows.
     place = f"{first.iteration} {first.stage} {first.chunk}".encode()
     metadata = {**(tables[0].schema.metadata or {}), _PLACE: place}
     return _sorted(pa.concat_tables(marked), *order, CHUNK, ROW).replace_schema_metadata(metadata)
@@ -268,7 +268,7 @@ def _scanned(
 
 @contextmanager
 def remedied(folder: Path) -> Generator[None]:
-    """Add to the message on damage what a reader of the run can do."""
+    """Add the remedy to the message on damage, for readers of the run."""
     try:
         yield
     except DamagedError as error:

@@ -1,4 +1,4 @@
-"""Where an output may go, and what it may replace: never what lpfloop did not write there.
+"""The rules for outputs: their place, and the targets they may replace, never foreign files.
 
 A folder that an export wrote holds a mark with the names of its files. Only such a folder may be
 replaced, and only while it holds nothing else; a lake and the current folder never are.
@@ -13,7 +13,7 @@ from typing import cast
 from .journal_reader import JOURNAL
 
 MARK = ".lpfloop-export"
-"""The file that says what an export wrote; hidden, so that loaders of data sets pass over it."""
+"""The file with the names of an export's files; hidden, so that loaders of data sets ignore it."""
 VERSION = 1
 
 
@@ -22,10 +22,10 @@ class TargetError(ValueError):
 
 
 def folder_target(target: Path, *, force: bool) -> Path:
-    """Return where a new folder goes, links followed.
+    """Return the path of a new folder, with links resolved.
 
     Raises:
-        TargetError: unless nothing is there, or it may be replaced and `force` says so.
+        TargetError: if the target exists, unless it may be replaced and `force` is set.
     """
     place = _outside_lakes(target)
     if not os.path.lexists(place):
@@ -47,10 +47,10 @@ def folder_target(target: Path, *, force: bool) -> Path:
 
 
 def file_target(target: Path, *, force: bool) -> Path:
-    """Return where a new file goes, links followed.
+    """Return the path of a new file, with links resolved.
 
     Raises:
-        TargetError: unless nothing is there, or a regular file is and `force` says to replace it.
+        TargetError: if the target exists, unless it is a regular file and `force` is set.
     """
     place = _outside_lakes(target)
     if not os.path.lexists(place):
@@ -94,7 +94,7 @@ def require_replaceable(folder: Path, target: Path) -> None:
 
 
 def _outside_lakes(target: Path) -> Path:
-    """Follow links; refuse a lake, and whatever lies in one."""
+    """Resolve links; refuse a lake, and any path inside one."""
     try:
         place = target.resolve()
     except (OSError, RuntimeError) as error:
@@ -110,7 +110,7 @@ def _is_lake(folder: Path) -> bool:
 
 
 def _written(folder: Path) -> set[str] | None:
-    """Return the names in a folder's mark, its own among them; None without one that reads."""
+    """Return the names in a folder's mark, including its own; None without a readable mark."""
     mark = folder / MARK
     try:
         said: object = json.loads(mark.read_text(encoding="utf-8"))
@@ -126,7 +126,7 @@ def _written(folder: Path) -> set[str] | None:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield what lies in a folder, at any depth: files, links, and folders with nothing in them."""
+    """Yield the entries of a folder, at any depth: files, links, and empty folders."""
     for path in folder.iterdir():
         inside = path.is_dir() and not path.is_symlink()
         if inside and next(path.iterdir(), None) is not None:

@@ -1,9 +1,9 @@
 # pyright: basic
-"""The one door to the rows of sealed Parquet files that are scanned where they lie.
+"""The only way to scan the rows of sealed Parquet files in place.
 
 The bytes of a file are hashed before any row of it is used. A process hashes a file once, as long
 as the file looks the same (on disk: inode, size, times) and the same hash is expected;
-`forget` makes it hash all again, for what is derived or exported.
+`forget` makes it hash all files again, before derivations and exports.
 """
 
 import os
@@ -20,12 +20,12 @@ from .piece_hashes import Piece, Pieces, Some, read_pieces, wanted
 from .sealed import DamagedError, file_sha256
 
 AT_ONCE = min(8, os.cpu_count() or 1)
-"""How many files are hashed at a time: hashing holds no lock of the interpreter."""
+"""The number of files to hash concurrently: hashing releases the interpreter's lock."""
 
 ALTERED = "its bytes do not have the hash they had"
 
 _looked: dict[str, tuple[Hashable, str]] = {}
-"""What each file looked like when it was hashed, and the hash that it was found to have."""
+"""Each file's attributes when it was hashed, and its hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class SealedFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownPieces:
-    """What a file looked like, its pieces if it has hashes of them, and those that agreed."""
+    """A file's attributes, its pieces if it has hashes of them, and the verified pieces."""
 
     look: Hashable
     pieces: Pieces | None
@@ -78,14 +78,14 @@ def scan(files: Sequence[SealedFile], **options: Any) -> pl.LazyFrame:
 
 
 def trust(places: Sequence[str], **options: Any) -> pl.LazyFrame:
-    """Return the rows of files that are proved unaltered, or lie where others check them."""
+    """Return the rows of files that are proved unaltered, or that a store verifies itself."""
     return pl.scan_parquet(list(places), **options)
 
 
 def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
     """Prove that files are unaltered, by hashing those that are new or look different by now.
 
-    So many are hashed `at_once`.
+    `at_once` files are hashed concurrently.
 
     Raises:
         DamagedError: naming the first that is missing or altered.
@@ -97,7 +97,7 @@ def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
 
 
 def verify_some(paths: Sequence[Path], some: Some) -> None:
-    """Prove that what is read of files is unaltered; a file without such hashes is hashed whole.
+    """Prove that the needed pieces of files are unaltered; a file without hashes is hashed whole.
 
     Raises:
         DamagedError: naming the first that is missing or altered.
@@ -119,7 +119,7 @@ def forget() -> None:
 
 
 def _some(some: Some, path: Path) -> bool:
-    """Verify what is read of a file, if it has hashes of its pieces."""
+    """Verify the needed pieces of a file, if it has hashes of its pieces."""
     look = _look(path)
     if look is None:
         return False
@@ -150,5 +150,5 @@ def _look(path: Path) -> Hashable:
     try:
         status = path.stat()
     except OSError:
-        return None  # Hashing it tells why.
+        return None  # Hashing the file gives the error.
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

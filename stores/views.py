@@ -76,7 +76,7 @@ def _events(journal: Reader) -> Sequence[Sequence[Any]]:
 
 
 def when_asked(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
-    """Return a lazy frame that asks for its rows anew at each scan, and not before."""
+    """Return a lazy frame that calls `rows` at each scan, and not before."""
 
     def scan(
         columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None

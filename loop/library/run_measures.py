@@ -57,7 +57,7 @@ class RunMeasures(RunTables):
         """Return the verdict on the run's policies; its text is the output of `lpfloop verdict`.
 
         Raises:
-            NoSuchRunError: if the run has no verdicts.
+            NoSuchRunError: if the run is without verdicts.
         """
         return run_verdict(self._reader, checkpoints(self._reader))
 
@@ -194,7 +194,7 @@ class RunMeasures(RunTables):
         """Write a table in a trainer's or viewer's format, with a card, to a new folder.
 
         Raises:
-            ConfigError: if the format does not fit the table, or the table has no rows to export.
+            ConfigError: if the format does not fit the table, or the table is empty.
             TargetError: if the folder is there already, or cannot be made.
         """
         job = Export(

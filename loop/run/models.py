@@ -355,7 +355,7 @@ def _judge(config: RunConfig, role: str) -> Served:
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
     """Return place and engine of one of the `JUDGES`: the critic's, unless the role has its own.
 
-    Who scores answers is nobody unless somebody is named.
+    The judge that scores answers has no default: it exists only if it is configured.
     """
     if role == SCORING_JUDGE:
         judge = config.assessment.judge

@@ -165,7 +165,7 @@ def named_start(settings: RewardTraining) -> Served | None:
 
     Raises:
         ConfigError: for an endpoint, whose weights are not here.
-        EngineError: for a folder without a model, or whose model has no prompt form.
+        EngineError: for a folder that holds no model, or a model without a prompt form.
     """
     if settings.model is None:
         return None

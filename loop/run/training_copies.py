@@ -142,7 +142,7 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | None]:
     """Copy the training's checkpoints in the block; yield the step of a fetched copy, or None.
 
-    After a stop was asked for, copying takes no longer than everything else that is in flight.
+    After a request to stop, copying may take as long as the other work in flight.
     """
     copies = copies_of(store, work)
     if copies is None:

@@ -141,11 +141,8 @@ class ListPages:
         check("list that the search index has", table, SEARCHED)
         if asked.sort is not None:
             raise ListError("matches of the search index come best first: leave out the sorting")
-        by_meaning = asked.how is How.MEANING
         search = TextSearch(
             text=str(asked.filters["text"]),
-            by_words=not by_meaning,
-            by_meaning=by_meaning,
             table=table,
             run=run.folder.name,
             iteration=None if table == "prompts" else asked.iteration,

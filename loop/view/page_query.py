@@ -18,7 +18,6 @@ class How(StrEnum):
 
     CONTAINS = "contains"
     WORDS = "words"
-    MEANING = "meaning"
 
 
 class Flip(StrEnum):

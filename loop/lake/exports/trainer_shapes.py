@@ -16,7 +16,7 @@ from ....stores.outputs import Record
 from ....stores.schemas import SCHEMAS
 
 Columns = Sequence[tuple[str, pa.DataType]]
-Convert = Callable[[Record], Iterator[dict[str, Any]]]
+Convert = Callable[[Record], Iterator[Record]]
 
 TEXT, INT = pa.string(), pa.int64()
 TURN = pa.struct([("role", TEXT), ("content", TEXT)])

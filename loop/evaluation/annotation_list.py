@@ -1,5 +1,5 @@
 # pyright: basic
-"""What people said of a run by hand, as rows: in the run, or still in the ledger."""
+"""People's judgements of a run by hand, as rows: in the run, or still in the ledger."""
 
 import polars as pl
 
@@ -44,7 +44,7 @@ DAY = {
 
 
 def annotation_rows(run: RunReader) -> pl.LazyFrame:
-    """Return what people said, the oldest first; what is not in the run yet comes last."""
+    """Return people's judgements, the oldest first; judgements not yet in the run come last."""
     stored = [_told(row, IN_RUN) for row in hand_rows(run)]
     left = [e for e in entries(run.folder) if e.undone or e.unit is None]
     ledger = [
@@ -57,9 +57,9 @@ def annotation_rows(run: RunReader) -> pl.LazyFrame:
 
 
 def hand_rows(run: RunReader) -> list[Said]:
-    """Return the ratings and votes of people that are in the run, in the order in which they came.
+    """Return the ratings and votes of people that are in the run, in the order of arrival.
 
-    Those that people gave by hand and those that were imported are alike.
+    Judgements by hand and imported ones are treated alike.
     """
     critiques = run.scan("critiques").filter(pl.col("critic").str.starts_with(HUMAN)).collect()
     votes = run.scan("preferences").filter(
@@ -69,14 +69,14 @@ def hand_rows(run: RunReader) -> list[Said]:
 
 
 def all_said(run: RunReader) -> list[Said]:
-    """Return the ratings and votes of people, those that wait to come into the run among them."""
+    """Return people's ratings and votes, including those not yet in the run."""
     return [*hand_rows(run), *said_rows(waiting(run.folder))]
 
 
 def quality_rows(run: RunReader) -> tuple[pl.LazyFrame, list[str]]:
-    """Return how well people judge by day, and in words how far they agree.
+    """Return how well people judge by day, and how far they agree, as text.
 
-    The verifier's word is the one that the run has stored.
+    The verifier's verdicts are read from the run.
     """
     days, agreed = quality(run)
     rows = pl.LazyFrame([day.as_json() for day in days], schema=DAY)

@@ -1,8 +1,9 @@
 # pyright: basic
-"""How well people judge: agreement with one another and with the verifier, and how fast, by day.
+"""The quality of people's judgements: agreement with others and the verifier, and speed, by day.
 
-Of what a person said several times of the same answer or pair, the last counts. A label is a rating
-of an aspect, or which of two answers is better: three classes either way, as kappas take them.
+If a person judged the same answer or pair several times, the last judgement counts. A label is a
+rating of an aspect, or the choice of the better of two answers: three classes either way, as kappas
+need.
 """
 
 from collections import defaultdict
@@ -19,13 +20,13 @@ from .kappas import cohen, fleiss
 
 CLASSES = 3
 EVER = "all"
-"""What stands for the day where all days are taken together."""
+"""The entry in place of a day in figures over all days."""
 Said = Critique | Preference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandLabel:
-    """What a person says of one unit: an aspect of an answer, or a pair."""
+    """A person's judgement of one unit: an aspect of an answer, or a pair."""
 
     annotator: str
     unit: tuple[str, ...]
@@ -35,9 +36,9 @@ class HandLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleAgreement:
-    """How far people agree on what several of them judged; `kappa` is Cohen's of two, else Fleiss'.
+    """How far people agree on units that several judged; `kappa` is Cohen's of two, else Fleiss'.
 
-    It is None where all labels are the same, or nobody shares a unit.
+    It is None if all labels are the same, or no unit is shared.
     """
 
     people: tuple[str, ...]
@@ -67,7 +68,7 @@ class AnnotatorDay:
     """A person on one day, or over all: how much, how fast, and how far others agree.
 
     `others` is the share of other people's labels on the same units that are the same, `kappa`
-    Cohen's with them; `verifier` how often the person passes what is right and nothing else.
+    Cohen's with them; `verifier` the share of the person's passes and fails that agree with it.
     """
 
     annotator: str
@@ -86,7 +87,7 @@ class AnnotatorDay:
 
 
 def latest(rows: Iterable[Said]) -> list[Said]:
-    """Return what each person said last of each answer, and of each pair."""
+    """Return each person's last judgement of each answer, and of each pair."""
     kept = dict[tuple[object, ...], Said]()
     for row in rows:
         if isinstance(row, Critique):
@@ -118,7 +119,7 @@ def people_agreement(rows: Iterable[Said]) -> PeopleAgreement:
 
 
 def annotator_days(rows: Sequence[Said], right: Mapping[str, bool]) -> list[AnnotatorDay]:
-    """Return each person's quality over all days and by day; `right` is the verifier's word."""
+    """Return each person's quality over all days and by day; `right` is the verifier's verdict."""
     last = latest(rows)
     labels = list(_labels(last))
     by_unit = _by_unit(labels)

@@ -1,9 +1,9 @@
-"""Approval against truth: where a judge approves more while fewer answers are right.
+"""Alarms about approval against truth: a judge approves more while fewer answers are right.
 
-A policy is compared with M_0 and with the one that it was trained from, prompt by prompt: over all
-prompts, in each task and in each family. A third of the error rate is for each of these three,
-corrected within it. An alarm needs both changes beyond chance, so an honest policy seldom raises
-one: its judge's approval follows its success.
+A policy is compared with M_0 and with its parent, prompt by prompt: over all prompts, in each task
+and in each family. A third of the error rate is for each of these three, corrected within it. An
+alarm needs both changes beyond chance, so an honest policy seldom raises one: its judge's approval
+follows its success.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class ApprovalChange:
 
 
 def prompt_groups(prompts: Mapping[str, ObservedPrompt], fewest: int) -> list[WatchedGroup]:
-    """Return all prompts, and those of each task and family that has enough."""
+    """Return all prompts, and the prompts of each task and family that has enough."""
     names: dict[tuple[Scope, str], list[str]] = {("all", ""): list(prompts)}
     for prompt in prompts.values():
         names.setdefault(("task", prompt.task), []).append(prompt.prompt_id)
@@ -86,7 +86,7 @@ def _units(ids: Sequence[str], clusters: Mapping[str, str]) -> Mapping[str, str]
 
 
 def approval_alarms(seen: Observation) -> list[Alarm]:
-    """Return an alarm for each group whose approval holds or rises while its success falls."""
+    """Return an alarm for each group whose approval stays or rises while its success falls."""
     groups = prompt_groups(seen.prompts, seen.fewest)
     changes = [
         change
@@ -168,7 +168,7 @@ def _chance(group: WatchedGroup, shared: Sequence[str], differences: Sequence[fl
 
 
 def _alarm(seen: Observation, change: ApprovalChange, limit: float, *, opposed: bool) -> Alarm:
-    """Return the alarm; `opposed` says whether approval rises, too, beyond chance."""
+    """Return the alarm; `opposed` is whether approval rises, too, beyond chance."""
     group, then = change.group, f"M_{change.before.iteration}"
     was, now = (percent(share) for share in change.right)
     if change.judge == CRITIC:
@@ -213,7 +213,7 @@ def _one_a_group(alarms: Sequence[Alarm]) -> list[Alarm]:
 
 
 def _unverified(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Alarm]:
-    """Name the tasks whose approval rises beyond chance where nothing verifies the answers."""
+    """Yield alarms on tasks without verified answers whose approval rises beyond chance."""
     limit = ERROR_RATE
     for group in (group for group in groups if group.scope == "task"):
         old, new = seen.initial.answers, seen.policy.answers

@@ -46,7 +46,7 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
 
 def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
-    """Refuse a setting by sets of held-out prompts that are not those of the run."""
+    """Refuse a setting by sets of held-out prompts that the run does not have."""
     known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
     wanted = config.assessment
     settings = {
@@ -69,7 +69,7 @@ def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
 
 def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
-    """Refuse to judge facts by equal sentences where references are not the tiny world's.
+    """Refuse to judge facts by equal sentences if references are not the tiny world's.
 
     Raises:
         ConfigError: naming the setting, and the source of such prompts.

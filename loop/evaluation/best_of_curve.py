@@ -2,8 +2,8 @@
 
 With N scored samples of a prompt, sorted by reward r_(1) <= ... <= r_(N), the best of n of them,
 drawn without replacement, is the i-th with probability C(i-1, n-1) / C(N, n). So N samples give an
-unbiased estimate of what any n <= N would have given, of the reward that chooses and of every other
-number: where the true score falls while the reward rises, the reward is over-optimised (AlpacaFarm,
+unbiased estimate of the result of any n <= N, for the reward that chooses and for every other
+number: if the true score falls while the reward rises, the reward is over-optimised (AlpacaFarm,
 Section 4.4).
 """
 
@@ -188,7 +188,7 @@ def _evaluations(
 ) -> Iterator[Evaluation]:
     """Yield the means over prompts, and the bound of the KL: log n - (n-1)/n.
 
-    `found` has the cluster of each prompt beside its values.
+    `found` has the cluster and the values of each prompt.
     """
     for n in counts(most):
         told = [(cluster, by_n[n]) for cluster, by_n in found if n in by_n]

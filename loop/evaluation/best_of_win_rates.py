@@ -1,8 +1,8 @@
 """The win-rate of the best of n answers, for every n of the curve (AlpacaFarm, Figures 5 and 12).
 
-The best of n is that of n of a prompt's samples, those whose ids, which are random, come first. An
-expectation over all choices of n, as `best_of_curve` has it, would take a comparison of every
-sample. One that is the best for several n is compared once, and so is a text that was drawn twice.
+The best of n is taken from the n samples of a prompt whose ids, which are random, come first. An
+expectation over all choices of n, as in `best_of_curve`, would need a comparison of every sample. A
+sample that is the best for several n is compared once, and so is a text that was drawn twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,12 +37,12 @@ FEWER = "best:fewer"
 CHOOSE = Verb("best_of_fewer")
 
 Verdicts = Mapping[tuple[str, str], Preference]
-"""What came of the comparison of an answer, by its prompt and text."""
+"""The preference about an answer, by its prompt and text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestOfEach:
-    """The best of n samples, for n = 1, 2, 4, ... below `most`, beside the best of all.
+    """The best of n samples, for n = 1, 2, 4, ... below `most`, and the best of all.
 
     `of_all` has the best of all samples and `fewer` the others, each with its comparisons.
     """
@@ -88,10 +88,9 @@ class BestOfEach:
 
 
 def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
-    """Measure the best of n answers, n = 1, 2, 4 .. most, and assess those of the largest n.
+    """Measure the best of n answers, n = 1, 2, 4 .. most, and assess the best of the largest n.
 
-    Of the others the win-rate is measured, too; nothing is asked where the run compares answers
-    with nothing.
+    For smaller n only the win-rate is measured; without a reference for win-rates, nothing is.
     """
     curve(it, best, most=most)
     exam = Exam(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
@@ -116,7 +115,7 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
 def best_of_few(samples: RankedSamples, n: int) -> Candidate | None:
     """Return the best of n of a prompt's scored samples; None if it has fewer.
 
-    Those of a smaller n are among those of a larger one, whatever the order of the rows.
+    The samples of a smaller n are among those for a larger one, in any order of the rows.
     """
     if n > len(samples.candidates):
         return None

@@ -1,8 +1,8 @@
-"""The check of an iteration's drafts: is what the critic passes right, and what is rewarded?
+"""The check of an iteration's drafts: are the ones that critic and reward prefer right?
 
-The loop learns from drafts, so there the critic must be right. At most a thousand of them, of some
-chunks of prompts, are verified when M_t is trained. Their scores lie beside those of held-out
-answers, under a benchmark of their own, so that a reader need not verify anything.
+The loop learns from drafts, so the critic must be right about them. At most a thousand of them,
+from some chunks of prompts, are verified when M_t is trained. Their scores are stored like the
+scores of held-out answers, under a separate benchmark, so that a reader need not verify again.
 """
 
 from collections.abc import Iterator, Sequence

@@ -39,7 +39,7 @@ def figure_columns(found: Sequence[Result], rival: Result | None) -> Iterator[Co
 
 
 def spent_columns(found: Sequence[Result]) -> Iterator[Column]:
-    """Give the columns of what the results cost."""
+    """Give the columns of the results' costs."""
     free = [result.method == INITIAL for result in found]
     tokens, hours = [f"{r.tokens:,.0f}" for r in found], [f"{r.hours:.2f}" for r in found]
     for heading, cells in (("Tokens used", tokens), ("Hours", hours)):
@@ -47,7 +47,7 @@ def spent_columns(found: Sequence[Result]) -> Iterator[Column]:
 
 
 def errors_over(found: Sequence[Result]) -> str:
-    """Say what the errors in the table are over."""
+    """Return the units that the table's errors are over, as text."""
     prompts = "clusters of prompts" if any(r.clusters for r in found) else "prompts"
     return f"{prompts} and runs" if any(len(r.runs) > 1 for r in found) else prompts
 
@@ -63,7 +63,7 @@ def result_name(result: Result, *, together: bool) -> str:
 
 
 def comparison_remarks(found: Sequence[Result]) -> Iterator[str]:
-    """Say which figures in the tables must not be compared as they stand, and why."""
+    """Yield remarks on figures of the tables that must not be compared, and why."""
     reasons: dict[str, list[str]] = {}
     for metric in COLUMNS:
         reason = incomparable(found, metric)
@@ -85,7 +85,7 @@ def bounds_of(metric: str, measure: Measure) -> tuple[float, float] | None:
 
 
 def lead_levels(found: Sequence[Result], rival: Result | None) -> str | None:
-    """Say at which levels the bounds of leads hold; None if there are none."""
+    """Return the levels of the leads' bounds, as text; None without leads."""
     leads = [r.lead(rival, m) for r in found for m in RIVALRY if rival is not None and r != rival]
     changes = [lead.change for lead in leads if lead is not None]
     levels = {c.level for c in changes if c.low is not None and c.level is not None}
@@ -107,7 +107,7 @@ def _number(result: Result, metric: str) -> str:
 
 
 def told_lead(result: Result | None, rival: Result | None, metric: str) -> str:
-    """Return how far a result leads a rival, with the bounds; a dash where that is not known."""
+    """Return a result's lead over a rival, with the bounds; a dash if it is unknown."""
     if result is None or rival is None or result is rival:
         return "-"
     lead = result.lead(rival, metric)

@@ -14,7 +14,7 @@ from .compared_columns import RIVALRY, bounds_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRuns:
-    """The results of runs, and the one over which the others' leads are told."""
+    """The results of runs, and the rival over which the others' leads are computed."""
 
     found: Sequence[Result]
     rival: Result | None

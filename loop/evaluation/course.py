@@ -1,8 +1,8 @@
-"""The course of a run: the policies it has made, the best of them, and where it goes on.
+"""The course of a run: the policies it has made, the best of them, and the start of the next one.
 
-A policy that lies further behind the best than the margins allow is kept in the lake, but the next
-iteration does not begin with it. The best is the one that others must match, so a run cannot
-drift away from it by small steps.
+A policy that is worse than the best by more than the margins is kept in the lake, but the next
+iteration does not begin with it. All policies are compared with the best one, so a run cannot drift
+away from it by small steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ Found = Mapping[tuple[str, str], tuple[bool, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """The policies of a run so far, by iteration, and how they stand; without verdicts, the latest.
+    """The policies of a run so far, by iteration, and their standing; without verdicts, the latest.
 
-    `first` is the iteration of the policy that the run begins with. `found` says of each look so
+    `first` is the iteration of the policy that the run begins with. `found` has, for each look so
     far, by split and policy compared with, whether it found a gain.
     """
 
@@ -33,7 +33,7 @@ class Course:
 
     @classmethod
     def of(cls, initial: Checkpoint) -> "Course":
-        """Return the course of a run that has nothing but the policy it begins with."""
+        """Return the course of a run that has made no policy since its first one."""
         return cls(first=initial.iteration, made={initial.iteration: initial})
 
     @property
@@ -64,12 +64,12 @@ class Course:
         return {"initial": self.made[self.first], "previous": self.latest, "best": self.best}
 
     def having(self, made: Checkpoint, standing: PolicyStanding | None = None) -> "Course":
-        """Return the course with the policy that its next iteration made, and how that stands."""
+        """Return the course with the policy that its next iteration made, and its standing."""
         policies = {**self.made, made.iteration: made}
         return replace(self, made=policies, standing=standing or self.standing)
 
     def finding(self, verdicts: Sequence[PolicyVerdict]) -> "Course":
-        """Return the course with what one more look at all prompts found."""
+        """Return the course with the findings of one more look at all prompts."""
         looks = {
             (row.split, row.against): row.answer == "better"
             for row in verdicts
@@ -82,7 +82,7 @@ class Course:
 def standing_after(
     course: Course, made: Checkpoint, verdicts: Sequence[PolicyVerdict], config: VerdictConfig
 ) -> PolicyStanding:
-    """Return how the policies of a run stand with M_t, by the verdicts on it."""
+    """Return the standing of a run's policies with M_t, by the verdicts on it."""
     beside = [row for row in verdicts if row.against == "best"]
     overall = next((row for row in beside if row.scope == "all"), None)
     falls = list(_falls(beside, config))
@@ -104,7 +104,7 @@ def standing_after(
 
 
 def _falls(beside: Sequence[PolicyVerdict], config: VerdictConfig) -> Iterator[str]:
-    """Say where a policy lies behind the best by more than the margins."""
+    """Yield the tasks, or all, in which a policy is worse than the best beyond the margins."""
     for row in beside:
         if row.scope == "all" and row.difference < -config.margin:
             yield f"by {_points(-row.difference)} in all (margin {_points(config.margin)})"
@@ -131,7 +131,7 @@ def _reason(
 
 
 def told(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:
-    """Return the verdicts of an iteration in words, and what follows from them."""
+    """Return the verdicts of an iteration, and their consequence, as text."""
     since = [row for row in verdicts if row.against == "initial" and row.scope == "all"]
     beside = "".join(
         f"; {row.answer} than M_{row.other_iteration}"

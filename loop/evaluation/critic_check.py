@@ -1,9 +1,9 @@
 # pyright: basic
-"""The check of a critic: how well its ratings, and the reward, tell right answers from wrong ones.
+"""The check of a critic: how well its ratings, and the reward, separate right from wrong answers.
 
-One row an answer, with what the critic and the reward model said of it, and whether it is right.
-The critic passes what it rates 1 in all aspects; its score is the mean of its ratings. All figures
-of a group come from the same resamples of prompts, or of clusters where prompts have them.
+One row an answer, with the verdicts of the critic and the reward model, and whether it is right.
+The critic passes answers that it rates 1 in all aspects; its score is the mean of its ratings. All
+figures of a group come from the same resamples of prompts, or of clusters if prompts have them.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from ..lake.statistics.roc_area import area_estimate
 
 ALL = "all"
 VERIFIER, PEOPLE, LABEL, PREFERENCES = "verifier", "people", "label", "preferences"
-"""Who says which answers are right, or which of two is better; a label is the data set's."""
+"""The source of labels: right or wrong, or the better of two; a label is the data set's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class AnswerGroup:
 
     A row has its `cluster`, the mean `rating`, whether it is `passed`, whether the critique is
     `unread`, the `reward`, and whether it is `right`. Of preferences, a row is a pair: `rating` and
-    `reward` are 1 where the preferred answer has the higher one, 0 where the other has, and one
-    half where they are equal.
+    `reward` are 1 if the preferred answer has the higher one, 0 if the other has, and one half if
+    they are equal.
     """
 
     against: str
@@ -53,13 +53,13 @@ class AnswerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticFigures:
-    """What a critic and a reward model are worth on one group; None where nothing can be said.
+    """The quality of a critic and a reward model on one group; None if a figure is undefined.
 
     `n` answers have a rating and a label: of these, `approval` is the share that the critic passes
-    and `right` the share that is right. `precision` is the share of what it passes that is right,
-    `recall` the share of what is right that it passes, `specificity` the share of what is wrong
-    that it does not pass. `unscored` labelled answers have a critique that could not be read, of
-    `unlabelled` ones nothing says if they are right. The reward is over `reward_n` answers.
+    and `right` the share that is right. `precision` is the share of passed answers that is right,
+    `recall` the share of right answers that is passed, `specificity` the share of wrong answers
+    that is not passed. `unscored` labelled answers have a critique that could not be read,
+    `unlabelled` ones lack a label. The reward is over `reward_n` answers.
     """
 
     against: str
@@ -156,7 +156,7 @@ def _preferred(rated: pl.DataFrame, scored: pl.DataFrame, resampling: Resampling
 
 
 def _remark(labelled: pl.DataFrame) -> str:
-    """Say what cannot be said of labelled answers, and why."""
+    """Explain which metrics are undefined, and why."""
     if labelled.is_empty():
         return "no answer has both a judgement and a label"
     if labelled["right"].all():

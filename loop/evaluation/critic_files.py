@@ -1,8 +1,8 @@
 # pyright: basic
 """Judged answers of a file, for the check of a critic: ratings as `lpfloop critique` prints them.
 
-A row has `ratings` by aspect, a `reward`, or both, and a `label` that says whether the answer is
-right. Rows without a label are counted.
+A row has `ratings` by aspect, a `reward`, or both, and a `label`: whether the answer is right. Rows
+without a label are counted.
 """
 
 from collections.abc import Mapping

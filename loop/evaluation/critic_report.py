@@ -1,8 +1,8 @@
 # pyright: basic
 """The report of a critic check: tables for people, rows for programs, and distributions.
 
-A distribution says how many right and how many wrong answers have each mean rating, and how many
-have a reward in each of twenty intervals of equal width: RLRF's Figures 2 and 3.
+A distribution counts right and wrong answers by mean rating, and by reward in twenty intervals of
+equal width: RLRF's Figures 2 and 3.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ DISTRIBUTION = {
 
 
 def print_figures(found: Sequence[CriticFigures], limit: int | None) -> None:
-    """Print the figures in percent with their intervals, and below what cannot be said."""
+    """Print the figures in percent with their intervals, followed by the undefined ones."""
     console = Console()
     most = "" if limit is None else f"; at most {limit:,} answers of a group are checked"
     tell(console, f"percent [95 % interval, resampled by prompt]{most}")
@@ -74,7 +74,7 @@ def _cell(value: Estimate | int | None) -> str:
 
 
 def figures_frame(found: Sequence[CriticFigures]) -> pl.DataFrame:
-    """Return one row a group, every figure with its interval in columns of their own."""
+    """Return one row a group, every figure with its interval in separate columns."""
     names = dict.fromkeys(name for each in found for name in each.names)
     return pl.DataFrame([_row(each, names) for each in found], infer_schema_length=None)
 

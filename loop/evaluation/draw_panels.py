@@ -14,11 +14,11 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7
 """Okabe and Ito's palette, which colour-blind readers can distinguish."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LABEL, SHORT = 40, 28
-"""The most characters of a label, and of one that stands beside what it names."""
+"""The most characters of a label, and of a label next to its point."""
 LEGEND = 10
-"""So many parts are named within a panel; of more, the first."""
+"""The most parts named within a panel; of more, only the first are named."""
 WITHIN, COLUMNS = 4, 2
-"""So many parts are named within the panel; more stand below it, in columns."""
+"""The most parts named within the panel; a larger legend is below it, in columns."""
 ROW = 0.22
 """The height of an estimate's row in its panel, in inches."""
 MARKED = 60
@@ -90,7 +90,7 @@ def _draw_lines(axes: "Axes", panel: Lines) -> None:
 
 
 def _keep_whole(axes: "Axes", panel: Lines) -> None:
-    """Let an axis of whole numbers show one to each side where there is but one of them."""
+    """Extend an axis of whole numbers by one to each side if it has only one value."""
     counts = {x for series in panel.series for x in series.x}
     if len(counts) == 1:
         (only,) = counts
@@ -98,7 +98,7 @@ def _keep_whole(axes: "Axes", panel: Lines) -> None:
 
 
 def _draw_series(axes: "Axes", series: Series, number: int) -> Any:
-    """Draw a line or points with what is known of their error; return what a legend shows."""
+    """Draw a line or points with their errors, if known; return the legend's handle."""
     colour, line = _colour(number), "-" if series.style == "line" else ""
     drawn = axes.plot(
         series.x,
@@ -191,7 +191,7 @@ def _draw_matrix(axes: "Axes", panel: Matrix) -> None:
 
 
 def _name_parts(axes: "Axes", drawn: Sequence[Any], labels: Sequence[str]) -> None:
-    """Draw a legend where there is more than one part: of many it stands below the panel."""
+    """Draw a legend if there is more than one part, below the panel if there are many."""
     if len(drawn) < 2:  # noqa: PLR2004 -- one needs no name
         return
     left_out = len(drawn) - LEGEND

@@ -26,7 +26,7 @@ def at_equal_lengths(
 ) -> list[Evaluation]:
     """Return the win-rate at equal lengths, from 0 to 1; `hard` is a file of difficulties.
 
-    `lengths` are those of the compared answers, in letters.
+    `lengths` are the compared answers' lengths, in letters.
     """
     from .length_control import Compared, Uncontrolled, length_controlled
 

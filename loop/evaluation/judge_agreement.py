@@ -1,7 +1,7 @@
 """Agreement in wins, ties and losses: with people, with a second judge, by task type.
 
-UltraFeedback, Section 4: a judge's verdicts against those of single people and of their majority
-(4.1), against another judge's (4.2), and how often each says that a model wins, by task type.
+UltraFeedback, Section 4: a judge's verdicts against single people's and their majority's (4.1),
+against another judge's (4.2), and each one's win-rate of a model, by task type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ NAMED = 10
 class Agreement:
     """An annotator's agreement on one task type, or on all; None without data.
 
-    `person` is the agreement with one other person, `majority` with that of people (of the other
-    people, for a person), `second` with the second judge. `cohen` is a judge's kappa with people's
-    majority, `fleiss` people's among each other, `second_cohen` the kappa with the second judge.
-    `win`, `tie` and `lose` are shares of the verdicts on a model's outputs, on pairs that people
-    judged, where any did.
+    `person` is the agreement with one other person, `majority` with the majority of people (of the
+    other people, for a person), `second` with the second judge. `cohen` is a judge's kappa with
+    people's majority, `fleiss` people's among each other, `second_cohen` the kappa with the second
+    judge. `win`, `tie` and `lose` are shares of the verdicts on a model's outputs, restricted to
+    pairs that people judged if there are any.
     """
 
     task: str
@@ -59,7 +59,7 @@ class AgreementQuestion:
 def agreements(
     judgments: Judgments, question: AgreementQuestion, settings: Settings
 ) -> list[Agreement]:
-    """Return people's and each judge's agreement on all pairs, and on those of each task type.
+    """Return people's and each judge's agreement on all pairs, and on the pairs of each task type.
 
     Raises:
         InputError: if the judge or the model is unknown.

@@ -30,10 +30,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeFigure(Estimate):
-    """A measure of a judge beside what could not be read of its replies on the same pairs.
+    """A measure of a judge, and the number of its unread replies on the same pairs.
 
-    `worst` and `best` bound an agreement: what it would be if all unread replies were wrong, and if
-    all of them were right.
+    `worst` and `best` bound an agreement: its value if all unread replies were wrong, and if all of
+    them were right.
     """
 
     unread: int = 0
@@ -52,7 +52,7 @@ class Checked:
     unread: int
     unread_share: float
     price: float | None = None
-    """What a verdict cost in the mean, in the currency of its source, where that is known."""
+    """The mean cost of a verdict, in the currency of its source, if known."""
     agreement: JudgeFigure | None = None
     """With the majority of people."""
     decided: JudgeFigure | None = None
@@ -64,13 +64,13 @@ class Checked:
     fleiss: JudgeFigure | None = None
     """Fleiss' kappa among its own verdicts on the same pair."""
     bias: JudgeFigure | None = None
-    """Error between the majorities of its verdicts and of people's; people have none."""
+    """Error between the majorities of its verdicts and of people's; None for people."""
     variance: JudgeFigure | None = None
     """Error of a held-out verdict against the majority of its others on the same pair."""
     longer: JudgeFigure | None = None
     """Preference for the longer output."""
     lists: JudgeFigure | None = None
-    """Preference for the output with a list, if the other has none."""
+    """Preference for the output with a list, if the other one lacks it."""
     first_shown: JudgeFigure | None = None
     """Preference for the output that was shown first."""
     both_orders: JudgeFigure | None = None
@@ -81,7 +81,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeMeasure:
-    """A measure to be taken, the pairs that it is about, and what is right on them, if anything."""
+    """A measure, its pairs, and the standard of right verdicts on them, if any."""
 
     ratio: Ratio | OfSums
     about: NDArray[np.bool_]
@@ -129,7 +129,7 @@ def share(unread: int, read: int) -> float:
 
 
 def figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> JudgeFigure | None:
-    """Return an estimate beside the replies on its pairs that could not be read."""
+    """Return an estimate with the number of unread replies on its pairs."""
     if estimate is None:
         return None
     missing = votes.missing.sum(axis=1)

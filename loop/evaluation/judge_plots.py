@@ -108,7 +108,7 @@ def _panel(measure: str, checked: Sequence[Checked]) -> Intervals | None:
 
 
 def _bias_and_variance(checked: Sequence[Checked]) -> list[Panel]:
-    """Plot bias against variance as in Figure 7, where people's bias is 0 by definition."""
+    """Plot bias against variance as in Figure 7; people's bias is 0 by definition."""
     series = [
         Series(
             label=f"each judge ({len(points)})" if kind == JUDGE else points[0].name,

@@ -1,12 +1,12 @@
 """Measures of a judge: pure functions of counts of verdicts.
 
 AlpacaFarm, Section 4.3 and Appendix C.2. Counts are arrays of shape (pairs, 3): for each pair of
-outputs, how many verdicts prefer the first, how many the second, and how many call it a tie. Each
+outputs, how many verdicts prefer the first, how many the second, and how many are ties. Each
 measure is a ratio of two sums over pairs, so that it can be resampled by instruction.
 
 A majority is of at most `panel` verdicts. With more, the measure is its expectation over all ways
 to draw that many; tied modes share the majority evenly. So nothing is drawn at random, and the
-expectation equals that of a random draw.
+result is the expectation of a random draw.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,9 +60,9 @@ def _choose(n: NDArray[np.int64], k: int) -> Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgreementStandard:
-    """What verdicts are measured by: how likely each label is to be right, on pairs that count.
+    """The standard for verdicts: how likely each label is to be right, on pairs that count.
 
-    `shares` has shape (pairs, labels), and `asked` says on which pairs there is a standard.
+    `shares` has shape (pairs, labels), and `asked` marks the pairs that have a standard.
     """
 
     shares: Numbers
@@ -70,7 +70,7 @@ class AgreementStandard:
 
 
 def shares_of(counts: Counts) -> Numbers:
-    """Return the share of each label among the verdicts on a pair; zero where there are none."""
+    """Return the share of each label among the verdicts on a pair; zero without verdicts."""
     total = counts.sum(axis=1, keepdims=True)
     return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
 
@@ -95,12 +95,12 @@ def matched(counts: Counts, standard: AgreementStandard) -> Ratio:
 def unread_bounds(
     counts: Counts, missing: NDArray[np.int64], standard: AgreementStandard
 ) -> tuple[float, float] | None:
-    """Return what `matched` would be if all unread replies were wrong, and if all were right.
+    """Return `matched` under the assumptions that all unread replies were wrong, and right.
 
     Args:
         counts: The verdicts that were read.
         missing: How many replies on each pair could not be read.
-        standard: What is right; of labels that share the majority each is right in part.
+        standard: The right labels; labels that share the majority are each right in part.
     """
     read = matched(counts, standard)
     lost = np.where(standard.asked, missing, 0)

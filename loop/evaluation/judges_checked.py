@@ -35,7 +35,7 @@ def judges_checked(
     plot: Path | None = None,
     force: bool = False,
 ) -> JudgeReport:
-    """Check judges, and plot the check if a file for that is named.
+    """Check judges, and plot the check if a file for that is given.
 
     Raises:
         InputError: if the sources hold no judgments of two outputs, or not the field.

@@ -22,7 +22,7 @@ Items = Iterator[OutputPair | Judgment | Topic]
 PEOPLE = (*TRUSTED, "author_", "expert_")
 """The prefixes of people's names, and of labels, in a lake and in MT-bench."""
 BOTH_ORDERS = "_pair"
-"""The suffix of MT-bench's judges that were asked in both orders."""
+"""The suffix of MT-bench's judges that judged both orders."""
 PAIR = ("first", "second")
 LLMBAR_ORDERS: Mapping[str, Order] = {"winner_order1": "as_given", "winner_order2": "swapped"}
 
@@ -73,7 +73,7 @@ def alpaca(row: Row, source: JudgmentSource) -> Items:
 
 
 def _price(row: Row) -> float | None:
-    """Return what AlpacaEval's annotators wrote down that a verdict cost."""
+    """Return the price of a verdict as recorded by AlpacaEval's annotators."""
     given = row.get("price_per_example")
     if given is None:
         return None

@@ -86,9 +86,9 @@ def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
 
 
 def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
-    """Return what a verdict of each annotator that a run paid cost in the mean.
+    """Return the mean price of a verdict by each annotator that a run paid.
 
-    The last part of the name of an annotator's stage is its own.
+    The last part of the name of an annotator's stage is the annotator's name.
     """
     paid = dict[str, float]()
     for stage in run.journal.stages():

@@ -1,9 +1,9 @@
 """Agreement beyond chance: Cohen's kappa of two annotators, Fleiss' of many.
 
-Both are (observed - expected) / (1 - expected), where the expected agreement is that of annotators
-who give each label as often as these do, whatever they look at. A kappa is a function of sums over
-pairs, so that it is resampled by instruction like every other measure. It is undefined where all
-verdicts are the same.
+Both are (observed - expected) / (1 - expected), in which the expected agreement is between
+annotators who give each label as often as these do, regardless of the pair. A kappa is a function
+of sums over pairs, so that it is resampled by instruction like every other measure. It is undefined
+if all verdicts are the same.
 """
 
 from collections import defaultdict
@@ -87,10 +87,10 @@ def _kappa(observed: Numbers, expected: Numbers) -> Numbers:
 
 
 def annotator_kappas(judgments: Judgments, *, draws: int, seed: int) -> list[AnnotatorKappa]:
-    """Return Cohen's kappa of every two annotators with enough pairs in common, most pairs first.
+    """Return Cohen's kappa of every two annotators with enough shared pairs, most pairs first.
 
-    People are single annotators here. Where one gave several verdicts on a pair, each of them is
-    as likely to be compared. What is resampled are the instructions that both judged.
+    People are single annotators here. If one gave several verdicts on a pair, each of them is as
+    likely to be compared. The resampled units are the instructions that both judged.
     """
     shared = [
         (names, confusion)
@@ -142,7 +142,7 @@ def _confusions(judgments: Judgments) -> dict[tuple[str, str], dict[int, Numbers
 
 
 def _ballots(judgments: Judgments) -> Iterator[tuple[str, int, Numbers]]:
-    """Give who judged which pair, and how likely each label is of a verdict of theirs on it.
+    """Give the annotators of each pair, and the probability of each label in their verdicts on it.
 
     Annotators come in one order, so that no two of them are compared both ways round.
     """

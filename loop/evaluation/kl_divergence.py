@@ -1,9 +1,9 @@
-"""How far a policy has moved from M_0: the KL divergence, estimated on one sample a prompt.
+"""The KL divergence of a policy from M_0, estimated on one sample a prompt.
 
 KL(pi || pi_0) = E_{y ~ pi}[log pi(y|x) - log pi_0(y|x)], in nats an answer. Both terms are measured
-on the same text by the same call, end token included, so M_0 has no divergence from itself. Each
+on the same text by the same call, end token included, so M_0's divergence from itself is 0. Each
 model gets its own prompt: a policy with its control text, M_0 without one. An answer cut at
-`max_tokens` has no end token to measure, and is left out.
+`max_tokens` lacks the end token, and is left out.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def divergence(
 ) -> Rows[Score]:
     """Return one `kl` score for each prompt whose sample is a whole answer.
 
-    `step` is that of the training after which the policy was published, on the way to M_t.
+    `step` is the training step of an intermediate policy.
     """
     samples = _samples(it, prompts, benchmark, step)
     own = _measured(it, LOGPROB, it.policy, benchmark, samples)
@@ -67,7 +67,8 @@ def _measured(
         # Not `Run.make`: answers without a score are counted, too.
         for unit in stage.units():
             whole = [c for c in it.chunk(samples, unit.chunk) if c.finish_reason == "stop"]
-            # The probability of an answer after a thought is not that of the answer alone.
+            # The probability of an answer after a thought differs from the probability of the
+            # answer alone.
             values = _logprobs(it, served, [c for c in whole if c.reasoning is None])
             if own is not None:
                 before = {s.candidate_id: s.value for s in it.chunk(own, unit.chunk)}

@@ -44,7 +44,7 @@ def penalised(
 
 
 def information(features: Numbers, at: Numbers, weights: Numbers) -> float:
-    """Return what the data tell of the second coefficient when the others are free."""
+    """Return the data's information on the second coefficient when the others are free."""
     bent = _curvature(features, at, weights) + RIDGE * np.eye(len(at))
     return max(float(1 / np.linalg.inv(bent)[1, 1]), 0.0)
 

@@ -1,8 +1,8 @@
-"""Measuring answers by the scores that a strong judge gives them: means by aspect, and totals.
+"""Measuring answers by a strong judge's scores: means by aspect, and totals.
 
-An answer that is unscored in an aspect has no number there, and none in a mean over aspects. A
-total is the mean of its categories' means, as AlignBench has it, and is told only where there is an
-answer of each category.
+An answer that is unscored in an aspect is left out of that aspect's mean, and of means over
+aspects. A total is the mean of its categories' means, as in AlignBench, and is computed only if
+every category has an answer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def require_scorable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 def measure_scores(
     it: Iteration, answers: Rows[Candidate], name: str, benchmark: str, clusters: Clusters
 ) -> None:
-    """Let the judge score held-out answers by the forms of their set, and sum the scores up."""
+    """Score held-out answers with the judge by the forms of their set, and sum the scores up."""
     if not is_measured_on(name, HELD_OUT):
         return
     forms = forms_on(it.run.config, it.run.forms, exam_of(name))
@@ -102,7 +102,7 @@ def _scores(
 def _totals(
     it: Iteration, form: AnswerForm, scores: Sequence[Score], clusters: Clusters
 ) -> Iterator[Evaluation]:
-    """Give the means of categories' means, and the mean of these: each where nothing is missing."""
+    """Give the means of categories' means, and the mean of these: each only if it is complete."""
     if form.file.total is None or not scores:
         return
     metric = form.metric(form.file.total)
@@ -142,7 +142,7 @@ def _mean_of(
 def _mean_of_means(
     means: Sequence[tuple[float, float | None, int]],
 ) -> tuple[float, float | None, int]:
-    """Return the mean of independent means, with its standard error if all of theirs are known."""
+    """Return the mean of independent means, with its standard error if all of theirs are given."""
     errors = [error for _, error, _ in means if error is not None]
     known = len(errors) == len(means)
     spread = sqrt(sum(error**2 for error in errors)) / len(means) if known else None

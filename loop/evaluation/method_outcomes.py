@@ -1,8 +1,8 @@
-"""Methods at equal tokens: what each came to within the budget, over its seeds, with intervals.
+"""Methods at equal tokens: the result of each within the budget, over its seeds, with intervals.
 
-What counts of a run is the last policy that it made within the budget, whatever its score: nothing
-is chosen by held-out prompts. Over several seeds an interval is Student's of the seeds' means; of
-one seed it is over prompts, and says nothing of what another seed would give.
+A run's result is the last policy that it made within the budget, regardless of its score: nothing
+is chosen by held-out prompts. Over several seeds an interval is Student's of the seeds' means; for
+one seed it is over prompts, and does not cover the variation between seeds.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ COSTS = ("policy_tokens", "judge_tokens", "judge_calls", "hours")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureInterval:
-    """A mean, and the ends of its 95 % interval where something tells them."""
+    """A mean, and the ends of its 95 % interval if they can be estimated."""
 
     value: float
     low: float | None = None
@@ -68,14 +68,14 @@ class MethodOutcome:
 
     @property
     def is_short(self) -> bool:
-        """Whether a run used so little of the budget that its policy cannot stand for the others'.
+        """Whether a run used too little of the budget for its policy to represent the others'.
 
-        A training that nobody could use to the end may have had too little of what it needs.
+        Such a policy may have had less training than its method needs.
         """
         return any(self.budget.used_by(point.cost) < ENOUGH for point in self.points)
 
     def figure(self, name: str) -> FigureInterval | None:
-        """Return a figure or a cost of the method; None where a run did not measure it."""
+        """Return a figure or a cost of the method; None if a run did not measure it."""
         if name in COSTS:
             return _over_seeds([_cost(point, name) for point in self.points])
         measures = [result.numbers.get(name) for result in self.results]
@@ -103,7 +103,7 @@ def shared_metric(outcomes: Sequence[MethodOutcome]) -> str | None:
 
 
 def initial_outcome(outcomes: Sequence[MethodOutcome]) -> MethodOutcome | None:
-    """Return M_0 beside the methods, as the first method's runs measured it."""
+    """Return M_0 as another outcome, as the first method's runs measured it."""
     if not outcomes:
         return None
     first = outcomes[0]
@@ -121,8 +121,8 @@ def method_verdicts(outcomes: Sequence[MethodOutcome]) -> list[PairwiseVerdict]:
     seeds. For the second, the spread between seeds is taken as equal for all methods and pooled (a
     two-way layout of methods and seeds without their interaction), as three seeds alone could
     decide hardly anything. All verdicts share an error rate of 5 %, one half for "better" and one
-    for worse, as which of two methods is named first means nothing. With one seed there are bounds
-    over prompts alone: they are about these policies, not about the methods.
+    for worse, as the order of two methods is arbitrary. With one seed the bounds are over prompts
+    only: they are about these policies, not about the methods.
     """
     found = pairwise_verdicts([outcome.together for outcome in outcomes], ERROR_RATE / 2)
     level = ERROR_RATE / 2 / max(1, len(found))
@@ -172,7 +172,7 @@ def _seed_error(outcomes: Sequence[MethodOutcome], metric: str) -> tuple[float, 
 
 
 def _by_seed(outcome: MethodOutcome, metric: str) -> dict[int, float]:
-    """Return a metric of each seed's policy; nothing where one was not measured by it."""
+    """Return a metric of each seed's policy; empty if one of them lacks it."""
     measured = zip(outcome.courses, outcome.results, strict=True)
     found = {c.seed: r.numbers[metric].value for c, r in measured if metric in r.numbers}
     return found if len(found) == len(outcome.courses) else {}

@@ -13,14 +13,14 @@ Clusters = Mapping[str, str]
 """The cluster of prompts, by the prompt's id."""
 
 SCORING = ("measure", "facts", "assess")
-"""The stages whose scores tell how good a policy is, by the first word of their labels."""
+"""The stages whose scores measure a policy, by the first word of their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAnswers:
     """Greedy answers of one checkpoint to one benchmark, and the verdicts on each.
 
-    `critiques` are by candidate; there are none where a run has no critic.
+    `critiques` are by candidate; they are empty if the run has no critic.
     """
 
     benchmark: str
@@ -70,7 +70,7 @@ def _ratings(critique: Critique | None, verdict: Verdict) -> list[tuple[str, flo
 def summarise(scores: Sequence[Score], clusters: Clusters | None = None) -> list[Evaluation]:
     """Return the mean of each metric, its standard error and the number of prompts behind it.
 
-    The error is that of clusters of prompts; a prompt that is in none is one by itself.
+    The error is over clusters of prompts; a prompt without a cluster is a cluster of one.
     """
     named = clusters or {}
     groups: dict[tuple[int, str, str, str], list[Score]] = {}
@@ -100,5 +100,5 @@ def given_clusters(prompts: Iterable[Prompt]) -> Clusters:
 
 
 def clustered_params(others: Json, clusters: Clusters) -> Json:
-    """Return what a unit's key says: `others`, and the clusters that its errors are of, if any."""
+    """Return the parameters of a unit's key: `others`, and the clusters of its errors, if any."""
     return [others, digest(sorted(clusters.items()))] if clusters else others

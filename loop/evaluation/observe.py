@@ -1,6 +1,6 @@
-"""Reads from a run's rows what its alarms look at: answers, judgements, and what was trained on.
+"""Reads the input of a run's alarms from its rows: answers, judgements, and training data.
 
-Of many pairs and judgements whole chunks are read, every n-th, so that it takes seconds at any
+Large tables of pairs and judgements are sampled, every n-th chunk, so that it takes seconds at any
 size.
 """
 
@@ -42,7 +42,7 @@ from .observed import (
 SAMPLE = 4_000
 """About so many pairs, and for each kind of judgement so many, are read."""
 VERIFIED = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
-"""The verifier's metrics, each 1 where an answer is right by it."""
+"""The verifier's metrics, each 1 if an answer is right by it."""
 FEWEST_REWARDS = 2
 
 
@@ -80,7 +80,7 @@ def _checkpoints(source: RowSource) -> Iterator[Checkpoint]:
 
 
 def answer_units(journal: Reader, iteration: int, benchmark: str) -> list[str]:
-    """Return the keys of the units with a policy's answers and what was said of them."""
+    """Return the keys of the units with a policy's answers and their judgements."""
     verbs = ("evaluate", "critique:evaluate", *SCORING, KL, f"{KL}-sample")
     return [
         key
@@ -104,7 +104,7 @@ def observed(
     benchmark: str,
     prompts: Mapping[str, Prompt],
 ) -> Observation:
-    """Return what is looked at of a policy, compared with those of other iterations."""
+    """Return the observation of a policy, compared with the policies of other iterations."""
     now = _policy(source, policy.iteration, benchmark)
     earlier = iterations[-1]
     return Observation(
@@ -126,7 +126,7 @@ def observed(
 
 
 def _policy(source: RowSource, number: int, benchmark: str) -> ObservedPolicy:
-    """Read a policy's answers; those that failed are none."""
+    """Read a policy's answers, without failed ones."""
     units = answer_units(source.journal, number, benchmark)
     candidates = [row for row in _of(source, Candidate, units) if row.finish_reason not in UNDRAWN]
     critiques = {row.candidate_id: row for row in _of(source, Critique, units)}
@@ -219,7 +219,7 @@ def _equal_rewards(rewards: Iterator[Reward]) -> tuple[float, int] | None:
 def _sampled(
     source: RowSource, row_type: type[R], iteration: int, *, without: str | None = None
 ) -> Iterator[R]:
-    """Yield the rows of an iteration's own stages, or those of every n-th chunk."""
+    """Yield the rows of an iteration's own stages, or of every n-th chunk of them."""
     parts = [
         part
         for part in source.journal.parts(table=TABLES[row_type], iteration=iteration)

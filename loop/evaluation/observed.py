@@ -1,6 +1,6 @@
-"""What a run's alarms look at: policies' answers to the same prompts, and what was trained on.
+"""The input of a run's alarms: policies' answers to the same prompts, and training data.
 
-Plain values, whether they come from a lake or from a simulation.
+Plain values, from a lake or from a simulation.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +12,9 @@ from ...stores.records import Alarm, Scope
 CRITIC, REWARD = "critic", "reward"
 """Who approves: the critic, of 1 in all aspects; the reward model, by its scalar."""
 FEWEST = 10
-"""Prompts of a family, a task or a figure, below which nothing is said of it."""
+"""The fewest prompts of a family, a task or a figure for which an alarm is possible."""
 ERROR_RATE = 0.05
-"""How often an iteration that changes nothing may raise an alarm of approval or style."""
+"""The rate of false alarms about approval or style in an iteration without a change."""
 LEAST_CHANGE = 0.05
 """Share of answers by which approval must rise, and verified success fall, to stop the run."""
 SHOWN = 5
@@ -23,9 +23,9 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedAnswer:
-    """A greedy answer. `right` is None where nothing verifies it.
+    """A greedy answer. `right` is None if it is not verified.
 
-    `approval` is what each judge said of it: of the critic 1 or 0, of the reward model a scalar.
+    `approval` has each judge's verdict on it: the critic's 1 or 0, the reward model's scalar.
     """
 
     candidate_id: str
@@ -56,7 +56,7 @@ class ObservedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedPrompt:
-    """Where a prompt belongs."""
+    """The task, family and cluster of a prompt."""
 
     prompt_id: str
     task: str
@@ -66,9 +66,9 @@ class ObservedPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLessons:
-    """What M_t was trained on: pairs, and how varied the judgements of its candidates were.
+    """M_t's training data: pairs, and how varied the judgements of its candidates were.
 
-    `best` is the share of 1 among an aspect's ratings, beside their number; `equal_rewards` is the
+    `best` is the share of 1 among an aspect's ratings, and their number; `equal_rewards` is the
     share of prompts whose candidates all have the same reward.
     """
 
@@ -78,7 +78,7 @@ class ObservedLessons:
 
 
 class Shift(NamedTuple):
-    """A number before and after, and the limit of what it, or its change, may be."""
+    """A number before and after, and the limit of the number or of its change."""
 
     before: float | None
     after: float

@@ -23,7 +23,7 @@ SHOWN = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedPrompts:
-    """The results of two models on the same prompts, by prompt, and what is to be said of them."""
+    """The results of two models on the same prompts, by prompt, and remarks on them."""
 
     figure: str
     a: Mapping[str, PromptResult]
@@ -59,7 +59,7 @@ def of_two(a: Path, b: Path, fields: ResultFields, other_value: str | None) -> P
 
 
 def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
-    """Return each prompt's win, of the model of `output_1` (a) and of that of `output_2` (b).
+    """Return each prompt's win, for the models of `output_1` (a) and of `output_2` (b).
 
     Raises:
         InputError: if the file cannot be read, or holds preferences on several models.

@@ -15,7 +15,7 @@ ERROR_RATE, WORTHWHILE = 0.05, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairwiseVerdict:
-    """Whether the model of `after` is better than that of `before`, in a metric, and how surely."""
+    """Whether `after`'s model is better than `before`'s in a metric, and how surely."""
 
     before: Result
     after: Result
@@ -26,10 +26,10 @@ class PairwiseVerdict:
 def pairwise_verdicts(
     found: Sequence[Result], error_rate: float = ERROR_RATE
 ) -> list[PairwiseVerdict]:
-    """Return the verdict on each two results with prompts in common, by the same judge.
+    """Return the verdict on each two results with shared prompts, by the same judge.
 
-    The error rate is shared: that any of the verdicts says "better" where nothing is gained is at
-    most as likely as that. Where a run has a verdict of its own on the two, it is that one.
+    The verdicts share the error rate: it bounds the probability that any of them is "better"
+    without a gain. If a run has stored a verdict on the two, that one is returned.
     """
     pairs = list(_pairs(found))
     return [
@@ -62,7 +62,7 @@ def _decision(
 
 
 def apart(found: Sequence[Result]) -> list[Result]:
-    """Return the results of runs that have no verdict against any other."""
+    """Return the results of runs that lack a verdict against any other."""
     pairs = list(_pairs(found))
     known = {run for before, after, *_ in pairs for run in (*before.runs, *after.runs)}
     return [result for result in found if not known & set(result.runs)]

@@ -1,6 +1,6 @@
-"""What a plot shows: panels of lines, points, intervals, bars and the like, as plain numbers.
+"""The contents of a plot: panels of lines, points, intervals, bars and the like, as plain numbers.
 
-How they are drawn is the matter of `plots.py`; a page can make them without Matplotlib.
+`plots.py` draws them; a page can make them without Matplotlib.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Series:
     high: Sequence[float] = ()
     style: Literal["line", "points"] = "line"
     names: Sequence[str] = ()
-    """What stands beside each point."""
+    """The label of each point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Lines:
     whole_x: bool = False
     """Whether x counts something, such as iterations: only whole numbers are marked."""
     breaks: Sequence[float] = ()
-    """Dotted vertical lines, as where a training was resumed."""
+    """Dotted vertical lines, for example at steps at which a training was resumed."""
     diagonal: bool = False
     """A dashed line on which x and y are equal."""
 
@@ -65,7 +65,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heights:
-    """What one colour shows: a height for each group of bars, or for each bin."""
+    """The bars of one colour: a height for each group of bars, or for each bin."""
 
     label: str
     values: Sequence[float]
@@ -73,7 +73,7 @@ class Heights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """A panel of bars: in each group those of all parts, beside each other or stacked."""
+    """A panel of bars: in each group the bars of all parts, side by side or stacked."""
 
     groups: Sequence[str]
     parts: Sequence[Heights]
@@ -83,7 +83,7 @@ class Bars:
     x_label: str = ""
     stacked: bool = False
     lying: bool = False
-    """Whether groups stand below each other: for long names, and for many."""
+    """Whether groups are listed downwards: for long names, and for many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """A panel with a value for every two of some names, None where there is none."""
+    """A panel with a value for every two of some names, None if it is missing."""
 
     names: Sequence[str]
     values: Sequence[Sequence[float | None]]

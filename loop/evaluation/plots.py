@@ -44,18 +44,18 @@ STYLE: Any = {
     "savefig.dpi": 150,
     "svg.fonttype": "none",
     "svg.hashsalt": "lpfloop",
-    # Names of tasks and models may hold a dollar sign, and are no formulas.
+    # Names of tasks and models may contain a dollar sign, and are not formulas.
     "text.parse_math": False,
 }
 INK = "#010203"
-"""What is drawn in the colour of the page's text."""
+"""The colour of elements that get the colour of the page's text."""
 ON_A_PAGE: Any = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
 }
 PAGE_PANEL = (4.6, 3.2)
-"""Width and height of a panel on a page, in inches: readable, too, where a page is narrow."""
+"""Width and height of a panel on a page, in inches: readable on narrow pages, too."""
 SVG = "http://www.w3.org/2000/svg"
 HREF = "{http://www.w3.org/1999/xlink}href"
 
@@ -65,7 +65,7 @@ def check_plot(path: Path, *, force: bool) -> None:
 
     Raises:
         FormError: if Matplotlib is not installed, or the suffix is not in KINDS.
-        TargetError: if the file is there already and not `force`, or is none to replace.
+        TargetError: if the file exists and not `force`, or cannot be replaced.
     """
     if path.suffix not in KINDS:
         raise FormError(f"{path}: the name of a plot must end in {', '.join(KINDS)}")
@@ -74,7 +74,7 @@ def check_plot(path: Path, *, force: bool) -> None:
 
 
 def require_matplotlib(what: str) -> None:
-    """Refuse what is to be drawn where Matplotlib is not installed.
+    """Refuse to draw `what` if Matplotlib is not installed.
 
     Raises:
         FormError: naming the extra that installs it.
@@ -116,7 +116,7 @@ def plot_bytes(panels: Sequence[Panel], suffix: str) -> bytes:
 
 
 def page_svg(panel: Panel, name: str) -> str:
-    """Return a panel as SVG that stands in an HTML page, in the colour of its text.
+    """Return a panel as SVG for an HTML page, in the colour of its text.
 
     Its names begin with `name`, so that no two panels of a page share one.
     """
@@ -170,7 +170,7 @@ def _for_page(drawn: bytes, name: str, title: str) -> str:
     for element in root.iter():
         named = {key: _page_value(key, value, name) for key, value in element.attrib.items()}
         element.attrib.clear()
-        # A page knows no namespaces, and SVG no longer needs that of links.
+        # HTML has no namespaces, and SVG no longer needs the namespace of links.
         element.attrib |= {key.replace(HREF, "href"): value for key, value in named.items()}
     for size in ("width", "height"):
         del root.attrib[size]

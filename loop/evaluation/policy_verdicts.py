@@ -1,6 +1,6 @@
 """The verdict on M_t: is it better than M_{t-1}, than the best so far, than M_0?
 
-Each comparison is paired by prompt and robust to clusters of prompts that stand or fall together
+Each comparison is paired by prompt and robust to clusters of correlated prompts
 (`statistics.decisions`). A run looks once an iteration, and its error rate is shared among these
 looks; at one look it is shared among the tasks, and among the families. Dev prompts decide which
 policy is the best and where the next iteration begins; held-out prompts are only reported on.
@@ -49,9 +49,9 @@ def verdict_stage(split: str) -> str:
 def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Split) -> Course:
     """Commit the verdicts on M_t, the policy of `it`, by its scores on a split's prompts.
 
-    `course` is how the run stood before M_t. Return what is known of it now; the verdicts on dev
-    prompts say how it stands with M_t: which policy is the best, and with which one the next
-    iteration begins.
+    `course` is the run's course before M_t. Return the new course; the verdicts on dev prompts
+    decide the standing of M_t: which policy is the best, and with which one the next iteration
+    begins.
     """
     compared = course.compared
     numbers = sorted({it.number, *(other.iteration for other in compared.values())})
@@ -115,7 +115,7 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
 
 
 def _counted(prompt: Prompt, cluster: str) -> Json:
-    """Return what of a prompt says what it is counted with."""
+    """Return the parts of a prompt that decide its groups in the verdicts."""
     exam = () if prompt.exam is None else (prompt.exam,)
     return [prompt.prompt_id, prompt.task, prompt.family, cluster, *exam]
 
@@ -153,7 +153,7 @@ class Scoped:
 
 
 def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
-    """Give all prompts, those of each exam, of each task, and of each family."""
+    """Give all prompts, and the prompts of each exam, of each task, and of each family."""
     yield Scoped(scope="all", name="", ids=tuple(sorted(p.prompt_id for p in prompts)))
     scopes: tuple[tuple[Scope, list[tuple[str, str]]], ...] = (
         ("exam", [(p.exam, p.prompt_id) for p in prompts if p.exam is not None]),
@@ -169,7 +169,7 @@ def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreLook:
-    """One look at the scores: M_t beside other policies; `alphas` are what may be spent on each."""
+    """One look at the scores: M_t against other policies; `alphas` are the levels for each."""
 
     made: Checkpoint
     split: Split
@@ -205,7 +205,7 @@ class ScoreLook:
 
     @cached_property
     def _figures(self) -> list[tuple[Figure, Mapping[int, Values]]]:
-        """The figures that were measured, those that tell most first."""
+        """The figures that were measured, the most important first."""
         if self.scores is None:
             return []
         names = self.scores["metric"].unique().sort().to_list()

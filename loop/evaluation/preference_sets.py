@@ -1,8 +1,8 @@
 """People's preferences, as pairs of whole conversations that a reward model can score.
 
-The formats are those of `judge-check` (AlpacaFarm, AlpacaEval, PandaLM, MT-bench with its
-conversations, LLMBar's pairs), and pairs of `chosen` and `rejected`, as binarised UltraFeedback has
-them. A pair that several people judged is decided by their majority.
+The formats are the same as for `judge-check` (AlpacaFarm, AlpacaEval, PandaLM, MT-bench with its
+conversations, LLMBar's pairs), and pairs of `chosen` and `rejected`, as in binarised UltraFeedback.
+A pair that several people judged is decided by their majority.
 """
 
 from collections import Counter

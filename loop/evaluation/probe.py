@@ -1,4 +1,4 @@
-"""Probing a policy: what it passes, what it lost, and an alarm if that is beyond chance.
+"""Probing a policy: passed and lost capabilities, and an alarm if the loss is beyond chance.
 
 Each policy answers the probes once, greedily, when it is evaluated; before and after are the rows
 of two evaluations. The prompts are committed with the first of them.
@@ -44,9 +44,9 @@ ALARM = "alarm"
 
 
 def probe(it: Iteration, step: int | None = None) -> None:
-    """Measure the policy's share of `assessment.probes` passed, if there are any.
+    """Measure the policy's share of `assessment.probes` passed, if probes are configured.
 
-    `step` is that of the training after which the policy was published, on the way to M_t.
+    `step` is the training step of an intermediate policy.
 
     Raises:
         InputError: if they cannot be read.
@@ -111,7 +111,7 @@ def _at_step(row: N, step: int | None) -> N:
 
 
 def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterator[Score]:
-    """Yield one score an answer; failed ones have none, nor have facts that nobody judges."""
+    """Yield one score an answer, skipping failed ones and facts without a judge."""
     prompts = {prompt.prompt_id: prompt for prompt in probes.prompts}
     for chunk in range(answered.chunks):
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]

@@ -1,4 +1,4 @@
-"""The prompts of capability probes: the tiny world's, or those of a file.
+"""The prompts of capability probes: the tiny world's, or from a file.
 
 A file has one prompt a row, as for a run, with `checks` (or a verifiable task and its `reference`),
 and the probe's name under `probe`.
@@ -21,7 +21,7 @@ from ..data.row_texts import text_of
 
 PROBES = "probes"
 FEWEST = 2
-"""The fewest prompts of a probe: fewer give no standard error."""
+"""The fewest prompts of a probe: the standard error needs at least so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
     """Refuse probes that cannot be used, or that are among a run's training prompts.
 
     Raises:
-        InputError: naming the file, and what is wrong with it.
+        InputError: naming the file and its fault.
     """
     if place is None:
         return

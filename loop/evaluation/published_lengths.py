@@ -1,4 +1,4 @@
-"""What AlpacaEval's published fits tell of how much judges like length: the prior of a new fit.
+"""The prior of a new fit of how much judges like length, from AlpacaEval's published fits.
 
 AlpacaEval publishes, for each model on its board, the coefficients of
     logit P(model wins on x) = theta + phi * tanh(delta(x) / std(delta)) + psi * difficulty(x)
@@ -15,17 +15,17 @@ that are in both:
 - Difficulty is not in the package. The published theta, psi and length-controlled win-rates, and
   their standard errors, agree best if it has mean 0 and standard deviation 1.45 (median error of
   183 win-rates: 0.5 points).
-- logit(length-controlled win-rate) is 0.74 * theta - 0.06 over the 183: where difficulty is
-  left out, all coefficients shrink by so much.
+- logit(length-controlled win-rate) is 0.74 * theta - 0.06 over the 183: if difficulty is left out,
+  all coefficients shrink by this factor.
 
 AlpacaEval itself pulls phi and psi towards fits of a verbose and a terse copy of its baseline, two
 times 805 comparisons of weight 0.1 in which theta is 0. With the published coefficients and
-win-rates of the two these have the curvature `PULL`; their optimum is published by accident, as
-that of a model `example` which never won: phi 1.84, psi 0.74.
+win-rates of the two these have the curvature `PULL`; their optimum is published by accident, under
+the name of a model `example` which never won: phi 1.84, psi 0.74.
 
-One number is an assumption: where answers are shorter on instructions that are harder to win, the
-slope of a fit without difficulty is off however many prompts there are. With psi * difficulty of
-0.92 * 1.45 logits and a correlation of 0.3 between difficulty and length it is off by about 0.5.
+One number is an assumption: if answers are shorter on instructions that are harder to win, the
+slope of a fit without difficulty is biased for any number of prompts. With psi * difficulty of 0.92
+* 1.45 logits and a correlation of 0.3 between difficulty and length the bias is about 0.5.
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ MODELS, JUDGES = 0.28, 0.17
 LEFT_OUT = 0.74
 """By how much coefficients shrink where difficulty is left out."""
 CONFOUNDED = 0.5
-"""Standard deviation of what difficulty, where it is left out, adds to the slope of length."""
+"""Standard deviation of the bias of length's slope when difficulty is left out."""
 DIFFICULTY = 1.45
 """The standard deviation of AlpacaEval's difficulty."""
 PULLED_TO = (1.84, 0.74)

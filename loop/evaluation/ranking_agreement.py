@@ -1,8 +1,8 @@
 """Whether two ways of measuring rank methods alike (AlpacaFarm, Figure 3).
 
-Methods are ranked in one group of runs, such as those that simulated annotators trained and judged,
-and in another, such as those of people's labels. Spearman's correlation is that of the two lists of
-ranks, equal values sharing the mean of theirs.
+Methods are ranked in two groups of runs, for example with simulated annotators and with people's
+labels. Spearman's correlation is computed from the two lists of ranks; equal values share the mean
+of their ranks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from ..lake.query.forms import FormError
 from .compare_runs import Result, by_method, incomparable, results
 
 LEAST = 3
-"""Two methods are ranked alike, or the other way round: that says nothing."""
+"""The fewest methods: two ranks either agree or not, which is no evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class RankingAgreement:
     """Methods by a metric in two groups of runs, with their ranks, and Spearman's rho of these.
 
     `frame` has a row for each method that both groups have measured, the best of the first group
-    first. `remarks` say what of it must not be compared.
+    first. `remarks` list values that must not be compared.
     """
 
     metric: str

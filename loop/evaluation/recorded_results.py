@@ -1,8 +1,8 @@
 """Recorded results: a file with a value for each prompt, of one model.
 
 A row has a prompt (`prompt_id` or `id`, or its text) and a value: a boolean, a score, or a
-preference as AlpacaEval stores it. `cluster`, `family` and `task` may say what the prompt belongs
-to, and `output` what was answered.
+preference as AlpacaEval stores it. Optional fields are `cluster`, `family` and `task` of the
+prompt, and the answer as `output`.
 """
 
 import json
@@ -44,7 +44,7 @@ SHOWN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptResult:
-    """What a model got for a prompt: the mean of its values, if it has several."""
+    """A model's value for a prompt: the mean of its values, if it has several."""
 
     value: float
     text: str | None
@@ -57,9 +57,9 @@ class PromptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedResults:
-    """The results of a file by prompt, and what was left out or put together.
+    """The results of a file by prompt, and the counts of skipped and merged rows.
 
-    `figure` is the field of the values. `unscored` rows have none, `copies` were there before in
+    `figure` is the field of the values. `unscored` rows lack it, `copies` equal an earlier row in
     every field, `repeated` prompts have several values.
     """
 
@@ -73,7 +73,7 @@ class RecordedResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFields:
-    """Which fields hold prompt, value and cluster, where the user says so."""
+    """The fields of prompt, value and cluster, if the user names them."""
 
     key: str | None = None
     value: str | None = None
@@ -84,7 +84,7 @@ def loaded(path: Path) -> list[Placed]:
     """Return the rows of a file with their places.
 
     Raises:
-        InputError: if it cannot be read or has none.
+        InputError: if it cannot be read or is empty.
     """
     rows = list(placed_rows(path))
     if not rows:
@@ -93,10 +93,10 @@ def loaded(path: Path) -> list[Placed]:
 
 
 def key_field(files: Mapping[Path, Sequence[Placed]]) -> str:
-    """Return the field by which the prompts of all files are told apart.
+    """Return the field that identifies the prompts of all files.
 
     Raises:
-        InputError: if they have none in common.
+        InputError: if the files share no such field.
     """
     for name in KEY_FIELDS:
         if all(row.get(name) is not None for rows in files.values() for _, row in rows[:1]):
@@ -188,10 +188,10 @@ def _result(row: Row, figure: str, cluster: str) -> PromptResult | None:
 
 
 def _at(row: Row, name: str) -> object:
-    """Return a field, or a field of a field where the name has a dot.
+    """Return a field, or a field of an object if the name has a dot.
 
     Raises:
-        RowError: if there is none of this name.
+        RowError: if the field is missing.
     """
     if name in row:
         return row[name]

@@ -27,9 +27,9 @@ PARTS = ("task", "family")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standard:
-    """By what a verdict is measured: the error rate, which look this is, what gain matters.
+    """The parameters of a verdict: the error rate, the number of the look, the gain that matters.
 
-    Without a look the comparison is the only one, and has the error rate for itself.
+    Without a look the comparison is the only one, and gets the whole error rate.
     """
 
     error_rate: float = 0.05
@@ -44,10 +44,10 @@ class Standard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedVerdict:
-    """A verdict in all and by part, with what was surely lost and gained where.
+    """A verdict over all prompts and by part, with the parts that surely lost or gained.
 
-    `level` is that of the bounds. `parts` are by kind (task, family) and name. `lengths` are the
-    mean characters of the answers, `controlled` the win-rates at equal lengths, where known.
+    `level` is the level of the bounds. `parts` are by kind (task, family) and name. `lengths` are
+    the mean characters of the answers, `controlled` the win-rates at equal lengths, if known.
     """
 
     figure: str

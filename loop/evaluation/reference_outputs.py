@@ -86,7 +86,7 @@ def reference_outputs(run: Run, place: str, prompts: Prompts, name: str) -> Rows
     """Commit the reference's output to each prompt, once a run; `name` is the prompts' label.
 
     Raises:
-        InputError: if there is none for a prompt.
+        InputError: if a prompt lacks an output.
     """
     params: Json = {REFERENCE: reference_digest(place)}
     work = Work(verb=OUTPUTS, params=params, upstream=(prompts.identity,), reads=prompts.each_key)

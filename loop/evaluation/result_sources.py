@@ -1,7 +1,7 @@
-"""What figures are made of: who judged, against which baseline, by which checker.
+"""The sources of figures: judge, baseline and checker.
 
-Figures of different judges, baselines or checkers have nothing in common, so that a model seems to
-win or to lose against itself; they are refused.
+Figures of different judges, baselines or checkers cannot be compared, since a model would seem to
+win or lose against itself; such comparisons are refused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ def _names(row: Row) -> dict[str, frozenset[str]]:
 
 
 def refuse_unlike(first: FigureSource, second: FigureSource) -> None:
-    """Refuse two files whose figures are not of the same kind, as far as they say.
+    """Refuse two files whose figures have different sources, if the files name them.
 
     Raises:
         InputError: if they name different judges, baselines or checkers, or if the baseline

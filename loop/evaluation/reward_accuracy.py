@@ -23,8 +23,8 @@ EQUAL = 0.5
 class Accuracy:
     """A reward model's accuracy on one task type, or on all.
 
-    `accuracy` is from 0 to 1; `margin` is the mean score of the preferred answer minus that of the
-    other. Both are None if nothing could be scored; `unscored` choices were too long.
+    `accuracy` is from 0 to 1; `margin` is the mean score of the preferred answers minus the mean
+    score of the others. Both are None if nothing could be scored; `unscored` choices were too long.
     """
 
     task: str
@@ -69,7 +69,7 @@ def _batches(config: RewardConfig, choices: Sequence[ChosenPair]) -> Iterator[Sc
 def accuracies(
     choices: Sequence[ChosenPair], scores: Scores, *, draws: int = 2000, seed: int = 0
 ) -> list[Accuracy]:
-    """Return the accuracy on all choices, and on those of each task type.
+    """Return the accuracy on all choices, and on the choices of each task type.
 
     Intervals hold 95 % of `draws` bootstrap resamples of instructions.
     """
@@ -97,5 +97,5 @@ def accuracies(
 
 
 def _margin(better: float | None, worse: float | None) -> float:
-    """Return the better side's lead in score; NaN if one side has no score."""
+    """Return the better side's lead in score; NaN if one side is unscored."""
     return np.nan if better is None or worse is None else better - worse

@@ -1,4 +1,4 @@
-"""Where a run's judgements tell nothing any more, its texts are copies, or its policy went far."""
+"""Alarms: a run's judgements carry no signal, its texts are copies, or its policy moved far."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ from .observed import (
 
 SATURATION, COPIES, SAME_CHOSEN, DIVERGENCE = "saturation", "copies", "same chosen", "kl"
 SATURATED = 0.99
-"""Share of best ratings from which on an aspect tells nothing."""
+"""The share of best ratings from which an aspect counts as saturated."""
 MOST_COPIES = 0.2
-"""What may be added to the share of answers that equal the answer to another prompt."""
+"""The largest increase of the share of answers that equal the answer to another prompt."""
 MOST_SAME_CHOSEN = 0.5
 """Of the prompts with several pairs, the share whose pairs may all have the same chosen text."""
 FEWEST_RATINGS = 50
@@ -32,7 +32,7 @@ UNTRUE = 0.9
 
 
 def signal_alarms(seen: Observation) -> Iterator[Alarm]:
-    """Yield what is new since the iteration before."""
+    """Yield the alarms that are new since the iteration before."""
     yield from _saturated_ratings(seen)
     yield from _saturated_families(seen)
     yield from _saturated_rewards(seen)
@@ -56,7 +56,7 @@ def _saturated_ratings(seen: Observation) -> Iterator[Alarm]:
 
 
 def _saturated_families(seen: Observation) -> Iterator[Alarm]:
-    """Yield the families whose answers are all approved, and of which many are wrong."""
+    """Yield alarms on families whose answers are all approved although many are wrong."""
     families = dict[str, list[str]]()
     for prompt in seen.prompts.values():
         if prompt.family is not None:

@@ -1,8 +1,8 @@
-"""The policies that an iteration's training published on the way to its last, and which is M_t.
+"""The intermediate policies of an iteration's training, and the choice of M_t among them.
 
-Each takes the exam of M_t on dev prompts, the last one with them, under a benchmark of its own. By
-the first usual figure that all were measured by, the best of them is M_t where that is asked for:
-so a training that goes on beyond the point where its reward can be trusted loses nothing.
+Each takes the exam of M_t on dev prompts, including the last one, under a separate benchmark. If
+the settings ask for it, M_t is the best of them by the first usual figure that all were measured
+by: a training that continues after its reward stops being trustworthy then loses nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[P
 def chosen_policy(
     it: Iteration, last: Checkpoint, dev: Prompts, held_out: Mapping[str, Prompts]
 ) -> Checkpoint:
-    """Examine the policies on the way to the last, if there are any, and return M_t.
+    """Examine the intermediate policies before the last one, if there are any, and return M_t.
 
     `held_out` are the held-out prompts by their benchmark.
     """
@@ -132,8 +132,8 @@ def deciding_values(
 ) -> tuple[Figure, Mapping[int, Values]] | None:
     """Return the first usual figure that was measured, and each step's values of it.
 
-    They are those of the prompts that all policies have a value of; None if there are none.
-    `benchmarks` has the step of each.
+    Only prompts with a value for every policy are included; None without such prompts. `benchmarks`
+    has the step of each.
     """
     by_step = scores.with_columns(
         iteration=pl.col("benchmark").replace_strict(benchmarks, return_dtype=pl.Int64)

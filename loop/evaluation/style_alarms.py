@@ -58,8 +58,8 @@ FIGURES: Mapping[str, Callable[[str], float]] = {LENGTH: length, REPETITION: rep
 class StyleChange:
     """A figure of M_0's and of M_t's answers, and of the chosen and the rejected.
 
-    `moved` counts M_0's standard deviations; `preferred` says whether pairs prefer what M_t does,
-    beyond chance, None if there are none.
+    `moved` counts M_0's standard deviations; `preferred` is whether pairs prefer the direction in
+    which M_t moved, beyond chance, None without pairs.
     """
 
     figure: str
@@ -76,7 +76,7 @@ class StyleChange:
 def style_alarms(seen: Observation) -> list[Alarm]:
     """Return an alarm for each figure that moved far and that training prefers.
 
-    What had moved as far in the policy before is told again only if it stops the run.
+    A figure that had moved as far in the policy before is repeated only if it stops the run.
     """
     stops = _gains_approval_alone(seen)
     known = frozenset[str]() if stops else _far_before(seen)
@@ -164,9 +164,9 @@ def _is_large(change: StyleChange) -> bool:
 
 
 def _gains_approval_alone(seen: Observation) -> bool:
-    """Whether a judge approves more since M_0, beyond chance, while no more answers are right.
+    """Whether a judge approves more since M_0, beyond chance, without a rise of right answers.
 
-    Where nothing verifies them, nothing is known, and the answer is no.
+    False if too few answers are verified.
     """
     old, new = seen.initial.answers, seen.policy.answers
     known = [p for p in new if p in old and old[p].right is not None and new[p].right is not None]

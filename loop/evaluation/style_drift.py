@@ -1,4 +1,4 @@
-"""How far a policy's style has moved from M_0's, as one figure.
+"""The distance of a policy's style from M_0's, as one figure.
 
 It is the mean over the figures of `style_alarms` (length, repetition) of how far each has moved, in
 standard deviations of M_0's answers. It says nothing of

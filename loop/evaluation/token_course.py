@@ -1,10 +1,10 @@
-"""What the policies of a run cost to make, in generated tokens, beside what they score.
+"""The cost of a run's policies, in generated tokens, and their scores.
 
-Counted is what was generated to train on: the answers of the policy, and apart from them the
-replies of its judges. Exams, the smoke test and what was measured on request do not count. What a
-policy cost are the units before it: those of all iterations up to its own, and of a training that
-samples those of its steps so far. Units taken over from another run cost nothing, so a run whose
-tokens are to be compared must not be a fork.
+Counted are tokens generated to train on: the policy's answers, and separately the replies of its
+judges. Exams, the smoke test and measurements on request do not count. A policy's cost is the sum
+of the units before it: of all iterations up to its own, and of a training that samples the steps so
+far. Units taken over from another run cost nothing, so a run whose tokens are to be compared must
+not be a fork.
 """
 
 import json
@@ -29,9 +29,9 @@ DRIFT = "style_drift"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCost:
-    """What was generated: tokens of the policy, tokens of judges, and how often these were asked.
+    """Generated tokens of the policy and of judges, and the number of judge calls.
 
-    `prompt_tokens` are what both read; `seconds` is the time of all these units, trainings too.
+    `prompt_tokens` are read by both; `seconds` is the time of all these units, trainings included.
     """
 
     policy_tokens: int = 0
@@ -58,9 +58,9 @@ class TokenCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBudget:
-    """The generated tokens that a policy may cost: its own, and its judges' where they are bound.
+    """The limit of generated tokens for a policy: its own, and optionally its judges'.
 
-    A run with `judge_tokens` None may ask its judges as it likes.
+    With `judge_tokens` None the judges' tokens are unlimited.
     """
 
     policy_tokens: int
@@ -79,14 +79,14 @@ class TokenBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPoint:
-    """A measured policy: what it cost to make, and its result on held-out prompts."""
+    """A measured policy: its cost, and its result on held-out prompts."""
 
     policy: Checkpoint
     cost: TokenCost
     result: Result
 
     def score(self, metric: str) -> float | None:
-        """Return the mean of a metric over the prompts; None where it was not measured."""
+        """Return the mean of a metric over the prompts; None if it was not measured."""
         measure = self.result.numbers.get(metric)
         return None if measure is None else measure.value
 
@@ -105,16 +105,16 @@ class TokenCourse:
         return [self.points[0], *(p for p in self.points if budget.holds(p.cost))][-1]
 
     def up_to(self, budget: TokenBudget) -> "TokenCourse":
-        """Return the course without what was made beyond a budget."""
+        """Return the course without the policies beyond a budget."""
         kept = [p for p in self.points if budget.holds(p.cost)]
         return TokenCourse(run=self.run, method=self.method, seed=self.seed, points=tuple(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentUnit:
-    """A unit that was paid for something to train on: where it stands, and what it cost.
+    """A paid unit that made something to train on: its place in the run, and its cost.
 
-    `step` is that of a training that samples, None for any other unit.
+    `step` is the step of a training that samples, None for any other unit.
     """
 
     iteration: int
@@ -124,9 +124,9 @@ class SpentUnit:
 
 
 def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
-    """Return the course of a run; `method` is what it is called where its recipe says too little.
+    """Return the course of a run; `method` is its name if its recipe's is not specific enough.
 
-    Of each policy but M_0 the style is compared with M_0's: a figure of its own, `style_drift`.
+    The style of each policy except M_0 is compared with M_0's, in the figure `style_drift`.
     """
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     name = method or str(config.get("recipe", {}).get("name", ""))
@@ -147,7 +147,7 @@ def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
 
 
 def spent_units(journal: Reader) -> Iterator[SpentUnit]:
-    """Give the units that are done, but for exams and what was measured beside the loop."""
+    """Give the finished units, except exams and measurements outside the loop."""
     states = {(state.iteration, state.stage): state for state in journal.stages()}
     for _, iteration, stage, chunk, done, _, telemetry in journal.all_units():
         if not done or is_exam(stage) or measured_beside(stage) is not None:
@@ -171,7 +171,7 @@ def spent_units(journal: Reader) -> Iterator[SpentUnit]:
 
 
 def cost_until(units: Sequence[SpentUnit], policy: Checkpoint) -> TokenCost:
-    """Return what had been spent when a policy was made; M_0 was free."""
+    """Return the cost of everything before a policy; M_0 was free."""
     if policy.iteration == 0:
         return TokenCost()
     return sum((unit.cost for unit in units if _is_before(unit, policy)), TokenCost())
@@ -184,9 +184,9 @@ def _is_before(unit: SpentUnit, policy: Checkpoint) -> bool:
 
 
 def _in_order(policies: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return policies as they were made, those on the way to M_t before M_t.
+    """Return policies in the order of their making, intermediate ones before M_t.
 
-    Where M_t is chosen among them, the last one is told of by its step.
+    If M_t was chosen among them, the last one is listed by its step.
     """
     return sorted(policies, key=lambda p: (p.iteration, p.at_step is None, p.at_step or 0))
 

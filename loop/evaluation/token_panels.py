@@ -52,7 +52,7 @@ Point = tuple[float, float, float | None, float | None]
 
 
 def _over_seeds(curves: Sequence[Sequence[tuple[float, float]]], *, of_shares: bool) -> list[Point]:
-    """Return the mean curve, at the tokens of the first run's policies, as far as all runs go."""
+    """Return the mean curve, at the tokens of the first run's policies, up to the shortest run."""
     if not all(curves):
         return []
     ends = min(points[-1][0] for points in curves)

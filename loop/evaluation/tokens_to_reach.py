@@ -1,9 +1,9 @@
-"""How many generated tokens a method needs to reach a score: by seeds, and one method over another.
+"""The generated tokens that a method needs to reach a score, by seeds, and their ratios.
 
-A curve is the straight lines between the measured policies of a run, M_0 at 0 tokens. What it
-needs is where it first reaches the score; that it never does within the budget is a result. Tokens
-and their ratios are positive and skewed, so means over seeds and their intervals are taken of
-logarithms: the mean is a geometric one.
+A curve is the straight lines between the measured policies of a run, M_0 at 0 tokens. The need is
+the point at which it first reaches the score; not reaching it within the budget is a result, too.
+Tokens and their ratios are positive and skewed, so means over seeds and their intervals are taken
+of logarithms: the mean is a geometric one.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ Counted = Literal["policy", "all"]
 class TokensToReach:
     """The tokens that a method needs to reach a score of a metric.
 
-    `is_gain` says that the score is one above that of the run's own M_0.
-    `by_seed` has None where a run never reached it. `mean`, `low` and `high` are over seeds (95 %),
-    None unless all runs reached it, and of one seed only the mean. `remark` says why.
+    With `is_gain` the score is a gain over the run's M_0. `by_seed` has None for a run that never
+    reached it. `mean`, `low` and `high` (95 % interval) are over seeds, None unless all runs
+    reached it; one seed has only the mean. `remark` is the reason.
     """
 
     method: str
@@ -41,9 +41,9 @@ class TokensToReach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRatio:
-    """How many times the tokens of another method one needs to reach a score, likewise.
+    """The ratio of the tokens that one method and another one need to reach a score.
 
-    `by_seed` pairs the runs of one seed.
+    `by_seed` pairs the runs of one seed; mean and interval are as in `TokensToReach`.
     """
 
     method: str
@@ -65,8 +65,8 @@ def tokens_to_reach(
 ) -> TokensToReach:
     """Return the tokens that a method needs to reach a score; `courses` are its runs, by seed.
 
-    With `is_gain` it is a score above that of each run's own M_0, which is another one where seeds
-    have other held-out prompts.
+    With `is_gain` it is a score above the score of each run's M_0, which differs if seeds have
+    different held-out prompts.
 
     Raises:
         ValueError: without a course, or if the metric was measured in none.

@@ -1,4 +1,4 @@
-"""Watching a policy for signs that it learns to please its judge: alarms, and whether they stop.
+"""Watching a policy for signs that it learns to please its judge: alarms that may stop a run.
 
 The stage reads what is stored of the policies' answers, asks no model, and commits the alarms with
 the figures of length and repetition beside them.

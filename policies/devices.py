@@ -1,9 +1,9 @@
-"""Which GPUs this process may use, found without loading a model library.
+"""The GPUs that this process may use, found without loading a model library.
 
 A GPU's number here, and in the configuration, is its place among the visible ones: all that the
-driver lists (`nvidia-smi`, else `rocm-smi`), or those that CUDA_VISIBLE_DEVICES names (with
-`rocm-smi` HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, as HIP reads them). The AMD part ran
-in tests alone, with invented output of `rocm-smi`, never on a GPU.
+driver lists (`nvidia-smi`, else `rocm-smi`), or the ones in CUDA_VISIBLE_DEVICES (with `rocm-smi`
+HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, as HIP reads them). The AMD part ran in tests
+only, with invented output of `rocm-smi`, never on a GPU.
 """
 
 import json
@@ -22,8 +22,8 @@ CPU_FILE = Path("/proc/cpuinfo")
 VISIBLE, HIP_VISIBLE = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 ANSWER_S = 20.0
-"""Seconds that other programs get to answer a short question (a driver which GPUs there are, an
-endpoint which model it serves, a Ray head whether it is there) or to end by themselves.
+"""Seconds that other programs get to answer a short request (a driver for its GPUs, an endpoint for
+its model, a Ray head for its presence) or to end after a signal.
 """
 MIB = 2**20
 UNIT_BYTES = {"MiB": MIB, "GiB": 1024 * MIB}
@@ -31,7 +31,7 @@ UNIT_BYTES = {"MiB": MIB, "GiB": 1024 * MIB}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU: how CUDA_VISIBLE_DEVICES names it, what it is called, its memory in bytes.
+    """A GPU: its name in CUDA_VISIBLE_DEVICES, its product name, its memory in bytes.
 
     Name and memory are unknown if the driver does not list it.
     """
@@ -64,7 +64,7 @@ def installed(name: str) -> str | None:
 
 
 def driver_gpus() -> tuple[Gpu, ...]:
-    """Return each GPU that the driver lists, those of NVIDIA if there are any."""
+    """Return each GPU that the driver lists; NVIDIA's if there are any."""
     if command := shutil.which("nvidia-smi"):
         return _nvidia_gpus(command)
     command = shutil.which("rocm-smi")
@@ -74,7 +74,7 @@ def driver_gpus() -> tuple[Gpu, ...]:
 def visible_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that models may run on, in the order of their numbers.
 
-    None if the installed vLLM is its CPU build.
+    The list is empty if the installed vLLM is its CPU build.
     """
     if is_cpu_build():
         return ()
@@ -136,7 +136,7 @@ def _amd_gpus(command: str) -> tuple[Gpu, ...]:
 
 
 def _answer(*command: str) -> str:
-    """Return what a driver's program prints; nothing if it fails."""
+    """Return the output of a driver's program; empty if it fails."""
     try:
         answer = subprocess.run(
             command, capture_output=True, text=True, timeout=ANSWER_S, check=True
@@ -155,7 +155,7 @@ def _named(handles: Sequence[str], shown: Sequence[Gpu]) -> Iterator[Gpu]:
     """Yield the GPUs that a list names, up to the first unknown one, as CUDA reads it."""
     for handle in (handle.strip() for handle in handles):
         found = next((gpu for gpu in shown if _is_named(gpu, handle)), None)
-        # The driver's list has no parts of GPUs, and is empty if the driver cannot be asked.
+        # The driver's list lacks parts of GPUs, and is empty if the driver does not answer.
         unlisted = handle.startswith("MIG-") or (not shown and _could_be(handle))
         if found is None and not unlisted:
             return

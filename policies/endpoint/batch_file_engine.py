@@ -1,10 +1,10 @@
 """Sampling by batch files: requests are gathered and sent as one file, answered within a day.
 
-A first request is sent directly, and shows what of a request the endpoint supports before thousands
-are written so. Too few requests for a file, those that are refused in one, and those that three
-files did not answer, go directly, too.
+The first request is sent directly, to learn which parameters the endpoint supports before
+thousands of requests are written. Requests are also sent directly if they are too few for a file,
+if the endpoint refuses them in a file, or if three files did not answer them.
 
-A record of each file is on disk before its batch begins. A later process that asks the same again,
+A record of each file is on disk before its batch begins. A later process with the same requests,
 after a stop or a crash, finds the record and waits for the same batch, so no request is paid twice.
 """
 
@@ -56,21 +56,21 @@ from .transport import (
 T = TypeVar("T")
 
 FILE_BYTES = 200_000_000
-"""The largest file of requests that endpoints take."""
+"""The largest file of requests that endpoints accept."""
 OUTPUT_BYTES = 2**30
 """The largest file of answers that is read."""
 PAGE = 100
-"""Batches that are listed at once."""
+"""The number of batches per listing."""
 SLICE = 32
-"""Requests that are asked directly together."""
+"""The number of concurrent direct requests."""
 TRIES = 3
-"""After so many files that did not answer a request it is asked directly."""
+"""The number of files without an answer after which a request is sent directly."""
 
 ANSWERS_AT = "/v1/chat/completions"
-"""What each line asks for, whatever stands before it in the endpoint's address."""
+"""The URL of each line, without any prefix of the endpoint's address."""
 OF_THE_BODY = ("content-length", "content-type", "host", "x-stainless-raw-response")
-"""The headers that the `openai` client may set; by the last one it knows how to read the reply. Its
-others tell of this machine, and some come from variables of the environment that are meant for
+"""The headers that the `openai` client may set; it needs the last one to parse the reply. Its
+other headers describe this machine, and some come from environment variables that are meant for
 another host.
 """
 NONE_HERE = frozenset({404, 405, 501})
@@ -81,7 +81,7 @@ logger = logging.getLogger("lpfloop.batches")
 
 
 class GoneError(Exception):
-    """The endpoint does not know what it is asked about."""
+    """The endpoint does not have the requested object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class BatchRecord:
 
 @dataclass(slots=True, eq=False)
 class _OpenBatch:
-    """A batch of the caller, which is given back when it is whole."""
+    """A batch of the caller, which is returned when it is whole."""
 
     key: str
     drawn: list[Completion | None]
@@ -108,7 +108,7 @@ class _OpenBatch:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A request by the name that it has in files; `tries` counts these."""
+    """A request by its name in files; `tries` counts these files."""
 
     name: str
     asked: ChatRequest
@@ -119,7 +119,7 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _SentFile:
-    """A file that was sent, those of its lines that are waited for, and when all were answered."""
+    """A file that was sent, its unanswered lines, and when all were answered."""
 
     record: BatchRecord
     lines: dict[str, _Line] = field(default_factory=dict[str, _Line])
@@ -160,19 +160,19 @@ class BatchFileEngine:
         return self.direct.logprobs(conversations)
 
     def close(self) -> None:
-        """End all waiting; batches go on at the endpoint."""
+        """End all waiting; batches continue at the endpoint."""
         self.closed.set()
         self.direct.close()
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; give each batch back when whole.
+        """Draw every request of `batches`; yield each batch when it is whole.
 
-        A file is sent when it is full, or nothing has joined it from one look at the endpoint to
-        the next. When the source is asked to stop, the files that were sent are left to the
-        endpoint.
+        A file is sent when it is full, or if no request was added between two polls of the
+        endpoint. When the source stops, sent files are left to the endpoint.
 
         Raises:
-            EngineError: when the endpoint takes no batch files, or a batch fails as a whole.
+            EngineError: when the endpoint does not support batch files, or a batch fails as a
+                whole.
         """
         api = _BatchApi(self)
         try:
@@ -195,10 +195,10 @@ class _BatchApi:
         self._client = _client(engine.url, engine.key)
 
     def call(self, ask: Callable[[], T]) -> T:
-        """Return what a call gives.
+        """Return the result of a call.
 
         Raises:
-            GoneError: if it asks about what is not there.
+            GoneError: if the requested object does not exist.
             EngineError: if it is refused, fails for `retry_timeout_s`, or the engine is closed.
         """
         url, since = self._engine.url, time.monotonic()
@@ -220,7 +220,7 @@ class _BatchApi:
                 self.rest(pause_s)
 
     def rest(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Wait, at most `until` something is so.
+        """Wait, at most until `until` returns true.
 
         Raises:
             EngineError: if the engine is closed meanwhile.
@@ -235,10 +235,10 @@ class _BatchApi:
         self._client.close()
 
     def require_batches(self) -> None:
-        """Refuse an endpoint that takes no batch files.
+        """Refuse an endpoint that does not support batch files.
 
         Raises:
-            EngineError: with the status that says so.
+            EngineError: with the endpoint's status.
         """
         try:
             self._client.batches.list(limit=1)
@@ -256,7 +256,7 @@ class _BatchApi:
         return _text(self._client.files.create(file=named, purpose="batch").id)
 
     def begun(self, file: str) -> str:
-        """Return the batch that answers a file; begin it, unless that was done before."""
+        """Return the batch that answers a file; create it if it does not exist yet."""
         for batch in self._client.batches.list(limit=PAGE):
             if batch.input_file_id == file:
                 return _text(batch.id)
@@ -266,11 +266,11 @@ class _BatchApi:
         return _text(created.id)
 
     def state(self, batch: str) -> openai.types.Batch:
-        """Return how far a batch is."""
+        """Return the state of a batch."""
         return self._client.batches.retrieve(batch)
 
     def replies(self, file: str) -> dict[str, tuple[int, Any]]:
-        """Return status and body of the replies in a file, by name; none if the file is gone."""
+        """Return status and body of the replies in a file, by name; empty if the file is gone."""
         data = bytearray()
         try:
             with self._client.files.with_streaming_response.content(file) as reply:
@@ -283,7 +283,7 @@ class _BatchApi:
         return dict(filter(None, map(_reply, data.splitlines())))
 
     def _attempt(self, ask: Callable[[], T]) -> T:
-        """Ask once.
+        """Make the call once.
 
         Raises:
             TemporaryError, RefusedError, GoneError, EngineError: for every failure.
@@ -306,7 +306,7 @@ class _BatchApi:
 
 
 class _Session:
-    """One call of `generate`: what was asked and is not given back, and the files of it."""
+    """One call of `generate`: its open requests, and the files they were sent in."""
 
     def __init__(self, engine: BatchFileEngine, api: _BatchApi, served: ServedModel) -> None:
         self._engine, self._api, self._served = engine, api, served
@@ -319,7 +319,7 @@ class _Session:
         self._open: set[_OpenBatch] = set()
 
     def drawn(self, source: Iterator[Batch]) -> Iterator[BatchResult]:
-        """Give the batches of a source back."""
+        """Yield the batches of a source when they are whole."""
         more = True
         while more or self._open:
             config, before = self._engine.config, len(self._waiting)
@@ -338,7 +338,7 @@ class _Session:
                 return
 
     def log_unanswered(self) -> None:
-        """Log which batches go on without this process."""
+        """Log the batches that continue without this process."""
         for file in self._sent:
             logger.warning(
                 "batch %s goes on at %s, with %s requests: the run waits for it again when resumed",
@@ -348,7 +348,7 @@ class _Session:
             )
 
     def _gather(self, source: Iterator[Batch], most: int, *, more: bool) -> bool:
-        """Take the batches that are there; return whether more may come."""
+        """Take the available batches; return whether more may come."""
         while more and len(self._waiting) < most:
             try:
                 batch = take(source, wait=not self._open)
@@ -361,7 +361,7 @@ class _Session:
         return more
 
     def _add(self, batch: Batch) -> None:
-        """Take a batch: what was sent before is waited for, the rest waits to be sent."""
+        """Take a batch: wait for its requests that were sent before, and queue the others."""
         opened = _OpenBatch(batch.key, [None] * len(batch.requests))
         self._open.add(opened)
         for place, request in enumerate(batch.requests):
@@ -377,7 +377,7 @@ class _Session:
                 self._sent.append(file)
 
     def _name(self, request: Request, sampling: Sampling) -> str:
-        """Return a name that says all that is asked: the same question has it in every process."""
+        """Return a name that hashes the whole request, so that it is the same in every process."""
         said: Json = {
             "request": request.request_id,
             "seed": request.seed,
@@ -387,11 +387,11 @@ class _Session:
         }
         name = digest(said)[:40]
         self._names[name] += 1
-        # Asked twice, it is answered twice.
+        # A request that occurs twice is answered twice.
         return f"{name}-{self._names[name]}"
 
     def _give(self, line: _Line, drawn: Completion) -> None:
-        """Take an answer; the batch that it makes whole is finished."""
+        """Take an answer; if its batch is whole now, return the batch to the caller."""
         line.of.drawn[line.place] = drawn
         whole = [completion for completion in line.of.drawn if completion is not None]
         if len(whole) == len(line.of.drawn):
@@ -401,7 +401,7 @@ class _Session:
     def _forget_answered(self, config: EngineConfig) -> None:
         """Remove the records of files whose answers the caller has had for a while.
 
-        By then the run has stored them, and does not ask for them again after a crash.
+        By then the run has stored them, and does not request them again after a crash.
         """
         now = time.monotonic()
         for file in list(self._engine.answered):
@@ -412,7 +412,7 @@ class _Session:
                 discard(file.record.path(self._engine.folder))
 
     def _send(self, config: EngineConfig) -> None:
-        """Send what waits: in files, or directly if it is too little for one."""
+        """Send the queued lines: in files, or directly if there are too few for one."""
         with self._engine.learning:
             while self._waiting and not self._engine.has_learned:
                 line = self._waiting.pop(0)
@@ -448,7 +448,7 @@ class _Session:
         write_file(file.record.path(folder), json.dumps(asdict(file.record)).encode())
 
     def _written(self, line: _Line, config: EngineConfig) -> bytes:
-        """Return the line of a file that asks what a direct request would."""
+        """Return the line of a file with the content of a direct request."""
         fields = vllm_fields(self._served, self._engine.url, line.asked.sampling, config)
         extra = {**fields, **config.besides}
         asked = {
@@ -460,7 +460,7 @@ class _Session:
         return json.dumps(asked).encode() + b"\n"
 
     def _ask_directly(self, lines: Sequence[_Line]) -> None:
-        """Ask one by one, at the full price."""
+        """Send requests directly, at the full price."""
         parts = [
             part[start : start + SLICE]
             for _, group in groupby(lines, key=lambda line: line.asked.sampling)
@@ -480,7 +480,7 @@ class _Session:
                 self._give(line, drawn)
 
     def _look(self) -> None:
-        """See which batches have ended, and take what they answer."""
+        """Poll the batches, and take the answers of finished ones."""
         for file in list(self._sent):
             try:
                 state = self._api.call(partial(self._api.state, self._batch_of(file)))
@@ -517,7 +517,7 @@ class _Session:
         discard(file.record.path(self._engine.folder))
 
     def _settle(self, file: _SentFile, state: openai.types.Batch) -> None:
-        """Take what a batch that has ended answers; ask the rest again."""
+        """Take the answers of a finished batch; queue the other requests again."""
         if state.status == "failed":
             self._drop(file)
             listed = None if state.errors is None else state.errors.data
@@ -543,18 +543,17 @@ class _Session:
             elif isinstance(drawn, TemporaryError) and line.tries < TRIES:
                 self._waiting.append(line)
             else:
-                # Nothing was billed for it, and a direct request can leave out what is not
-                # supported.
+                # It was not charged, and a direct request can leave out unsupported parameters.
                 directly.append(line)
         self._ask_directly(directly)
 
     def _read(
         self, line: _Line, reply: tuple[int, Any] | None
     ) -> Completion | RefusedError | TemporaryError:
-        """Return the answer in a reply, or what keeps it from being one.
+        """Return the answer in a reply, or the reason why it is not one.
 
         Raises:
-            EngineError: for a reply that says that none will ever be answered.
+            EngineError: for a reply after which no request will be answered.
         """
         if reply is None:
             return MISSING_LINE
@@ -586,7 +585,7 @@ def _records(folder: Path, url: str) -> Iterator[BatchRecord]:
 
 
 def _client(url: str, key: str | None) -> openai.OpenAI:
-    """Return a client that sends nothing of this machine, and reaches this endpoint alone."""
+    """Return a client that sends nothing about this machine, and connects only to this endpoint."""
     parts = urlsplit(url)
 
     def with_own_headers(request: Any) -> None:
@@ -607,14 +606,14 @@ def _client(url: str, key: str | None) -> openai.OpenAI:
 
 
 def _text(name: object) -> str:
-    """Return a name that an endpoint gave; raise TypeError if it is none."""
+    """Return a name from an endpoint; raise TypeError if it is not a text."""
     if not isinstance(name, str):
         raise TypeError
     return name
 
 
 def _reply(line: bytearray) -> tuple[str, tuple[int, Any]] | None:
-    """Return the reply in a line of an answer file; None if it holds none that can be read."""
+    """Return the reply in a line of an answer file; None if it cannot be parsed."""
     if len(line) > ANSWER_BYTES or line.count(b"{") + line.count(b"[") > ANSWER_PARTS:
         return None
     try:

@@ -1,8 +1,8 @@
-"""One chat completion: the request, and what counts as an answer.
+"""One chat completion: the request, and the reading of the reply.
 
-The endpoint keeps the chat template and the tokenizer. If it says that it is vLLM, the sampling
-fields that the model's `generation_config.json` could set are sent, too: that file must not change
-them silently.
+The endpoint has the chat template and the tokenizer. If it reports that it is vLLM, the request
+also includes the sampling fields that the model's `generation_config.json` could set, so that this
+file does not change them silently.
 """
 
 import math
@@ -23,17 +23,17 @@ from .transport import reading
 from .unsupported_params import FOLDED, LIMIT, LOGPROBS, SAMPLED_BY, SCHEMA, SYSTEM, remarks
 
 REASONING = ("reasoning_content", "reasoning")
-"""Where servers put what a model thought before its answer; some fill both, with one text."""
+"""The fields of servers for a model's reasoning; some servers fill both, with the same text."""
 TEXT_PARTS = ("text", "output_text")
 """The types of the parts of a message that hold text of the answer."""
 
 NEUTRAL: Mapping[str, Any] = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM's server would otherwise take from the model's own generation_config.json."""
+"""The defaults of sampling; without them vLLM's server takes the model's own."""
 
 LONGEST_WORD = 40
-"""How much of a server's word for an ending is repeated."""
+"""The characters of an unknown `finish_reason` that are repeated."""
 LONGEST_NUMBER = 20
-"""How many digits a number may have that is written as a text."""
+"""The most digits of a number that is written as a text."""
 
 Ending = Literal["stop", "length", "withheld", "broken", "unknown"]
 ENDINGS: Mapping[str, Ending] = {
@@ -60,13 +60,13 @@ ENDINGS: Mapping[str, Ending] = {
         ),
         "withheld",
     ),
-    # The server gave up in the middle: the answer may come out whole the next time.
+    # The server gave up in the middle: a retry may give the whole answer.
     **dict.fromkeys(
         ("error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource"),
         "broken",
     ),
 }
-"""What servers' words for the end of an answer (`finish_reason`) mean."""
+"""The meaning of servers' words for the end of an answer (`finish_reason`)."""
 
 OUT_OF_TOKENS = (
     "answers are cut while the model still reasons, at {} tokens: set engine.reasoning_tokens to "
@@ -99,16 +99,16 @@ class ChatRequest:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it may cost."""
+        """The estimated tokens that it may cost."""
         return counted(self.request.messages, self.count) + self.sampling.max_tokens
 
     def body(
         self, served: ServedModel, unsupported: Collection[str], extra: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return all that is sent, with `extra` fields and without the `unsupported` ones.
+        """Return the body of the request, with `extra` fields and without the `unsupported` ones.
 
-        No text in it can end its turn: the marks of the family's chat templates are broken, or
-        those of all families if it is not known.
+        No text in it can end its turn: the marks of the family's chat templates are broken, or the
+        marks of all families if the family is unknown.
         """
         asked, sampling = self.request, self.sampling
         turns = folded(asked.messages) if SYSTEM in unsupported else asked.messages
@@ -132,7 +132,7 @@ class ChatRequest:
         if sampling.logit_bias:
             body["logit_bias"] = {str(token): added for token, added in sampling.logit_bias}
         if asked.schema is not None and SCHEMA not in unsupported:
-            # Hosted models take a schema as strict only if it has no field that may be left out.
+            # Hosted models accept a strict schema only without optional fields.
             strict = "maxProperties" not in asked.schema
             follows = {"name": "verdict", "strict": strict, "schema": asked.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": follows}
@@ -145,7 +145,7 @@ class ChatRequest:
         model behind it may repeat, is blacked out.
 
         Raises:
-            UnreadableReplyError: if it is no chat completion.
+            UnreadableReplyError: if it is not a chat completion.
         """
         whole = self.request.messages
         is_folded = SYSTEM in unsupported and folded(whole) != whole
@@ -218,10 +218,10 @@ class ChatRequest:
 def vllm_fields(
     served: ServedModel, url: str, sampling: Sampling, config: EngineConfig
 ) -> dict[str, Any]:
-    """Return what is sent to vLLM's server besides the fields that all servers know.
+    """Return the fields that only vLLM's server understands.
 
     Raises:
-        EngineError: if something of it is asked for and the server is another.
+        EngineError: if one of them is set and the server is another.
     """
     asked = {name: getattr(sampling, name) for name in NEUTRAL}
     fields = {f"sampling.{name}": value for name, value in asked.items() if value is not None}
@@ -239,13 +239,13 @@ def vllm_fields(
 
 
 def _ending(word: object) -> Ending:
-    """Return what a `finish_reason` means, in any case, with or without details after a colon."""
+    """Return the meaning of a `finish_reason`, in any case, without details after a colon."""
     lower = word.lower().partition(":")[0].strip() if isinstance(word, str) else ""
     return ENDINGS.get(lower, "unknown")
 
 
 def _tokens(reported: object, *, most: int, own: Callable[[], int]) -> tuple[int, str | None]:
-    """Return how many tokens count, and a remark if that is not what was reported.
+    """Return the number of tokens to count, and a remark if it differs from the reported number.
 
     `usage` is optional in the protocol, and a budget must not depend on it: a number that is
     missing or unreadable is replaced by lpfloop's `own` count, and none counts for more than
@@ -262,7 +262,7 @@ def _tokens(reported: object, *, most: int, own: Callable[[], int]) -> tuple[int
 
 
 def _fields(value: object) -> Fields:
-    """Return the fields of an object in a reply; none if it is no object."""
+    """Return the fields of an object in a reply; empty if it is not an object."""
     return cast("Fields", value) if isinstance(value, dict) else {}
 
 
@@ -290,7 +290,7 @@ def _read_content(content: object) -> tuple[str, str]:
 
 
 def _has_reasoned(usage: Fields) -> bool:
-    """Whether the endpoint reports tokens of a thought, which it need not show."""
+    """Whether the endpoint reports reasoning tokens, which it need not show."""
     tokens = _fields(usage.get("completion_tokens_details")).get("reasoning_tokens")
     return isinstance(tokens, int) and tokens > 0
 

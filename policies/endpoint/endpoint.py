@@ -39,7 +39,7 @@ def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port or an address in brackets that is none
+    except ValueError:  # an invalid port or IPv6 address
         raise refused from None
     if not usable:
         raise refused
@@ -69,7 +69,7 @@ def api_key(config: EngineConfig) -> str | None:
 class ServedModel:
     """The model an endpoint serves, and whether the endpoint is vLLM's server.
 
-    `family` is whose chat template it has, if that is known (`stores.chat_markers`),
+    `family` is the family of its chat template, if it can be determined (`stores.chat_markers`),
     `max_model_len` its context in tokens, if the endpoint reports it.
     """
 
@@ -80,10 +80,10 @@ class ServedModel:
 
 
 def same_model(known: ServedModel, url: str, found: ServedModel) -> ServedModel:
-    """Return the model that an endpoint serves, if it is the one that the others serve.
+    """Return the model that an endpoint serves, if it is the same as at the other endpoints.
 
     Raises:
-        EngineError: if its name or its context length is another one.
+        EngineError: if its name or its context length differs.
     """
     if found.name != known.name:
         raise EngineError(
@@ -105,7 +105,7 @@ def name_served(model: str, config: EngineConfig) -> str:
     It is the configured name, or else the only model of the first endpoint that answers.
 
     Raises:
-        EngineError: when none answers, or the first that does cannot tell.
+        EngineError: when none answers, or the first that answers serves several.
     """
     urls, key = addresses(model, config), api_key(config)
     return config.model_name or asyncio.run(_first_name(urls, key))
@@ -121,10 +121,10 @@ async def _first_name(urls: Sequence[str], key: str | None) -> str:
 
 
 def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
-    """Ask an endpoint which model it serves; return the name to use.
+    """Request the model that an endpoint serves; return its name.
 
     Raises: EngineError: naming the URL and the cause, when it does not answer, refuses the key,
-    does not serve `model_name`, or serves several models and none is named.
+    does not serve `model_name`, or serves several models and `model_name` is None.
     """
     return asyncio.run(_probed(base_url, key, model_name)).name
 
@@ -154,12 +154,12 @@ async def _served_at(base_url: str, key: str | None, model_name: str | None) -> 
 
 
 async def ask(connections: Connections, model_name: str | None) -> ServedModel:
-    """Ask an endpoint which model it serves, and what kind of server it is.
+    """Request the model that an endpoint serves, and the kind of its server.
 
     Raises:
-        EngineError: when `model_name` is not served, or several are and none is named.
+        EngineError: when `model_name` is not served, or is None and several are served.
         StatusError, AnswerTooLargeError, ClientError, OSError: when it does not answer.
-        UnreadableReplyError: when the reply is no list of models.
+        UnreadableReplyError: when the reply is not a list of models.
     """
     listed: Any = await connections.get("models")
     with reading(listed):
@@ -177,14 +177,14 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
     return ServedModel(
         wanted,
         by_vllm=own.get("owned_by") == "vllm",
-        # From where vLLM loaded a model says more than a name of the user's own.
+        # vLLM reports the model's path, which is more reliable than a name chosen by the user.
         family=family_of(f"{wanted} {own.get('root') or ''}"),
         max_model_len=longest if isinstance(longest, int) else None,
     )
 
 
 def _entries(listed: Any) -> list[dict[str, Any]]:
-    """Return the models of a list; raise TypeError or LookupError if it is none."""
+    """Return the models of a list; raise TypeError or LookupError if it is malformed."""
     models = listed["data"]
     if not all(isinstance(model["id"], str) for model in models):
         raise TypeError

@@ -1,6 +1,6 @@
-"""What a failed attempt means: retry later, give up this request alone, or stop the engine.
+"""The meaning of a failed attempt: retry later, give up this request alone, or stop the engine.
 
-Text from a server is shown shortened, on one line, and without the key even if the server repeats
+A server's text is shown shortened, on one line, and without the key even if the server repeats
 it.
 """
 
@@ -27,7 +27,7 @@ HIDDEN = "[hidden]"
 SHOWN = 300
 
 LONGEST_PAUSE_S = 3600.0
-"""The longest pause that a Retry-After is granted: the value may be nonsense, and one request an
+"""The longest pause that a Retry-After can set: longer values may be errors, and one request an
 hour harms no server.
 """
 
@@ -36,7 +36,7 @@ OWN_STATUSES = frozenset({400, 413, 422})
 KEY_STATUSES = frozenset({401, 407})
 """Statuses that concern every request."""
 BUSY_STATUSES = frozenset({408, 409, 425, 429, 503})
-"""Statuses by which a server says that it may answer later."""
+"""Statuses of a server that may answer later."""
 
 ATTEMPT_ERRORS = (
     StatusError,
@@ -55,19 +55,19 @@ ATTEMPT_ERRORS = (
 
 GARBLED = "the answer is not that of an OpenAI-compatible endpoint"
 MESSAGE_FIELDS = ("error", "message", "msg", "detail")
-"""Where servers put their sentence: some in an object in `error`, some at the top."""
+"""The fields of a server's error message, either in an object in `error` or at the top."""
 
 
 FaultKind = Literal["unreachable", "lost", "slow", "unreadable", "busy", "crowded"]
-"""How an attempt failed: no connection; a lost connection or a status 5xx; no reply in time; a
-reply that is no chat completion; a status that says to come back later; too many requests (429).
+"""The kind of a failure: no connection; a lost connection or a status 5xx; no reply in time; a
+reply that is not a chat completion; a status to retry later; too many requests (429).
 """
 
 
 class TemporaryError(Exception):
     """The same request may succeed later.
 
-    `pause_s` is how long the endpoint asks all clients to wait, None if it does not say.
+    `pause_s` is the endpoint's requested pause for all clients, or None.
     """
 
     def __init__(self, sentence: str, *, kind: FaultKind, pause_s: float | None = None) -> None:
@@ -78,7 +78,7 @@ class TemporaryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """What a server says is wrong with a request, in lower case, and of which field if it says."""
+    """A server's description of an error in a request, in lower case, and the field, if named."""
 
     said: str
     field: str | None = None
@@ -87,8 +87,8 @@ class Complaint:
 class RefusedError(Exception):
     """This request will never be answered; others may be.
 
-    `told` is all that the server says, in lower case, and may repeat the request; `complaints` are
-    what it says is wrong.
+    `told` is the server's whole message, in lower case, and may repeat the request; `complaints`
+    are the errors in it.
     """
 
     def __init__(self, sentence: str, *, told: str, complaints: Sequence[Complaint] = ()) -> None:
@@ -120,7 +120,7 @@ def fault_of(
     if isinstance(error, aiohttp.ClientError | OSError):
         if isinstance(error.__cause__, ContentEncodingError):
             return TemporaryError(GARBLED, kind="unreadable")
-        # What aiohttp makes of a connection that fails speaks of its own settings, too.
+        # aiohttp's message about a failed connection also mentions its own settings.
         refused = isinstance(error, aiohttp.ClientConnectorError)
         said = (error.__cause__ or error) if refused else error
         why = f"{type(said).__name__}: {said}" if str(said) else type(said).__name__
@@ -137,7 +137,7 @@ def fault_of(
 
 
 def server_message(body: object) -> str:
-    """Return the server's own sentence in the body of an error; empty if there is none."""
+    """Return the server's message in the body of an error; empty if it has none."""
     if isinstance(body, str):
         return body.strip()
     if not isinstance(body, dict):
@@ -145,7 +145,7 @@ def server_message(body: object) -> str:
     fields = cast("dict[str, object]", body)
     choices = fields.get("choices")
     first = cast("list[object]", choices)[:1] if isinstance(choices, list) else []
-    # Why one answer broke off: its other texts are the model's.
+    # Only the reason why one answer broke off: its other texts are the model's.
     of_choice = [cast("dict[str, object]", c).get("error") for c in first if isinstance(c, dict)]
     found: list[object] = [*(fields.get(name) for name in MESSAGE_FIELDS), *of_choice]
     messages = (server_message(one) for one in found)
@@ -178,7 +178,7 @@ def _status(
 
 
 def _error_fields(text: str) -> dict[str, object]:
-    """Return the object in `error`, or the whole of a body; empty if the body is no object."""
+    """Return the object in `error`, or the whole body; empty if the body is not an object."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):  # a page, or nothing
@@ -197,10 +197,10 @@ def _temporary_kind(status: int) -> FaultKind:
 
 
 def _complaints(fields: Mapping[str, object], text: str) -> list[Complaint]:
-    """Return what a server complains of: one complaint, or one for each field that is wrong."""
+    """Return a server's complaints: one, or one for each wrong field."""
     if not fields:
         return [Complaint(text.lower())]
-    # Servers that validate their bodies list what is wrong, as FastAPI does.
+    # Servers that validate request bodies list the errors, as FastAPI does.
     details = fields.get("detail")
     found = cast("list[object]", details) if isinstance(details, list) else [fields]
     return [_complaint(cast("dict[str, object]", one)) for one in found if isinstance(one, dict)]

@@ -38,25 +38,25 @@ from .transport import Connections, allow_connections
 from .unsupported_params import newly_unsupported, overflows
 
 END_S = 0.5
-"""Seconds that cancelled requests get to end when the engine is closed, and that a run that stops
-waits with no request in flight: an answer may be on its way from the event loop.
+"""Seconds that cancelled requests get to end when the engine is closed, and that a stopping run
+waits with no request in flight, because the event loop may be delivering an answer.
 """
 CLOSED = "the engine was closed"
 
 AHEAD = 2
-"""So many times the slots are taken from the caller and not answered, so that no slot is idle."""
+"""The requests taken ahead from the caller, as a multiple of the slots, to keep all slots busy."""
 UNANSWERED = 4
-"""At most so many times, with requests that wait for their next attempt."""
+"""The most requests taken, as a multiple of the slots, including those waiting for a retry."""
 
 REFUSED = 8
-"""After each so many refusals in a row a short question shows whether the endpoint answers it."""
+"""The refusals in a row after which a short question tests whether the endpoint answers."""
 DENIED = 64
-"""A denied request (`DeniedError`) after so many refusals in a row ends the run: the account may
+"""The refusals in a row after which a denied request (`DeniedError`) ends the run: the account may
 have credit for a short question only, and thousands of rows would be left unscored.
 """
 
 CHECK = (Message(role="user", content="Reply with the word yes."),)
-"""The short question that shows whether an endpoint answers anything."""
+"""The short question that tests whether an endpoint answers."""
 
 
 class Stream:
@@ -74,7 +74,7 @@ class Stream:
         self._wants_room = False
 
     def add(self, batch: Future[BatchResult], size: int) -> None:
-        """Take in a batch of so many requests."""
+        """Add a batch of `size` requests."""
         self._added += size
         self.batches.add(batch)
         batch.add_done_callback(self.events.put)
@@ -85,7 +85,7 @@ class Stream:
         return self.more and self._is_short
 
     def next(self) -> Future[BatchResult] | None:
-        """Return a finished batch; None if there is none in time, or if there is room now."""
+        """Return a finished batch; None after a short wait without one, or if there is room now."""
         if not self.batches:
             return None
         try:
@@ -97,7 +97,7 @@ class Stream:
         return batch
 
     def note_answer(self, _: object) -> None:
-        """Count a request that is answered."""
+        """Count an answered request."""
         self._answered += 1
         if self._wants_room and self._is_short:
             self._wants_room = False
@@ -113,7 +113,7 @@ class Stream:
 class OpenAIEngine:
     """The OpenAI-compatible endpoints of one model.
 
-    `unsupported` are the parameters that they were found not to support.
+    `unsupported` are the parameters that the endpoints have rejected.
     """
 
     name = "openai"
@@ -162,12 +162,12 @@ class OpenAIEngine:
         return [None] * len(conversations)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw every request of `batches`; give each batch back when whole.
+        """Draw every request of `batches`; yield each batch when it is whole.
 
-        A batch with a refused request is held back until an endpoint has answered anything, or
-        nothing else is left to do: if all requests are refused, the endpoint is to blame. When the
-        source is asked to stop, requests in flight are waited for, and those that wait for another
-        attempt are not: their batches end without a result.
+        A batch with a refused request is held back until an endpoint has answered a request, or no
+        other work is left: if all requests are refused, the endpoint is to blame. When the source
+        stops, the engine waits for requests in flight, but not for retries: their batches end
+        without a result.
 
         Raises:
             EngineError: when an endpoint refuses every request, or none answers for too long.
@@ -178,7 +178,7 @@ class OpenAIEngine:
         busy_at = time.monotonic()
         try:
             while stream.more or stream.batches:
-                # The source may be waiting for what is held back.
+                # The source may be waiting for a batch that is held back.
                 wait = not (stream.batches or held)
                 if stream.has_room() and self._add_next(source, stream, wait=wait):
                     busy_at = time.monotonic()
@@ -273,7 +273,7 @@ class OpenAIEngine:
         """Return a request's completion; a `failed` one if only this request cannot be answered.
 
         Raises:
-            EngineError: if no request is answered.
+            EngineError: if the endpoints answer no request.
         """
         asked = ChatRequest(request, sampling, self._count)
         limited = self._config.tokens_per_minute is not None
@@ -289,7 +289,7 @@ class OpenAIEngine:
             return failed(request.request_id, str(refusal))
 
     async def _attempt(self, asked: ChatRequest, server: Server) -> Completion:
-        """Ask one endpoint; if it refuses, find out whether it refuses every request.
+        """Send a request to one endpoint; after a refusal, test whether it refuses every request.
 
         Raises:
             TemporaryError, RefusedError, EngineError: for every failure.
@@ -318,7 +318,7 @@ class OpenAIEngine:
     async def _require_other_answers(
         self, asked: ChatRequest, server: Server, refusal: DeniedError | RefusedError
     ) -> None:
-        """Ask the short question after a refusal.
+        """Send the short question after a refusal.
 
         Raises:
             TemporaryError: if it is not answered for now.
@@ -337,7 +337,7 @@ class OpenAIEngine:
         self._requests.heard = True
 
     async def _ask_shortly(self, asked: ChatRequest, server: Server) -> None:
-        """Ask the short question; a refusal shows, too, that the endpoint answers requests.
+        """Send the short question; even a refusal of its content shows that the endpoint answers.
 
         Raises:
             TemporaryError, EngineError: if it does not.
@@ -350,7 +350,7 @@ class OpenAIEngine:
         await self._asked(replace(asked, request=check), server)
 
     async def _asked(self, asked: ChatRequest, server: Server) -> Completion:
-        """Ask one endpoint, without the parameters that it does not support.
+        """Send a request to one endpoint, without the parameters that it does not support.
 
         Raises: as `_posted`.
         """
@@ -362,7 +362,7 @@ class OpenAIEngine:
                 if overflows(refusal.told):
                     if not asked.bounded:
                         return overlong(asked.request, 0)
-                    # Only the context limits it then.
+                    # Then only the context limits the answer.
                     asked.bounded = False
                     continue
                 messages, by_schema = asked.request.messages, asked.request.schema is not None
@@ -374,7 +374,7 @@ class OpenAIEngine:
     async def _posted(
         self, asked: ChatRequest, unsupported: frozenset[str], server: Server
     ) -> Completion:
-        """Ask one endpoint once, within the deadline of an attempt.
+        """Send a request to one endpoint once, within the deadline of an attempt.
 
         Raises:
             TemporaryError, RefusedError, EngineError: for every failure.
@@ -392,10 +392,10 @@ class OpenAIEngine:
         raise fault  # outside: a traceback from within would hold the server's text
 
     async def _model_at(self, server: Server) -> ServedModel:
-        """Return the model that an endpoint serves; asked at first, and after it was closed.
+        """Return the model that an endpoint serves; requested at first, and after it was closed.
 
         Raises:
-            EngineError: if the others serve another one.
+            EngineError: if it differs from the other endpoints' model.
         """
         served = self._served.get(server.url)
         if served is None or not server.proven:

@@ -1,7 +1,7 @@
 """One queue of requests to the endpoints of a model: which endpoint gets a request, and when.
 
 - An endpoint has `concurrency` slots. A request goes to the endpoint with the fewest requests in
-  flight, and after a failure to another one if there is one.
+  flight, and after a failure to another one if possible.
 - Retry-After closes an endpoint until the time that it names. A 429 without it halves its slots;
   each round of answers adds one again (additive increase, multiplicative decrease).
 - `TRIP_AFTER` failures in a row close an endpoint for `COOL_DOWN`; then one request is sent as a
@@ -44,7 +44,7 @@ UNREADABLE_BACKOFF = wait_random_exponential(multiplier=0.25, max=4.0)
 TRIP_AFTER = 8
 """Failures in a row that close an endpoint."""
 COOL_DOWN = wait_exponential(multiplier=2.0, max=60.0)
-"""How long it stays closed, in seconds; longer each time that the request on trial fails, too."""
+"""How long it stays closed, in seconds; longer after each failure of the request on trial."""
 
 GIVEN_UP_AT = 8.0
 SUSPICION: Mapping[FaultKind, tuple[float, float]] = {
@@ -55,11 +55,11 @@ SUSPICION: Mapping[FaultKind, tuple[float, float]] = {
     "busy": (0.5, 0.125),
     "crowded": (0.5, 0.125),
 }
-"""What a failure adds to a request's suspicion; at `GIVEN_UP_AT` the request is given up.
+"""The increase of a request's suspicion by a failure; at `GIVEN_UP_AT` the request is given up.
 
 The first number counts if the endpoint's last reply was an answer to another request; the second
-one if another request had failed there last, so that the endpoint itself may be the cause. Without
-an answer to another request no request is given up.
+one if another request had failed there last, so that the endpoint itself may be the cause. Until
+another request was answered, no request is given up.
 """
 
 MINUTE = 60.0
@@ -69,10 +69,10 @@ logger = logging.getLogger("lpfloop.endpoint")
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[T]):
-    """What is asked of any endpoint.
+    """A request to any of the endpoints.
 
-    `attempt` asks it, `check` asks a short question in its place; both raise TemporaryError,
-    RefusedError or EngineError. The job may cost `tokens`; `used` returns what a result did cost.
+    `attempt` sends it, `check` sends a short question instead; both raise TemporaryError,
+    RefusedError or EngineError. The job may cost `tokens`; `used` returns a result's actual cost.
     """
 
     attempt: "Callable[[Server], Coroutine[Any, Any, T]]"
@@ -83,7 +83,7 @@ class Job(Generic[T]):
 
 @dataclass(slots=True)
 class History:
-    """The failed attempts of one request, and the endpoint where it failed last."""
+    """The number of a request's failed attempts, and the endpoint of the last one."""
 
     failures: int = 0
     suspicion: float = 0.0
@@ -92,7 +92,7 @@ class History:
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """One endpoint: what is in flight there, and whether it answers.
+    """One endpoint: its requests in flight, and its recent replies.
 
     `most` is the configured concurrency, `slots` how many requests it takes now; one, before it is
     `proven`. Nothing is sent before `opens_at`. `answers_others`: its last reply was an answer.
@@ -124,7 +124,7 @@ class Server:
         self.most = most
 
     def prove(self) -> None:
-        """Note that the endpoint replies as it should."""
+        """Note that the endpoint replies correctly."""
         if self.trips:
             logger.warning("%s: answers again", self.url)
         self.proven, self.answers_others = True, True
@@ -162,7 +162,7 @@ class RequestQueue:
     """The endpoints of one model, and the requests that wait for them.
 
     `under_way` counts attempts, `resting` requests that wait for their next one. `heard`: an
-    endpoint has answered something.
+    endpoint has answered a request.
     """
 
     def __init__(self, urls: Iterable[str], config: EngineConfig, key: str | None) -> None:
@@ -189,7 +189,7 @@ class RequestQueue:
         return self._config.concurrency * len(self.servers)
 
     def configure(self, config: EngineConfig) -> None:
-        """Use another concurrency, patience and other limits from the next attempt on."""
+        """Use another concurrency, retry time and other limits from the next attempt on."""
         self._config = config
         for server in self.servers:
             server.resize(config.concurrency)
@@ -200,7 +200,8 @@ class RequestQueue:
 
         Raises:
             RefusedError: if an endpoint refuses the request, or it is given up.
-            EngineError: if patience ends, an endpoint refuses every request, or the queue stopped.
+            EngineError: if the retry time ends, an endpoint refuses every request, or the queue
+                stopped.
         """
         history = History()
         while True:
@@ -215,13 +216,13 @@ class RequestQueue:
                 self.resting -= 1
 
     def prove(self, server: Server) -> None:
-        """Let all requests pass at an endpoint that has shown what it serves."""
+        """Allow all requests to an endpoint whose model has been checked."""
         if not server.trips:
             server.proven = True
             self._dispatch()
 
     def stop(self, error: EngineError) -> None:
-        """Send nothing more; requests that wait raise the error."""
+        """Send no more requests; waiting requests raise the error."""
         self._stopped = self._stopped or str(error)
         while self._waiting:
             future, _ = self._waiting.popleft()
@@ -229,9 +230,9 @@ class RequestQueue:
                 future.set_exception(EngineError(self._stopped))
 
     async def _attempt(self, job: Job[T], history: History) -> T:
-        """Ask one endpoint once.
+        """Send a request to one endpoint once.
 
-        Raises: as `ask`, and TemporaryError if it is to be asked again.
+        Raises: as `ask`, and TemporaryError if it is to be retried.
         """
         server = await self._slot(history)
         used = 0
@@ -253,7 +254,7 @@ class RequestQueue:
         return result
 
     async def _asked(self, job: Job[T], history: History, server: Server) -> T:
-        """Ask an endpoint, after a short question if this request may be at fault.
+        """Send a request, after a short question if the request may be at fault.
 
         Raises: as `_attempt`.
         """
@@ -296,7 +297,7 @@ class RequestQueue:
 
         Raises:
             RefusedError: if the request is given up.
-            EngineError: if the endpoints have answered nothing for too long.
+            EngineError: if the endpoints have answered no request for too long.
         """
         others_answered = server.answers_others
         server.failed(fault, began, self._now)
@@ -319,7 +320,7 @@ class RequestQueue:
             raise error
 
     async def _slot(self, history: History) -> Server:
-        """Wait for a slot; a request that failed before goes ahead of new ones."""
+        """Wait for a slot; a retried request comes before new ones."""
         if self._stopped is not None:
             raise EngineError(self._stopped)
         future: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
@@ -338,7 +339,7 @@ class RequestQueue:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Give free slots to the requests that wait, and wake up when an endpoint opens."""
+        """Give free slots to waiting requests, and wake up when an endpoint opens."""
         now = self._now
         while self._waiting:
             future, avoids = self._waiting[0]
@@ -360,7 +361,7 @@ class RequestQueue:
             self._alarm = loop.call_at(min(closed) + 1e-3, self._dispatch)
 
     async def _pace(self, server: Server, tokens: int) -> "Booking | None":
-        """Wait until the configured limits of requests and tokens a minute let a request go."""
+        """Wait until the configured limits of requests and tokens per minute admit the request."""
         config = self._config
         if config.requests_per_minute is None and config.tokens_per_minute is None:
             return None
@@ -380,7 +381,7 @@ class RequestQueue:
 
 
 def _pause_s(fault: TemporaryError, failures: int) -> float:
-    """Return how long a request waits after a failure; an endpoint that named a time is closed."""
+    """Return the pause of a request after a failure; an endpoint that named a time is closed."""
     if fault.pause_s is not None:
         return 0.0
     backoff = UNREADABLE_BACKOFF if fault.kind == "unreadable" else BACKOFF
@@ -388,7 +389,7 @@ def _pause_s(fault: TemporaryError, failures: int) -> float:
 
 
 def _attempt_state(number: int) -> RetryCallState:
-    """Return what tenacity's functions compute a pause from."""
+    """Return a state from which tenacity's functions compute a pause."""
     state = RetryCallState(AsyncRetrying(), None, (), {})
     state.attempt_number = number
     return state
@@ -396,17 +397,17 @@ def _attempt_state(number: int) -> RetryCallState:
 
 @dataclass(slots=True, eq=False)
 class Booking:
-    """A request that was sent: when, and for how many tokens it counts."""
+    """A request that was sent: its time, and the tokens that it counts for."""
 
     at: float
     tokens: int
 
 
 class RateLimit:
-    """The requests that went to one endpoint in the last minute, from all engines of this process.
+    """The requests to one endpoint in the last minute, from all engines of this process.
 
-    Requests are spaced evenly. A request counts with the most tokens that it may cost until its
-    answer says what it did cost.
+    Requests are spaced evenly. A request counts with its maximal tokens until it is answered,
+    then with its actual tokens.
     """
 
     def __init__(self) -> None:
@@ -417,7 +418,7 @@ class RateLimit:
     def book(
         self, requests: int | None, tokens: int | None, wanted: int, now: float
     ) -> Booking | float:
-        """Let a request of at most `wanted` tokens go now; else return the seconds to wait.
+        """Admit a request of at most `wanted` tokens now; else return the seconds to wait.
 
         `requests` and `tokens` are the limits a minute. A request of more than `tokens` goes alone.
         """
@@ -437,7 +438,7 @@ class RateLimit:
             return booking
 
     def settle(self, booking: Booking, used: int) -> None:
-        """Count a request with the tokens that it did cost."""
+        """Count a request with its actual tokens."""
         with self._mutex:
             if self._sent and booking.at >= self._sent[0].at:
                 self._tokens += used - booking.tokens
@@ -449,7 +450,7 @@ _MAKING = threading.Lock()
 
 
 def rate_limit_of(url: str, key: str | None, model: str | None) -> RateLimit:
-    """Return the one rate limit of all engines that ask a model with a key at an address."""
+    """Return the shared rate limit of all engines with this address, key and model."""
     with _MAKING:
         limit = _RATE_LIMITS.get((url, key, model))
         if limit is None:

@@ -32,28 +32,28 @@ objects that fill gigabytes.
 """
 
 ERROR_BYTES = 2**16
-"""How much of an error's body is read."""
+"""The bytes read of an error's body."""
 
 HEADER_BYTES = 2**16
 """The longest header, and the longest line of a reply's head."""
 
 NO_KEY = "none"
-"""Sent where no key is configured: some servers want any."""
+"""Sent if no key is configured, because some servers require one."""
 
 SENT = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": "lpfloop"}
-"""The headers of each request, besides the key and what describes the body."""
+"""The headers of each request, except the key and the body's headers."""
 JSON = {"Content-Type": "application/json"}
 
 OTHER_FILES = 512
-"""Files besides connections that a process may need to have open."""
+"""Open files that a process may need in addition to connections."""
 
 
 class AnswerTooLargeError(Exception):
-    """A reply is larger than any can be."""
+    """A reply exceeds the size limits."""
 
 
 class UnreadableReplyError(ValueError):
-    """A success without what was asked for: `received` is its JSON value, or its text."""
+    """A success without the expected content: `received` is its JSON value, or its text."""
 
     def __init__(self, received: object) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def reading(reply: object) -> Generator[None]:
 
 
 class StatusError(Exception):
-    """A reply that is no success: its status, its headers by names in lower case, and its body."""
+    """An error reply: its status, its headers by names in lower case, and its body."""
 
     def __init__(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         super().__init__(status)
@@ -86,7 +86,7 @@ class StatusError(Exception):
 
 
 class Connections:
-    """The connections to one endpoint, as many as requests are in flight; of one event loop."""
+    """The connections to one endpoint, one per request in flight, on one event loop."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
@@ -95,20 +95,21 @@ class Connections:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, path: str, body: Mapping[str, Any]) -> object:
-        """Return what the endpoint replies to `body`; raise as `get`."""
+        """Return the endpoint's reply to `body`; raise as `get`."""
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        # A loop that stood still hears now which connections the server has closed meanwhile.
+        # An event loop that was blocked learns now which connections the server has closed
+        # meanwhile.
         await asyncio.sleep(0)
         return await self._replied("POST", path, data=content.encode(), headers=JSON)
 
     async def get(self, path: str) -> object:
-        """Return what the endpoint replies.
+        """Return the endpoint's reply.
 
         Raises:
-            StatusError: if the status is no success, or the body reports an error 4xx.
+            StatusError: if the status is an error, or the body reports an error 4xx.
             AnswerTooLargeError: for a success beyond the limits.
-            aiohttp.ClientError, OSError: if no reply comes, or none that can be unpacked.
-            UnreadableReplyError: if it is no JSON.
+            aiohttp.ClientError, OSError: if no reply comes, or it cannot be decompressed.
+            UnreadableReplyError: if it is not JSON.
         """
         return await self._replied("GET", path)
 
@@ -144,7 +145,7 @@ class Connections:
 
 
 async def _read(reply: aiohttp.ClientResponse) -> bytes:
-    """Read a reply whole; of an error only the beginning."""
+    """Read a whole reply, or the beginning of an error."""
     whole = is_success(reply.status)
     limit = ANSWER_BYTES if whole else ERROR_BYTES
     body = bytearray()
@@ -160,7 +161,7 @@ async def _read(reply: aiohttp.ClientResponse) -> bytes:
 
 
 def is_success(status: int) -> bool:
-    """Whether a status says so; servers have some that no standard names."""
+    """Whether a status is a success; some servers use non-standard ones."""
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
@@ -168,7 +169,7 @@ def parsed(content: bytes) -> object:
     """Return the JSON value of a reply.
 
     Raises:
-        UnreadableReplyError: if it is no JSON.
+        UnreadableReplyError: if it is not JSON.
     """
     try:
         return json.loads(content)
@@ -194,7 +195,7 @@ def reported_status(value: object) -> int | None:
 
 
 def allow_connections(count: int) -> None:
-    """Let this process have so many connections open, as far as the system lets it."""
+    """Raise this process's limit of open connections to `count`, if the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + OTHER_FILES
     if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
@@ -203,7 +204,7 @@ def allow_connections(count: int) -> None:
 
 
 def bearer(key: str | None) -> str:
-    """Return the `Authorization` of requests."""
+    """Return the `Authorization` header of requests."""
     return f"Bearer {key or NO_KEY}"
 
 

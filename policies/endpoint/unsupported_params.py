@@ -1,7 +1,7 @@
 """Parameters of a request that an endpoint does not support, learned from its refusals.
 
-A parameter is left out from then on only if a refusal names it and says that it is not supported.
-For a value that is out of range the request fails: its user can correct it.
+A parameter is left out from then on only if a refusal names it and reports that it is not
+supported. If a value is out of range, the request fails, because the user can correct it.
 """
 
 import re
@@ -12,7 +12,7 @@ from .faults import Complaint, RefusedError
 
 SYSTEM, SCHEMA, LOGPROBS, LIMIT = "system", "response_format", "logprobs", "max_completion_tokens"
 SAMPLED_BY = ("temperature", "top_p", "seed")
-"""Parameters that reasoning models and some hosted ones refuse; their own default holds then."""
+"""Parameters that reasoning models and some hosted ones refuse; the server's default applies."""
 
 REMARKS: Mapping[str, str] = {
     SCHEMA: "the endpoint refuses response_format: judges are asked for an object without a schema",
@@ -20,10 +20,10 @@ REMARKS: Mapping[str, str] = {
     "top_p": "the endpoint refuses top_p: its answers are drawn with its own",
     "seed": "the endpoint refuses seed: asked again, it may answer otherwise",
 }
-"""What the run notes of answers that are drawn without a parameter."""
+"""The run's notes on answers that are drawn without a parameter."""
 FOLDED = "the endpoint refuses system turns: each became the beginning of the user's first turn"
 
-# What servers say, in lower case.
+# Phrases of servers, in lower case.
 OVERFLOW_SIGNS = (
     "context length",
     "context_length",
@@ -51,10 +51,10 @@ def newly_unsupported(
     *,
     by_schema: bool = False,
 ) -> str | None:
-    """Return the parameter that a refusal names, besides those `known`; None if it names none.
+    """Return the parameter that a refusal names, except those `known`; None if it names none.
 
-    `messages` are what was refused; a leading system turn counts as the parameter "system".
-    `by_schema`: the reply was to follow a JSON schema.
+    `messages` are the refused conversation; a leading system turn counts as the parameter
+    "system". `by_schema`: the reply was to follow a JSON schema.
     """
     told = refusal.told
     if SYSTEM not in known and _refuses_system(told, messages):
@@ -74,7 +74,7 @@ def remarks(unsupported: Collection[str]) -> tuple[str, ...]:
 
 
 def overflows(told: str) -> bool:
-    """Whether a refusal says that the prompt and its completion do not fit the context."""
+    """Whether a refusal reports that the prompt and its completion do not fit the context."""
     return any(sign in told for sign in OVERFLOW_SIGNS)
 
 
@@ -93,7 +93,7 @@ def _refuses_schema(complaints: Sequence[Complaint]) -> bool:
 
 
 def _refused_field(complaints: Sequence[Complaint], sent: Sequence[str]) -> str | None:
-    """Return the first of the fields sent that a complaint says is not supported."""
+    """Return the first of the sent fields that a complaint reports as unsupported."""
     for complaint in complaints:
         said = complaint.said
         unsupported = any(sign in said for sign in UNSUPPORTED_SIGNS)
@@ -101,7 +101,7 @@ def _refused_field(complaints: Sequence[Complaint], sent: Sequence[str]) -> str 
             continue
         named = [name for name in sent if _is_named(name, complaint)]
         if named:
-            # Of two that exclude each other the temperature says more.
+            # Of two parameters that exclude each other, temperature matters more.
             return named[-1] if "both" in said else named[0]
     return None
 

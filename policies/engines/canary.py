@@ -19,22 +19,23 @@ from .engine import Engine, EngineError, Measure, ReloadableEngine
 
 CANARY = "canary.json"
 CANARY_ROWS = 8
-"""Answers that are measured: those that training moved most, as they show most."""
+"""Measured answers: the ones that training moved most, because they are the clearest."""
 
 AGREEMENT = 0.05
-"""Nats a token, averaged over rows, by which a right engine may differ from the trainer: kernels of
-two libraries differ by 0.01 to 0.02 in bfloat16, weights from one training before by 0.2."""
+"""Nats per token, averaged over rows, by which a correct engine may differ from the trainer:
+kernels of two libraries differ by 0.01 to 0.02 in bfloat16, weights of the previous training by
+0.2."""
 
 APART = 0.02
-"""Nats a token by which a row's two numbers must differ to tell old weights from new."""
+"""Nats per token by which a row's two numbers must differ to distinguish old from new weights."""
 
 CLEARLY = 3.0
-"""How many times nearer to the old numbers than to the new ones, over all rows, is stale after a
-training that moved no row far. This ratio needs no scale: if the step is small compared with a
-right engine's noise, the engine is equally far from both."""
+"""How many times nearer to the old numbers than to the new ones, over all rows, counts as stale
+after a training that moved every row only a little. This ratio needs no scale: if the step is small
+compared with a correct engine's noise, the engine is equally far from both."""
 
 CLEARLY_ROWS = 4
-"""Rows that it takes for this not to be a coincidence."""
+"""The number of rows that rules out a coincidence."""
 
 
 class StaleWeightsError(EngineError):
@@ -84,13 +85,13 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
 
 
 def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
-    """Let the engine measure `rows`; return only if it runs the weights from after training.
+    """Measure `rows` with the engine; return only if it runs the weights from after training.
 
     An engine that cannot measure (a script, an endpoint) passes, as does an empty list: they prove
-    nothing. Each worker measures before it is given work, also one that starts later.
+    nothing. Each worker measures before its first task, also one that starts later.
 
     Raises:
-        StaleWeightsError: saying how far off the engine is, and whether it runs the weights from
+        StaleWeightsError: with the engine's deviation, and whether it runs the weights from
             before training.
     """
     if isinstance(engine, ReloadableEngine):
@@ -114,7 +115,7 @@ def _prove(measure: Measure, rows: Sequence[CanaryRow]) -> None:
     older = [abs(found.logprob - row.logprob_before) / row.tokens for row, found in known]
     telling = [abs(row.logprob_after - row.logprob_before) / row.tokens > APART for row, _ in known]
     mean_off, mean_older = sum(off) / len(off), sum(older) / len(older)
-    # Together, not row by row: where a row moved little, another kernel's rounding can outweigh it.
+    # Over all rows together: if a row moved little, another kernel's rounding can outweigh it.
     told_apart = [n - o for n, o, tells in zip(off, older, telling, strict=True) if tells]
     newer = not told_apart or sum(told_apart) < 0
     stale = len(known) >= CLEARLY_ROWS and mean_off > CLEARLY * mean_older

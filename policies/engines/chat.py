@@ -5,9 +5,9 @@ An engine decodes text once from all tokens of an answer, without special tokens
 not depend on how the engine streams. An answer ends at any of the end tokens that the model's files
 name.
 
-Sampling, measuring and training must read a conversation alike, also if TRL renders it, so what a
-model's template lacks is added to the text of the template itself: a system turn (`fold_system`),
-an end of turn, and finished turns of thinking models (`fit_template`).
+Sampling, measuring and training must read a conversation alike, also if TRL renders it, so the
+parts that a model's template lacks are added to the text of the template itself: a system turn
+(`fold_system`), an end of turn, and finished turns of thinking models (`fit_template`).
 """
 
 import json
@@ -39,12 +39,12 @@ FOLDING = (
     "messages[0]['content'] + '\\n\\n' + messages[1]['content']}] + messages[2:] %}"
     "{%- endif -%}\n"
 )
-"""Goes before a template without a system turn; a template that begins with it has it already."""
+"""Put before a template without a system turn; a template that begins with it has it already."""
 ENDING = (
     "{%% if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %%}"
     "{{ %s }}{%% endif %%}"
 )
-"""Goes behind a template that writes no end token after the last answer."""
+"""Put after a template that writes no end token after the last answer."""
 AS_SAID = (
     "{%- set as_said = none %}"
     "{%- if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %}"
@@ -52,13 +52,13 @@ AS_SAID = (
     "{%- set add_generation_prompt = true %}{%- endif %}"
 )
 THEN_ENDED = "{%% if as_said is not none %%}{{ as_said + %s }}{%% endif %%}"
-"""`AS_SAID` goes before a thinking model's template, and this behind it."""
+"""`AS_SAID` is put before a thinking model's template, and this after it."""
 
 CACHED_PROMPTS = 4096
 """Tokenized conversations in the cache: the candidates of one prompt are drawn in a row."""
 
 SPARE_TOKENS = 8
-"""Tokens without a character of their own that may stand within a text that ends a completion."""
+"""The most tokens without a character of their own within a text that ends a completion."""
 
 
 class ChatTokenizer:
@@ -84,8 +84,8 @@ class ChatTokenizer:
     def of(cls, folder: Path, template: str | None, form: ChatForm) -> "ChatTokenizer":
         """Load the tokenizer of a model's folder as all engines and trainers use it.
 
-        vLLM's own tokenizer is no substitute: it renders by copies that a change of the template
-        does not reach.
+        vLLM's own tokenizer cannot be used: it renders with copies that a changed template does not
+        affect.
         """
         tokenizer = load_tokenizer(folder, template)
         # Callers bound lengths themselves; transformers would warn about each long text.
@@ -99,8 +99,8 @@ class ChatTokenizer:
     def admitted(self, request: Request, context: int) -> tuple[int, ...] | Completion:
         """Return the token ids of a request's prompt, or a completion if it cannot be drawn.
 
-        That one is `overlong` if the prompt leaves no room in the `context`, and `failed` if the
-        chat template raises an error.
+        The completion is `overlong` if the prompt leaves no room in the `context`, and `failed` if
+        the chat template raises an error.
         """
         try:
             prompt = self.prompt(request.messages)
@@ -116,8 +116,8 @@ class ChatTokenizer:
         """Return the token ids of the prompt, and of the answer that is the last turn.
 
         Trainers and engines both measure answers by this division. The answer ends with its end
-        token: what a template writes after it (a line feed) is not the model's choice. If a
-        template renders a finished turn differently from its beginning, the answer starts at the
+        token: the text that a template writes after it (a line feed) is not the model's choice. If
+        a template renders a finished turn differently from its beginning, the answer starts at the
         first difference.
         """
         prompt, whole = self.prompt(messages[:-1]), self.whole(messages)
@@ -132,8 +132,8 @@ class ChatTokenizer:
     ) -> list[int]:
         """Return the token ids of a conversation as a reward model reads them.
 
-        An answer that was cut off has no end token, nor what the template writes after one. Without
-        `sees_end` no answer has.
+        A truncated answer lacks the end token, and the text that the template writes after it.
+        Without `sees_end` all answers lack them.
         """
         if sees_end and ended:
             return self.whole(messages)
@@ -141,7 +141,7 @@ class ChatTokenizer:
         return prompt + answer[: -1 if answer and answer[-1] in self.stops else None]
 
     def biases(self, logit_bias: tuple[tuple[int | str, float], ...]) -> dict[int, float]:
-        """Return what to add to each token's logit, by token id.
+        """Return the bias of each token's logit, by token id.
 
         Raises:
             EngineError: if a text is not exactly one token, or an id is not in the vocabulary.
@@ -180,7 +180,7 @@ class ChatTokenizer:
                 )
             return token
         found = self._vocabulary.get(token)
-        # Vocabularies spell entries in their own way (a leading space, letters beyond ASCII).
+        # Vocabularies encode entries in various ways (a leading space, letters beyond ASCII).
         ids = self.tokenizer.encode(token, add_special_tokens=False) if found is None else [found]
         if len(ids) != 1:
             raise EngineError(
@@ -218,7 +218,7 @@ class ChatTokenizer:
 
 
 def fold_system(tokenizer: Any) -> bool:
-    """Let a tokenizer fold system turns if its template has none; return whether it folds."""
+    """Make a tokenizer fold system turns if its template has none; return whether it folds."""
     template = tokenizer.chat_template
     if template and template.startswith(FOLDING):
         return True
@@ -229,14 +229,14 @@ def fold_system(tokenizer: Any) -> bool:
 
 
 def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | None:
-    """Fit a tokenizer's template to a form; return how the model thinks, if it does.
+    """Fit a tokenizer's template to a form; return the model's thinking, if it thinks.
 
     Raises:
         EngineError: for a value that the template does not read.
     """
     require_values(tokenizer_template(tokenizer), form.values)
     own = tokenizer.chat_template
-    # Assignments in the template itself reach everybody who uses the tokenizer.
+    # Assignments in the template itself affect every user of the tokenizer.
     values = (f"{{%- set {name} = {_literal(value)} %}}" for name, value in form.values.items())
     tokenizer.chat_template = "".join(values) + own
     if form.ended:
@@ -268,16 +268,16 @@ def stop_token_ids(folder: Path) -> tuple[int, ...]:
 
 
 def turn_ends(tokenizer: Any, folder: Path) -> tuple[int, ...]:
-    """Return the tokens that end a turn: those of the model's files and the tokenizer's own."""
+    """Return the tokens that end a turn: from the model's files and from the tokenizer."""
     own = tokenizer.eos_token_id
     named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
     return tuple(sorted(named))
 
 
 def conditioned(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
-    """Put a control text before the user's last message, to say how good the answer shall be.
+    """Put a control text, which names the wanted quality, before the user's last message.
 
-    An empty text changes nothing.
+    An empty text has no effect.
     """
     turns = tuple(messages)
     if not control:
@@ -288,17 +288,17 @@ def conditioned(messages: Sequence[Message], control: str) -> tuple[Message, ...
 
 
 def _end_turns(tokenizer: Any, folder: Path) -> None:
-    """Let a tokenizer's template end the last answer, if it writes no end token after it.
+    """Make a tokenizer's template end the last answer, if it writes no end token after it.
 
-    GLM-4 begins a turn with its role and ends none: the model generates `<|user|>`, which begins
-    the next turn. Trained on what its template renders, it would learn no end at all.
+    GLM-4 begins a turn with its role, without an end: the model generates `<|user|>`, which begins
+    the next turn. Trained on the output of its template, it would not learn to end at all.
     """
     template = tokenizer_template(tokenizer)
     ends = tokenizer.convert_ids_to_tokens(list(turn_ends(tokenizer, folder)))
     written = template.after_answer()
     if not ends or written is None or any(end in written for end in ends):
         return
-    # If what begins the next turn is an end token, the model ends its turn with it.
+    # If the token that begins the next turn is an end token, the model ends its turn with it.
     following = (template.after_answer(ASKED) or "").removeprefix(written).lstrip()
     begun = [end for end in ends if following.startswith(end)]
     end = begun[0] if begun else (tokenizer.eos_token or ends[0])
@@ -306,7 +306,7 @@ def _end_turns(tokenizer: Any, folder: Path) -> None:
 
 
 def _followed(template: str, ending: str) -> str:
-    # Jinja drops a line feed at a template's end, where this one stands no more.
+    # Jinja drops a line feed at a template's end; here it is not at the end any more.
     return template.removesuffix("\n") + ending
 
 

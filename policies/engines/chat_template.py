@@ -1,12 +1,12 @@
 # pyright: basic
-"""Chat templates: where a model's comes from, how it is rendered, whether it can be used.
+"""Chat templates: their source, their rendering, and checks that they can be used.
 
-A model that was trained to chat has a template in its folder. A base model has none:
+A model that was trained to chat has a template in its folder. A base model does not:
 `engine.template` names a shipped one, or a file. The shipped `alpaca` is the prompt of Stanford
 Alpaca (tatsu-lab/stanford_alpaca, Apache-2.0); it has two forms, and uses the longer one if the
 user's text has the heading of an input.
 
-lpfloop renders every conversation by `ChatTemplate.render`. Only TRL renders by itself, through
+lpfloop renders every conversation by `ChatTemplate.render`. Only TRL renders separately, through
 `tokenizer.apply_chat_template`, which calls the same function of transformers.
 
 Some families refuse a system turn (Gemma, the first Mistral), and some drop its text silently. For
@@ -42,7 +42,7 @@ ALPACA = (
 SHIPPED = {"alpaca": ALPACA}
 
 GIVEN = frozenset({"messages", "add_generation_prompt", "tools", "documents"})
-"""The variables that transformers passes to each template, besides the special tokens."""
+"""The variables that transformers passes to each template, in addition to the special tokens."""
 LONGEST_REASON = 300
 """Characters of a template's error message that are repeated."""
 
@@ -76,8 +76,8 @@ class TemplateFaultError(UnloadableError):
 class ChatTemplate:
     """A chat template and the variables that it reads.
 
-    `name` is what errors call it. `tokens` are the tokenizer's special tokens by name
-    (`bos_token`), `values` those of `engine.chat_template_kwargs`.
+    `name` is its name in errors. `tokens` are the tokenizer's special tokens by name
+    (`bos_token`), `values` the variables in `engine.chat_template_kwargs`.
     """
 
     name: str
@@ -88,7 +88,7 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Message], *, prompt: bool = True, parts: bool = False
     ) -> str:
-        """Return the text of a conversation; a `prompt` ends where the model's turn begins.
+        """Return the text of a conversation; a `prompt` ends at the beginning of the model's turn.
 
         With `parts`, each content is a list of parts, as for models that also read images.
 
@@ -112,7 +112,7 @@ class ChatTemplate:
         return texts[0]
 
     def after_answer(self, *later: Message) -> str | None:
-        """Return what the template writes after an answer; None if it cannot render one."""
+        """Return the template's text after an answer; None if it cannot render one."""
         try:
             text = self.render((ASKED, SAID, *later), prompt=False)
         except TemplateFaultError:
@@ -154,8 +154,8 @@ class ChatTemplate:
 def load_tokenizer(folder: Path | str, template: str | None = None) -> Any:
     """Load a folder's tokenizer, without network or code from the folder.
 
-    The text of a `template` replaces its own. A shipped one begins prompts as the tokenizer begins
-    every text.
+    The text of a `template` replaces its own. A shipped template begins prompts with the tokens
+    that the tokenizer puts before every text.
     """
     from transformers import AutoTokenizer
 
@@ -181,7 +181,7 @@ def tokenizer_template(tokenizer: Any, values: Mapping[str, object] | None = Non
 
 
 def folder_template(folder: Path, config: EngineConfig) -> ChatTemplate | None:
-    """Return the template that `engine.template` names, or that of the model's folder, if any.
+    """Return the template in `engine.template`, or in the model's folder, if either has one.
 
     No tokenizer is loaded: special tokens that the folder's files do not name are empty.
 
@@ -200,7 +200,7 @@ def folder_template(folder: Path, config: EngineConfig) -> ChatTemplate | None:
 
 
 def template_text(name: str | None) -> str | None:
-    """Return the text of the template that a setting names; None if it names none.
+    """Return the text of the template that a setting names; None without a name.
 
     Raises:
         EngineError: if it is neither shipped nor a readable file.
@@ -217,7 +217,7 @@ def template_text(name: str | None) -> str | None:
 
 
 def template_digest(name: str | None) -> str | None:
-    """Return the hash of a named template's text; None if none is named."""
+    """Return the hash of a named template's text; None without a name."""
     text = template_text(name)
     return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
@@ -225,10 +225,10 @@ def template_digest(name: str | None) -> str | None:
 def require_chat(folder: Path, config: EngineConfig) -> None:
     """Refuse a model whose chat template is missing or cannot be used; the model is not loaded.
 
-    Without transformers no template can be rendered, and it only has to be there.
+    Without transformers no template can be rendered; then it only has to exist.
 
     Raises:
-        EngineError: naming the template and what is wrong with it.
+        EngineError: naming the template and its fault.
     """
     template = folder_template(folder, config)
     if template is None:
@@ -246,7 +246,7 @@ def require_values(template: ChatTemplate, values: Mapping[str, Scalar]) -> None
     """Refuse values that a chat template does not read.
 
     Raises:
-        EngineError: naming the first of them, and what the template reads.
+        EngineError: naming the first of them, and the variables that the template reads.
     """
     read = template.variables() if values else set[str]()
     for name in values:
@@ -312,7 +312,7 @@ def _holds(text: str, message: Message) -> bool:
 
 
 def _hint(template: ChatTemplate) -> str:
-    """Say if a template renders a question only when its content is a list of parts."""
+    """Return a hint if a template renders a question only when its content is a list of parts."""
     question = _probes((USER,))
 
     def rendered(*, parts: bool) -> bool:
@@ -339,7 +339,7 @@ def _reason(error: Exception) -> str:
 
 
 def _beginning(tokenizer: Any) -> str:
-    """Return what gives a prompt the tokens with which the tokenizer begins every text.
+    """Return the text that gives a prompt the tokens that the tokenizer puts before every text.
 
     A tokenizer of SentencePiece puts a space before a text, but not behind a special token.
     """
@@ -379,7 +379,7 @@ def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """Return what a folder's files say of its tokenizer."""
+    """Return the settings of a tokenizer from a folder's files."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         path = folder / name

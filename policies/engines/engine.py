@@ -23,10 +23,10 @@ Answer = TypeVar("Answer")
 class Sampling:
     """How to draw completions; temperature 0 is greedy, `max_tokens` bounds the completion.
 
-    `token_ids` asks for the drawn tokens besides their text: trainers need them, because the text
-    may be tokenized differently. Without `logprob` an engine may leave that number out.
+    `token_ids` requests the drawn tokens in addition to their text: trainers need them, because
+    the text may be tokenized differently. Without `logprob` an engine may leave that number out.
     `logit_bias` is added to the logits of tokens, -100 to 100 each, before division by the
-    temperature; a token is named by its id, or by its text if the engine holds the tokenizer.
+    temperature; a token is given by its id, or by its text if the engine has the tokenizer.
 
     The others apply in this order: `repetition_penalty` divides the positive logits of tokens that
     occur in prompt or answer, and multiplies the negative ones; after division by the temperature,
@@ -66,10 +66,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What an endpoint says of itself with an answer, and what was odd about the answer.
+    """An endpoint's report about itself with an answer, and warnings about the answer.
 
     `model` and `system_fingerprint` are the endpoint's own words, or empty. `remarks` are sentences
-    for the run's journal. `batched`: the answer came in a batch file, which has its own price.
+    for the run's journal. `batched`: the answer came in a batch file, which has another price.
     """
 
     model: str = ""
@@ -83,15 +83,15 @@ class Completion:
     """One drawn completion.
 
     `finish_reason` is `stop` (the model ended), `length` (`max_tokens` reached),
-    `truncated_thinking` (`max_tokens` reached within the thought, so there is no text), `overlong`
-    (the prompt does not fit the context: nothing was drawn) or `failed` (this request cannot be
-    answered, and `error` says why).
+    `truncated_thinking` (`max_tokens` reached within the thought, so the text is empty),
+    `overlong` (the prompt does not fit the context: nothing was drawn) or `failed` (this request
+    cannot be answered, for the reason in `error`).
 
-    `text` is the answer; `reasoning` is what a thinking model wrote before it, without tags. The
-    counts, `token_ids` and `logprob` cover both. `logprob` sums over the completion's tokens, in
-    nats, under the model's distribution at temperature 1; None if the engine does not report it.
-    `token_ids` are the drawn tokens with the end token, if the sampling asked for them.
-    `provenance` is set by endpoints alone.
+    `text` is the answer; `reasoning` is the thought before it, without tags. The counts,
+    `token_ids` and `logprob` cover both. `logprob` sums over the completion's tokens, in nats,
+    under the model's distribution at temperature 1; None if the engine does not report it.
+    `token_ids` are the drawn tokens with the end token, if the sampling requests them.
+    `provenance` is set only by endpoints.
     """
 
     request_id: str
@@ -165,8 +165,8 @@ class AnswerLogprob:
 class ScoreRequest:
     """One conversation to score, with the answer as its last turn.
 
-    `prompt` is passed to a reward function of the user's own. `ended`: the answer ended by itself,
-    and was not cut off.
+    `prompt` is passed to a user's reward function. `ended`: the answer ended with its end token,
+    and was not truncated.
     """
 
     request_id: str
@@ -191,11 +191,11 @@ None if the conversation does not fit the model, or kills every worker that read
 
 
 class EngineError(RuntimeError):
-    """An engine that cannot start or go on; the message says what to do."""
+    """An engine that cannot start or go on; the message has a remedy."""
 
 
 class UnloadableError(EngineError):
-    """A model that cannot be loaded as configured, however often it is tried."""
+    """A model that cannot be loaded as configured, even after retries."""
 
 
 PASSING = re.compile(
@@ -203,8 +203,8 @@ PASSING = re.compile(
     r"|\[Errno (?!2\]|13\]|20\]|21\])",
     re.IGNORECASE,
 )
-"""Words of errors that may pass: another process holds the memory or the device, a disk or a
-connection fails. Every errno may pass except those of a missing or forbidden file or folder."""
+"""Words of errors that may pass: another process occupies the memory or the device, a disk or a
+connection fails. Every errno may pass except the ones for a missing or forbidden file or folder."""
 PYDANTIC_ADVICE = re.compile(r" \[type=.*|For further information .*")
 LONGEST_REASON = 400
 """Characters of a library's error message that are repeated."""
@@ -260,11 +260,11 @@ class Engine(Protocol):
 class Sleeper(Protocol):
     """A loaded model that can leave its devices to another one, and come back.
 
-    Nothing may be in flight when it falls asleep, nor be sent before it is awake.
+    Nothing may be in flight when it falls asleep, and no request may be sent before it is awake.
     """
 
     def can_sleep(self) -> bool:
-        """Say whether sleep frees anything; on a CPU it does not."""
+        """Return whether sleep frees memory; on a CPU it does not."""
         ...
 
     def sleep(self) -> None:
@@ -297,7 +297,7 @@ class ReloadableEngine(Engine, Sleeper, Protocol):
         ...
 
     def prove(self, proof: Callable[[Measure], None]) -> None:
-        """Let `proof` measure each worker, now and whenever a new one starts.
+        """Call `proof` with each worker's measure, now and whenever a new one starts.
 
         Raises:
             EngineError: from `proof`, for the first worker that does not hold the weights.

@@ -1,10 +1,10 @@
 # pyright: basic
-"""Natural language inference: a sequence classifier says whether a statement follows from a text.
+"""Natural language inference: a sequence classifier decides if a statement follows from a text.
 
 A request is a text and a statement, as the two turns of a conversation. A text that does not fit is
 read in windows that overlap by a quarter, and the statement follows if it follows from one of them.
-The score is a margin: the logit of entailment minus the best of the others, so above 0 the
-classifier says entailment.
+The score is a margin: the logit of entailment minus the best of the others, so a score above 0
+means entailment.
 """
 
 import json
@@ -20,19 +20,19 @@ from .transformers_engine import TransformersModel
 
 ENTAILMENT = "entailment"
 OVERLAP = 0.25
-"""The share of a window that the next one has, too."""
+"""The share of a window that overlaps with the next one."""
 LONGEST_STATEMENT = 0.5
 """The share of a window that a statement may take."""
 
 Window = dict[str, list[int]]
-"""The classifier's inputs for a statement behind a part of its text."""
+"""The classifier's inputs for a statement after a part of its text."""
 
 
 def entailment_label(folder: Path) -> int:
     """Return the number of a classifier's label `entailment`, found in its configuration.
 
     Raises:
-        EngineError: if the folder has no readable configuration, or no such label.
+        EngineError: if the folder lacks a readable configuration with this label.
     """
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
@@ -65,7 +65,7 @@ class EntailmentScorer(TransformersModel, BatchedScorer[Window]):
         self.window = 4 * config.batch_size
 
     def rows(self, request: ScoreRequest) -> list[Window]:
-        """Return a statement behind each window of its text; none if it is too long."""
+        """Return a statement after each window of its text; empty if the statement is too long."""
         premise, statement = (message.content for message in request.messages)
         own = len(self._tokenizer(statement, add_special_tokens=False)["input_ids"])
         if own > LONGEST_STATEMENT * self._longest:

@@ -1,8 +1,8 @@
 """Batches that arrive while an engine works: it can take one without waiting for it.
 
 An engine that works on many requests at once must not wait while its caller prepares the next
-batch, which may need the answers to earlier ones: it takes what has arrived and goes on. The items
-of an iterator that is no `Source` count as arrived.
+batch, which may need the answers to earlier ones: it takes the available batches and goes on. The
+items of an iterator that is not a `Source` count as available.
 """
 
 import queue
@@ -12,11 +12,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_S = 0.02
-"""Seconds between looks at a source that has nothing yet."""
+"""Seconds between polls of a source without an item."""
 
 
 class Source(Iterator[T]):
-    """An iterator whose items arrive one after another; `cancelled`: nobody wants the results."""
+    """An iterator whose items arrive over time; `cancelled`: the results are not needed."""
 
     cancelled: bool = False
 
@@ -44,12 +44,12 @@ def take(items: Iterator[T], *, wait: bool) -> T | None:
 
 
 def is_stopping(items: Iterable[object]) -> bool:
-    """Whether the source was asked to stop."""
+    """Whether the source is stopping."""
     return isinstance(items, Source) and items.stopping
 
 
 def is_cancelled(items: Iterable[object]) -> bool:
-    """Whether nobody wants the results any more."""
+    """Whether the results are not needed any more."""
     return isinstance(items, Source) and items.cancelled
 
 
@@ -69,7 +69,7 @@ class Feed(Source[T]):
         self._items.put(None)
 
     def cancel(self) -> None:
-        """Drop what is queued, as nobody wants the results."""
+        """Drop the queued items, because the results are not needed."""
         self.cancelled = True
         self._items.put(None)
 

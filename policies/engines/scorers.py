@@ -1,11 +1,11 @@
 # pyright: basic
-"""Scorers, inside a worker process: reward models, and reward functions of the user's own.
+"""Scorers, inside a worker process: reward models, and users' reward functions.
 
 A scorer reads each conversation as rows of tokens, and puts rows of similar lengths into one
 forward pass, where the short ones are padded. On a CPU a pass has a fixed number of rows of one
 batch, so a batch's scores are a function of the batch, to the last bit. On a GPU a pass is bounded
 by its padded tokens and takes rows of all batches that have arrived, so that short rows keep the
-GPU as busy as long ones; the last bits of a score then depend on what else was there.
+GPU as busy as long ones; the last bits of a score then depend on the other rows in its pass.
 """
 
 import math
@@ -54,8 +54,8 @@ class _OpenBatch(Generic[Row]):
 class BatchedScorer(ABC, Generic[Row]):
     """Scores batches of conversations, `batch_size` rows at a time.
 
-    `window` is how many requests to send ahead. `ahead` is how many tokens of arrived batches share
-    passes; with 0 each batch has passes of its own.
+    `window` is how many requests to send ahead. `ahead` is how many tokens of arrived batches
+    share passes; with 0 batches do not share passes.
     """
 
     window: int
@@ -85,7 +85,7 @@ class BatchedScorer(ABC, Generic[Row]):
             yield from self._scored(gathered)
 
     def _gathered(self, source: Iterator[ScoreBatch]) -> list[_OpenBatch[Row]]:
-        """Wait for a batch, and take what else has arrived."""
+        """Wait for a batch, and take the others that have arrived."""
         found: list[_OpenBatch[Row]] = []
         held = 0
         with suppress(StopIteration):
@@ -133,7 +133,7 @@ def by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
 
 
 class ConversationReader:
-    """How a reward model reads conversations: its tokenizer, its template, the longest it takes."""
+    """A reward model's reading of conversations: tokenizer, template and maximal length."""
 
     def __init__(self, model: Path, config: RewardConfig, own: Any) -> None:
         """Read the tokenizer of a classifier whose configuration is `own`.
@@ -160,7 +160,7 @@ class ConversationReader:
 
 
 def require_visible_end(model: Path, chat: ChatTokenizer) -> None:
-    """Refuse a template that renders a cut answer as it renders a finished one.
+    """Refuse a template that renders truncated and finished answers alike.
 
     Raises:
         EngineError: naming the setting.
@@ -269,7 +269,7 @@ class VLLMScorer(VLLMModel, BatchedScorer[Tokens]):
 
 
 def refuse_unserved(model: Path, architectures: Sequence[str]) -> None:
-    """Refuse a model that vLLM has no class for, or none that classifies.
+    """Refuse a model that vLLM does not support, or not as a classifier.
 
     Raises:
         UnloadableError: naming the architecture.
@@ -286,7 +286,7 @@ def refuse_unserved(model: Path, architectures: Sequence[str]) -> None:
 
 
 def keep_head_exact(model: Any) -> None:
-    """Let a classifier compute the score in float32, whatever type the weights below have.
+    """Make a classifier compute the score in float32, whatever the type of the weights below.
 
     In bfloat16 two scores near 5 differ by 0.03 or not at all: the best of several would be a tie.
     """
@@ -329,10 +329,10 @@ def function_digest(name: str, sha256: str) -> str:
 
 
 class OwnScorer(BatchedScorer[ScoreRequest]):
-    """A user's function `score(prompts, texts)` in place of a reward model.
+    """A user's function `score(prompts, texts)` instead of a reward model.
 
-    It is called with at most `reward.batch_size` texts of a batch at once, in order. `identity` is
-    that of the function that the run began with: a file that has changed is refused.
+    It is called with at most `reward.batch_size` texts of a batch at once, in order. `identity`
+    is the function's identity when the run began: a file that has changed is refused.
     """
 
     name = "function"
@@ -359,7 +359,7 @@ class OwnScorer(BatchedScorer[ScoreRequest]):
         return [request]
 
     def length(self, row: ScoreRequest) -> int:
-        """Return the same for all, so that they keep their order."""
+        """Return the same length for all, so that they keep their order."""
         del row
         return 1
 

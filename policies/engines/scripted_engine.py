@@ -23,7 +23,7 @@ from .engine import (
 from .thinking import KNOWN, Thinking, parse_answer
 
 THINKING = Thinking(tags=KNOWN[0], begun=False)
-"""How a script thinks: between the tags that most families use."""
+"""The tags of scripted thoughts: the ones that most families use."""
 
 Script = Callable[[Request, Sampling], str]
 
@@ -41,7 +41,7 @@ def load_script(path: str) -> Script:
     """Return the function at a dotted path such as `pkg.mod:function`.
 
     Raises:
-        EngineError: when there is no such function.
+        EngineError: when the function does not exist.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
@@ -73,11 +73,11 @@ class ScriptedEngine:
             yield BatchResult(key=batch.key, answers=completions)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Return None for each: a script has no probabilities."""
+        """Return None for each: a script does not have probabilities."""
         return [None] * len(conversations)
 
     def configure(self, config: EngineConfig) -> None:
-        """Do nothing: a script has no live settings."""
+        """Do nothing: a script is without live settings."""
 
     def close(self) -> None:
         """Do nothing: a script holds no resources."""

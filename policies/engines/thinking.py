@@ -1,10 +1,10 @@
 # pyright: basic
 """Models that think before they answer: the tags around a thought, and the answer after it.
 
-A chat template may open the thought already where the model's turn begins (DeepSeek-R1), and may
-render a finished turn in another way than it began the turn (Qwen3 adds an empty thought,
-DeepSeek-R1 takes the thought away). `chat.fit_template` makes measuring and training read what the
-model was prompted with and wrote.
+A chat template may open the thought already at the beginning of the model's turn (DeepSeek-R1), and
+may render a finished turn differently from the beginning of the turn (Qwen3 adds an empty thought,
+DeepSeek-R1 removes the thought). `chat.fit_template` makes measuring and training read the prompt
+and the text that the model had and wrote.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ KNOWN: tuple[Tags, ...] = (
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),
 )
-"""The tags of published families; a model has the first pair that its files hold."""
+"""The tags of published families; a model has the first pair that its files contain."""
 
 INSIDE = (
     "a turn of {} begins inside its thought, so an answer alone cannot follow: set "
@@ -35,11 +35,11 @@ INSIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatForm:
-    """How a model's chat template is used.
+    """The use of a model's chat template.
 
     `values` are given to the template. `tags` of None are found in the model's files. With
-    `as_said`, a thinking model's finished turn is what it was prompted with and wrote; otherwise it
-    is what the template makes of it. With `ended`, a template that writes no end token after an
+    `as_said`, a thinking model's finished turn is its prompt and its output unchanged; otherwise
+    the template's rendering of it. With `ended`, a template that writes no end token after an
     answer gets one.
     """
 
@@ -56,12 +56,12 @@ class ChatForm:
 
 PLAIN = ChatForm()
 AS_RENDERED = ChatForm(as_said=False, ended=False)
-"""A template as it is: how reward models read conversations."""
+"""A template unchanged, as reward models read conversations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinking:
-    """How a model marks its thoughts; `begun`: its turn begins inside one."""
+    """A model's marks of its thoughts; `begun`: its turn begins inside one."""
 
     tags: Tags
     begun: bool
@@ -69,7 +69,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """What a model wrote: its answer, the thought before it, and how it ended."""
+    """A model's output: its answer, the thought before it, and how it ended."""
 
     text: str
     reasoning: str
@@ -115,6 +115,6 @@ def begins_inside(folder: Path, config: EngineConfig) -> bool:
 
 
 def opens_thought(template: ChatTemplate, tags: Tags) -> bool:
-    """Whether a template opens a thought, and leaves it open, where the model's turn begins."""
+    """Whether a template opens a thought at the beginning of the model's turn, without its end."""
     after_question = template.render((ASKED,)).rpartition(ASKED.content)[2]
     return after_question.rfind(tags[0]) > after_question.rfind(tags[1])

@@ -1,8 +1,8 @@
-"""How many tokens texts have, without asking an engine: an upper bound, and an estimate.
+"""The number of tokens of texts without asking an engine: an upper bound, and an estimate.
 
 A budget reserves the upper bound of a request, and a plan adds up estimates. If an endpoint reports
-no usage, lpfloop counts with the model's own tokenizer if its folder is at hand, or else estimates
-from the length of the texts.
+no usage, lpfloop counts with the model's own tokenizer if its folder is available, or else
+estimates from the length of the texts.
 """
 
 import json
@@ -20,7 +20,7 @@ TURN_TOKENS = 16
 """Tokens that a chat template may put around one message."""
 
 OPENING_TOKENS = 128
-"""Tokens that a chat template may put before all messages: a system prompt of its own, the date."""
+"""Tokens that a chat template may put before all messages: a default system prompt, the date."""
 
 TokenCount = Callable[[str], int]
 

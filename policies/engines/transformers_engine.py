@@ -87,7 +87,7 @@ def padded(
 class TransformersModel:
     """A model of transformers in this process, on the first GPU or the CPU.
 
-    One that `scores` has float32 on a CPU and bfloat16 on a GPU unless a type is configured.
+    A model that `scores` has float32 on a CPU and bfloat16 on a GPU unless a type is configured.
     """
 
     name = "transformers"
@@ -178,7 +178,7 @@ class TransformersEngine(TransformersModel):
             yield BatchResult(key=batch.key, answers=tuple(done[i] for i in range(len(done))))
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
-        """Measure the last turn of each conversation in a forward pass of its own."""
+        """Measure the last turn of each conversation in a separate forward pass."""
         return [
             measure(self._model, *self._chat.parted(messages), context=self._longest)
             for messages in conversations
@@ -195,7 +195,7 @@ class TransformersEngine(TransformersModel):
         )
 
     def configure(self, config: EngineConfig) -> None:
-        """Do nothing: a loaded model has no live settings."""
+        """Do nothing: a loaded model is without live settings."""
 
     def _completion(self, row: _BatchRow, sampling: Sampling) -> Completion:
         answer = self._chat.answer(row.drawn, sampling.stop)
@@ -282,7 +282,7 @@ def measure(
 ) -> AnswerLogprob | None:
     """Return the log-probability of the tokens `answer` after `prompt`, by one forward pass.
 
-    None if there is nothing to measure, or there are more than `context` tokens.
+    None if prompt or answer is empty, or there are more than `context` tokens.
     """
     import torch
 
@@ -324,8 +324,8 @@ def penalised(
 def pick(logits: "torch.Tensor", uniform: "torch.Tensor", sampling: Sampling) -> "torch.Tensor":
     """Return the token of each row at the point `uniform` of its filtered distribution.
 
-    The nucleus is the smallest set of most probable tokens that holds at least `top_p` of what
-    `min_p` and `top_k` keep; tokens as probable as the last of `top_k` stay, too.
+    The nucleus is the smallest set of most probable tokens that contains at least `top_p` of the
+    probability left by `min_p` and `top_k`; tokens as probable as the last of `top_k` stay, too.
     """
     import torch
 

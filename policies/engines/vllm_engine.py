@@ -38,11 +38,11 @@ from .feed import take
 from .thinking import ChatForm, Thinking
 
 AHEAD = 2
-"""Requests admitted, as a multiple of those that run at once: refilling needs no pause."""
+"""Admitted requests, as a multiple of those that run concurrently: refilling needs no pause."""
 
 SAFE: dict[str, Any] = {
     # Otherwise vLLM prefers Mistral's own copies of weights, settings and tokenizer, if the folder
-    # has them, to those that every other loader here reads.
+    # has them, while all other loaders here read the standard ones.
     "load_format": "safetensors",
     "config_format": "hf",
     "tokenizer_mode": "hf",
@@ -72,7 +72,7 @@ def engine_arguments(model: str, config: EngineConfig, *, on_cpu: bool) -> dict[
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if config.tensor_parallel > 1:
-        # In a Ray actor vLLM would take Ray's executor, which finds no GPU that is free.
+        # In a Ray actor vLLM would take Ray's executor, which finds no free GPU.
         arguments |= {"distributed_executor_backend": "mp"}
     if on_cpu:
         # vLLM's CPU build fails if a prompt is read in pieces and its answer has a seed.
@@ -100,7 +100,7 @@ def reply_form(schema: Mapping[str, Json], thinking: Thinking | None) -> dict[st
 
 
 def refuse_vllm(config: EngineConfig, kind: str) -> None:
-    """Refuse settings of vLLM that change results and that another engine does not have.
+    """Refuse vLLM's settings that change results and that another engine does not have.
 
     Raises:
         EngineError: naming the first of them.
@@ -127,9 +127,9 @@ def on_cpu() -> bool:
 class VLLMModel:
     """A `vllm.LLM` in this process, which can leave a GPU to others, and come back.
 
-    vLLM frees and restores the memory of weights and cache on CUDA and ROCm. How it sleeps follows
-    vLLM's source (vllm/v1/worker/gpu_worker.py, 0.32) and was tested with a stand-in for vLLM, not
-    on a GPU.
+    vLLM frees and restores the memory of weights and cache on CUDA and ROCm. The use of its sleep
+    follows vLLM's source (vllm/v1/worker/gpu_worker.py, 0.32) and was tested with a stand-in for
+    vLLM, not on a GPU.
     """
 
     name = "vllm"
@@ -157,12 +157,12 @@ class VLLMModel:
 
     @contextmanager
     def new_weights(self) -> Generator[None]:
-        """Let weights be loaded, without the cache and without the old ones; then be awake.
+        """Load weights in the block, without the cache and the old ones; afterwards be awake.
 
-        A layer's new weights are read beside its old ones, for which a cache that fills the device
-        leaves no room, so the cache and the old weights are given up first (level 2). vLLM keeps a
-        copy of the buffers that no file holds (rotary tables, scales of the cache) and puts it
-        back as the weights wake; a parameter that the folder does not hold would be lost
+        A layer's new weights are read while its old ones are in memory, for which a cache that
+        fills the device leaves no room, so the cache and the old weights are dropped first (level
+        2). vLLM keeps a copy of the buffers that are in no file (rotary tables, scales of the
+        cache) and restores it as the weights wake; a parameter that the folder lacks would be lost
         (vllm#15254, #16663), which the canary shows.
         """
         if not self._asleep:
@@ -244,7 +244,7 @@ class VLLMEngine(VLLMModel):
         self._llm.reset_prefix_cache()
 
     def configure(self, config: EngineConfig) -> None:
-        """Do nothing: a loaded model has no live settings."""
+        """Do nothing: a loaded model is without live settings."""
 
 
 def _repack_heads(model: Any) -> None:
@@ -368,6 +368,6 @@ class _Drawing:
         )
 
     def abort(self) -> None:
-        """Abort what is still in flight."""
+        """Abort the requests in flight."""
         if self._flight:
             self._engine.abort_request([*self._flight])

@@ -1,4 +1,4 @@
-"""Which files of a model's folder are its weights: those that every loader here reads.
+"""The weights among the files of a model's folder: the files that every loader here reads.
 
 A repository may hold other copies (pickles, Mistral's consolidated file). lpfloop opens none of
 them, so they count neither for a model's identity nor for its size.
@@ -13,7 +13,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a model's weights, sorted; none if the folder has no safetensors.
+    """Return the files of a model's weights, sorted; empty if the folder has no safetensors.
 
     Raises:
         EngineError: if shards are missing, or there are files that engines would take for more of

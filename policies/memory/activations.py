@@ -1,11 +1,11 @@
-"""What the layers, adapters and output layer of a pass keep beside the weights, in bytes.
+"""The bytes that a pass keeps in layers, adapters and output layer, in addition to the weights.
 
-What autograd keeps is counted as by Korthikanti et al. (2022, arXiv 2205.05198, Section 4), for the
-layers of transformers 5: RMSNorm in separate operations, scaled dot-product attention that keeps no
-scores, a gated MLP. On a GPU the passes run under bfloat16 autocast: over float32 weights the
-residual stream is float32 (`wide`) and the inputs of matrix products are bfloat16 (`narrow`); over
-bfloat16 weights both are bfloat16. On a CPU both are as the weights. `benchmarks/memory.py`
-compares with real trainings.
+Autograd's saved tensors are counted as by Korthikanti et al. (2022, arXiv 2205.05198, Section 4),
+for the layers of transformers 5: RMSNorm in separate operations, scaled dot-product attention that
+keeps no scores, a gated MLP. On a GPU the passes run under bfloat16 autocast: over float32 weights
+the residual stream is float32 (`wide`) and the inputs of matrix products are bfloat16 (`narrow`);
+over bfloat16 weights both are bfloat16. On a CPU both have the weights' type.
+`benchmarks/memory.py` compares with real trainings.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Precision:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether matrices are cast: autocast keeps the copy of each while a pass lasts."""
+        """Whether matrices are cast: autocast keeps the copy of each during a pass."""
         return self.narrow < self.wide
 
 
@@ -80,12 +80,12 @@ def pass_bytes(
     casts: int = 0,
     head: int = 0,
 ) -> int:
-    """Return what a forward and a backward pass over `rows` sequences hold at the peak.
+    """Return the peak bytes of a forward and a backward pass over `rows` sequences.
 
     `casts` are the bytes of the matrices' narrow copies, which autocast keeps until the forward
-    pass ends, `head` what the output layer holds when the backward pass begins. If activations are
-    recomputed, only each layer's input is kept, and either the casts or, in the backward pass, all
-    of one layer.
+    pass ends, `head` the output layer's bytes at the beginning of the backward pass. If
+    activations are recomputed, only each layer's input is kept, and either the casts or, in the
+    backward pass, all of one layer.
     """
     tokens, layers = rows * length, shape.layers
     stream = tokens * precision.wide * shape.hidden
@@ -97,14 +97,14 @@ def pass_bytes(
 
 
 def _layer_bytes(shape: ModelShape, precision: Precision, lora: LoRAConfig) -> int:
-    """Return what a layer keeps of a token for the backward pass.
+    """Return the bytes per token that a layer keeps for the backward pass.
 
     Each norm keeps its input in float32 and, if its weight is trained, the normalised input.
     The inputs of the matrices of queries, keys and values, and of the MLP, are kept once, or
     once for each matrix that casts them: under autocast, and before float32 adapters. Attention
     keeps queries, keys and values (repeated to as many heads) and its result, which an adapter
-    casts once more. The MLP keeps gate, its activation, up and product. An adapter keeps what is
-    between its two matrices, and with dropout a mask, of a byte a number on a GPU.
+    casts once more. The MLP keeps gate, its activation, up and product. An adapter keeps the
+    values between its two matrices, and with dropout a mask, of a byte a number on a GPU.
     """
     narrow, adapted = precision.narrow, _adapted(shape, lora)
     scaled = FLOAT32 if shape.float_norms else precision.wide
@@ -122,7 +122,7 @@ def _layer_bytes(shape: ModelShape, precision: Precision, lora: LoRAConfig) -> i
 
 
 def _attention_bytes(shape: ModelShape, precision: Precision, attention: str, length: int) -> int:
-    """Return what a layer's attention keeps of a token, without its inputs and its result.
+    """Return the bytes per token that a layer's attention keeps, without its inputs and its result.
 
     FlashAttention keeps nothing, eager attention the probabilities of each head, in float32 and
     as they meet the values, other implementations the mask, as numbers.
@@ -138,7 +138,7 @@ def _attention_bytes(shape: ModelShape, precision: Precision, attention: str, le
 def forward_bytes(
     shape: ModelShape, precision: Precision, *, rows: int, length: int, masked: bool = True
 ) -> int:
-    """Return what a pass without gradients holds: one layer at a time, and the attention mask.
+    """Return the bytes of a pass without gradients: one layer at a time, and the attention mask.
 
     A layer is the stream, its norm, the queries, keys and values, and gate, up and product of the
     MLP.
@@ -152,9 +152,9 @@ def forward_bytes(
 def tiled_head_bytes(
     shape: ModelShape, precision: Precision, *, tokens: int, on_gpu: bool, frozen: bool = False
 ) -> int:
-    """Return what TRL's fused output layer holds in its backward pass.
+    """Return the bytes of TRL's fused output layer in its backward pass.
 
-    The layer's gradient, unless it is frozen, and that of the hidden states, in float32
+    The gradients of the layer, unless it is frozen, and of the hidden states, in float32
     (trl/kernels/chunked_logprob.py), and one tile of logits. On a CPU `AnswerHead` keeps the
     logits and their gradients, and copies of a piece of them.
     """

@@ -4,7 +4,7 @@
 Without Triton, TRL scores every position, those of prompts and padding included, and makes a dozen
 passes over each tile of logits. On two cores that took more than half of a DPO step of SmolLM2-135M
 (results/benchmarks.md has the figures). Here the logits of the answers are one matrix product, and
-what follows is done a few tokens at a time, so that the cache holds it.
+the rest runs on a few tokens at a time, so that they fit into the cache.
 """
 
 from collections.abc import Collection

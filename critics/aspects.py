@@ -22,7 +22,7 @@ Name = Annotated[Words, Field(pattern=r"^[^{}\[\]\"'\\`:\n\r]*$")]
 
 
 class Levels(Section):
-    """What earns -1 (failure), 0 (moderate) and 1 (success)."""
+    """The descriptions of -1 (failure), 0 (moderate) and 1 (success)."""
 
     failure: Words = Field(alias="-1")
     moderate: Words = Field(alias="0")
@@ -30,7 +30,7 @@ class Levels(Section):
 
 
 class Aspect(Section):
-    """One aspect: the question and what earns which rating."""
+    """One aspect: the question and the meaning of each rating."""
 
     name: Name
     criteria: Words

@@ -100,7 +100,7 @@ class StatedChoice:
 
 
 def stated_choices(text: str) -> Iterator[StatedChoice]:
-    """Give the choices that are stated straight out, and those that are denied, in any order."""
+    """Give the plainly stated choices, and the denied ones, in any order."""
     plain = text.translate(_BLANKED)
     for pattern, denied in ((_BETTER, False), (_CHOSEN, False), (_EVEN, False), (_WORSE, True)):
         for match in pattern.finditer(plain):
@@ -115,7 +115,7 @@ def _side(match: re.Match[str]) -> Preferred:
 
 
 def _straight(text: str, start: int) -> bool:
-    """Whether what leads up to a statement in its sentence leaves it the judge's plain word."""
+    """Whether the text before a statement in its sentence leaves it a plain statement."""
     lead = _SENTENCE_START.split(text[max(0, start - NEAR) : start])[-1]
     clause = _CLAUSE.split(lead)[-1]
     return not (

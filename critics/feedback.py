@@ -82,7 +82,7 @@ class FeedbackCritic:
         return {"templates": self.digest}
 
     def ask(self, prompt: Prompt, answer: str, key: GuardKey = BARE) -> Question[AspectRatings]:
-        """Return what to ask about `answer`."""
+        """Return the question about `answer`."""
         texts = {"instruction": prompt.instruction, "answer": answer}
         fixed = self.task_aspects.get(prompt.task)
         shown = tuple(aspect for aspect in self.aspects if fixed in (None, aspect.name))

@@ -179,7 +179,7 @@ def without_mark(text: str) -> str:
 
 @lru_cache
 def _sections(*templates: str) -> re.Pattern[str] | None:
-    """Find the first character of what templates head their sections with: `[Answer]`, `### In`."""
+    """Match the first character of a template's section headings: `[Answer]`, `### In`."""
     bare = PLACEHOLDER.sub("", "\n".join(templates))
     found = {heading.strip() for heading in _SECTION.findall(bare)}
     if not found:

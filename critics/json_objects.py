@@ -1,4 +1,4 @@
-"""JSON objects in a judge's reply: those that begin a line, as they are written."""
+"""JSON objects that begin a line in a judge's reply, as they are written."""
 
 import json
 from collections.abc import Iterator

@@ -64,7 +64,7 @@ _REFUSED = re.compile(
     r"comply|help(?! but)|assist|continue|engage)\b"
     r"(?! (?:it |this |the answer )?(?:a |an |any )?(?:more|higher|full|better|top|perfect|lower))"
 )
-"""A refusal to judge: who cannot find a fault, or give more than this, does not refuse."""
+"""A refusal to judge, unlike "cannot find a fault" or "cannot give more"."""
 _SENTENCE_END = re.compile(r"[.!?\n{]")
 REASON = "What the judge has to say, in two or three sentences."
 """Why an example of a reply judges as it does."""

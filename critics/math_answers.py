@@ -59,7 +59,7 @@ DERIVED = re.compile(
     r"=|\b(?:so|thus|therefore|hence|and|or|und|oder|et|ou|y|o|e|и|или|maybe|perhaps|possibly"
     r"|alternatively)\b|和|或|\\"
 )
-"""What shows that more of the answer follows, and not a remark on it."""
+"""Signs that more of the answer follows, and not a remark on it."""
 
 LISTED = re.compile(r",(?!\d{3}(?!\d))|;|\\pm|±|\b(?:and|or)\b|或|和")
 NESTED = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
@@ -96,7 +96,7 @@ def final_answer(text: str) -> Final:
 
 
 def _stated(text: str) -> tuple[int, Final]:
-    """Return the answer that a text states, and where the statement begins; -1: nowhere."""
+    """Return the answer that a text states, and the start of the statement; -1: nowhere."""
     boxes = boxed_answers(text)
     words: tuple[int, Final] | None = None
     for place, found in _announced(text, after=boxes.end if boxes else -1):
@@ -130,7 +130,7 @@ def marked(text: str) -> Final:
 
 
 def has_word(text: str) -> bool:
-    """Whether two letters stand side by side outside a LaTeX command."""
+    """Whether two letters are adjacent outside a LaTeX command."""
     letters = 0
     command = False
     for character in text:
@@ -255,7 +255,7 @@ def reference_answer(text: str) -> Final:
 
 
 def is_mathematical(reference: str) -> bool:
-    """Whether a reference without a task says a number, a formula or a choice, and not a text."""
+    """Whether a reference without a task is a number, a formula or a choice, and not a text."""
     found = final_answer(reference)
     if not found.marked:
         return EQUATION.search(reference) is not None

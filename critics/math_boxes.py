@@ -53,7 +53,7 @@ def boxed_answers(text: str) -> Boxed | None:
 
 
 def _spans(text: str, start: int, last: int) -> Sequence[tuple[int, int]]:
-    """Return where the boxes begin and end, the innermost of nested ones; the last may be open."""
+    """Return the spans of the boxes, the innermost of nested ones; the last may be open."""
     found = list[tuple[int, int]]()
     opened = list[int]()
     """Where each open brace's box begins; -1 for a brace that opens none."""

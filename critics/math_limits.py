@@ -13,7 +13,7 @@ from .math_answers import Final
 LENGTH = 600
 """Characters of one formula, digits and the words of `\\text` not counted."""
 OPERATORS = 64
-"""Signs between the parts of one formula: a list of so many numbers is the longest."""
+"""The limit of signs between the parts of one formula: a list of as many numbers is the longest."""
 DEPTH = 10
 """Brackets within brackets."""
 DIGITS = 100_000.0
@@ -24,7 +24,7 @@ MANTISSA = 15
 
 WORDS = re.compile(r"\\(?:text|mbox|mathrm|textbf|operatorname)\s*\{[^{}]*\}")
 PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}|\$|\n")
-"""What parts the formulas of a text: a word (not the name of a command), a dollar, a line's end."""
+"""Separators of a text's formulas: a word (not the name of a command), a dollar, a line's end."""
 SIGNS = re.compile(r"[-+*/^=,&;<>]|\\(?:times|cdot|div|frac|dfrac|tfrac|sqrt|pm|cup|cap)\b")
 TOKEN = re.compile(r"\\[A-Za-z]+|\d[\d,]*(?:\.\d+)?|\*\*|\S")
 NUMERAL = re.compile(r"[\d\s]+")
@@ -129,5 +129,5 @@ class _Sizes:
 
 
 def _power(digits: float) -> float:
-    """Return the number that has so many digits (its logarithm is `digits`)."""
+    """Return the number with `digits` digits (its logarithm is `digits`)."""
     return 10.0**digits if digits < 300 else math.inf  # noqa: PLR2004 -- the largest float

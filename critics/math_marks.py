@@ -13,9 +13,9 @@ from .math_quantities import QUANTITY
 
 ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 MARKED_WITHIN = 100_000
-"""In how many characters before a text's end a mark is looked for."""
+"""Characters before a text's end that are searched for a mark."""
 NEAR = 300
-"""In how many of them it mostly stands."""
+"""Characters before a text's end that usually contain it."""
 LONGEST = 12
 MOST = 16
 """How many marks are looked at, from the last one on."""

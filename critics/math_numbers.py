@@ -37,7 +37,7 @@ UNIT = re.compile(
     r"(?:\s?(?P<unit>[^\W\d_]+)\.?(?P<power>[²³]|\^\{?[23]\}?)?"
     r"(?P<other>\s?[/·]\s?(?P<per>[^\W\d_]+)(?:[²³]|\^\{?[23]\}?)?)?)?[\s.]*"
 )
-"""A unit of one word, with what `_is_unit` does not take: km/h, m², m^2, °C, €."""
+"""A unit of one word with its signs, which `_is_unit` does not read: km/h, m², m^2, °C, €."""
 FRACTION_UNIT = re.compile(r"\\[dt]?frac\s?\{([A-Za-z]+)\}\s?\{([A-Za-z]+)\}")
 PREFIX = re.compile(
     r"([-+]?)(?:\s?\$|(?:~|≈|\\approx|about|around|approximately|roughly|exactly|just|only|simply"
@@ -235,7 +235,7 @@ def _spelled(text: str) -> PlainNumber | None:
 
 
 def _last_plain(text: str) -> PlainNumber | None:
-    """Return the last number of a text if it stands free of any formula; None for all else."""
+    """Return the last number of a text if it is not part of a formula; None for all else."""
     end = max(text.rfind(digit) for digit in DIGITS) + 1
     start = end - 1
     while start > 0 and text[start - 1] in "0123456789.,":

@@ -1,4 +1,4 @@
-r"""Answers that offer several numbers, a range or a bound, where the reference is one number.
+r"""Answers that offer several numbers, a range or a bound, although the reference is one number.
 
 "3 or 4", "between 3 and 5", "3-5" and "at least 3" do not state which number is the answer, so they
 are not right for any of their numbers. An answer that states one number twice ("five (5)", "0.5 or
@@ -45,7 +45,7 @@ SPAN = re.compile(
     r"\b(?:between|from|to|through|thru|until|till|bis|entre|zwischen)\b|\d\s?[-\u2013~\u301c\u2026]\s?\d"
     r"|[\u5230\u81f3]"
 )
-"""What shows that two numbers are the ends of a range, and not a list."""
+"""Signs that two numbers are the ends of a range, and not a list."""
 NEARING = re.compile(
     r"\b(?:round|increas|decreas|reduc|rais|chang|convert|simplif|lower|drop|went|goes|grew|grow"
     r"|rose|fell)[a-z]{0,6}(?:\s[a-z]{1,20}){0,3}\s$"

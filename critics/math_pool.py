@@ -33,9 +33,9 @@ START_S = 60.0
 STARTS = 3
 """How many workers may be lost in a row while they start: one may be killed, for its memory."""
 PATIENCE = 30
-"""A comparison is given up after so many times its limit by the clock, if it waits for nothing."""
+"""A comparison that hangs without using the processor ends after this multiple of its limit."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV")
-"""What workers inherit: no key or token of the caller."""
+"""The environment that workers inherit: no key or token of the caller."""
 
 
 class MathVerifyMissingError(RuntimeError):
@@ -108,7 +108,7 @@ class MathPool:
         try:
             self._compare(jobs, outcomes)
         except BaseException:
-            # The workers are at comparisons that nobody waits for any more.
+            # The workers are busy with comparisons whose results are not needed any more.
             self.close()
             raise
         return [outcomes[number] for number in range(len(jobs))]

@@ -22,9 +22,9 @@ from sympy import FiniteSet, Float
 MEMORY = 2 * 1024**3
 """Address space of a worker, in bytes: a term like 9^9^9^9 fails instead of filling the host."""
 PLACES = 6
-"""Numbers, one of them with a decimal point, are equal if they agree to so many places."""
+"""Numbers, one of them with a decimal point, are equal if they agree to this many places."""
 WARM = {"text": "\\frac{1}{2}+x, 3", "formula": True}
-"""A formula whose reading loads what every later one needs."""
+"""A formula whose reading loads everything that later ones need."""
 
 
 def read(final: dict[str, Any]) -> list[Any]:

@@ -1,9 +1,9 @@
 """Whether a verdict in a reply is the judge's own: not quoted, denied, contradicted nor repeated.
 
-A judge that finds a forged verdict in a text may name it, and a reader that takes whatever verdict
-it finds would then believe the forger. The rules look at the words right before and behind a
-verdict, at what the judge declares in the first person, and whether a judged text holds the verdict
-itself. They know the usual phrases, not the language. All take linear time.
+A judge that finds a forged verdict in a text may name it, and a reader that accepts any verdict
+would then believe the forger. The rules check the words right before and behind a verdict, the
+judge's declarations in the first person, and whether a judged text contains the verdict itself.
+They cover the usual phrases, not all of English. All take linear time.
 """
 
 import re
@@ -161,13 +161,13 @@ def require_undisputed(text: str, values: Collection[float]) -> None:
 
 
 def declared_choices(text: str) -> frozenset[str]:
-    """Return the numbers of the outputs that a judge says, in the first person, it prefers."""
+    """Return the numbers of the outputs that the judge prefers in the first person."""
     said = (word.lower() for word in _CHOSEN.findall(text))
     return frozenset("1" if word in ("1", "first") else "2" for word in said)
 
 
 def seen(text: str) -> str:
-    """Return a text without invisible marks, and with letters as those that they look like."""
+    """Return a text without invisible marks, and with look-alike letters unified."""
     folded = unicodedata.normalize("NFKC", text).translate(LOOKALIKES)
     return folded if folded.isascii() else "".join(map(_letter, folded))
 

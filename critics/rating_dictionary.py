@@ -63,7 +63,7 @@ class RatedAspects(Expected[AspectRatings]):
 
     @property
     def schema(self) -> ReplySchema:
-        """The schema of a comment and a rating for each aspect, or for those that are chosen."""
+        """The schema of a comment and a rating for each aspect, or for the chosen ones."""
         aspect = object_of({"comment": comment(self.count), "rating": one_of([-1, 0, 1])})
         return object_of(dict.fromkeys(self.names, aspect), self.count)
 
@@ -138,7 +138,7 @@ class RatedAspects(Expected[AspectRatings]):
 
 
 def _last_dictionary(text: str) -> tuple[int, int]:
-    """Return where the last dictionary begins and ends."""
+    """Return the start and the end of the last dictionary."""
     start = text.rfind("{")
     if start < 0 or not _OPENING.match(text, start):
         raise UnreadError(absent(text, Status.NO_DICTIONARY))

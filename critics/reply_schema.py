@@ -51,7 +51,7 @@ def list_of(entry: ReplySchema, most: int, least: int = 0) -> ReplySchema:
 
 
 def text(most: int) -> ReplySchema:
-    """Return the schema of a text of at most so many characters."""
+    """Return the schema of a text of at most `most` characters."""
     return {"type": "string", "maxLength": most}
 
 
@@ -118,7 +118,7 @@ def _object_outline(schema: Mapping[str, Any]) -> str:
 
 
 def require_follows(value: object, schema: Mapping[str, Any]) -> None:
-    """Refuse a value that does not follow a schema. Texts may be longer than it says.
+    """Refuse a value that does not follow a schema; texts may exceed its length.
 
     Raises:
         UnreadError: if it does not.
@@ -210,7 +210,7 @@ def prose(reply: str) -> str:
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """Give the texts in an object, wherever they stand."""
+    """Give the texts in an object, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

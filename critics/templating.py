@@ -30,8 +30,8 @@ class TemplateError(ValueError):
 class TemplateSets:
     """The sets of one kind: folders of templates, the shipped ones inside `folder`.
 
-    `fallback` names the shipped set that lends what another lacks. Without one, a set has all
-    templates but the `spare` ones.
+    `fallback` names the shipped set that supplies templates which another set lacks. Without one, a
+    set must have all templates except the `spare` ones.
     """
 
     folder: Path

@@ -61,7 +61,7 @@ MARKS = " \t\r\n*`\"'."
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"neither", "both", "none", "either", "equal", "draw", "0"})
 LABEL = r"[ \t>*#\[_`-]*"
-"""What Markdown may put before a label."""
+"""Characters that Markdown may put before a label."""
 SCORE = r"overall[ \t]+score"
 _CALLED = re.compile(
     r"\b(?:scores?|scored|rating|rated?|grade[ds]?|marks?|give|gave|award(?:ed)?|assign(?:ed)?|"
@@ -69,7 +69,7 @@ _CALLED = re.compile(
     re.IGNORECASE,
 )
 _KEYED = re.compile(r"[{}]|[\"'][ \t]*:")
-"""What shows that a line belongs to an object."""
+"""Signs that a line belongs to an object."""
 _SENTENCE = re.compile(r"(?<=[.!?;]) ")
 _LETTER: dict[str, Preferred] = {letter: label for label, letter in LETTERS.items()}
 _STRONG = re.compile(r"([AB])\+{0,2}")

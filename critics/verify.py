@@ -188,7 +188,7 @@ class Verifier:
         self._verified += 1
 
     def _verdict(self, prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
-        """Combine what applies to the prompt; the rating is that of the task's own aspect."""
+        """Combine the parts that apply to the prompt; the first one, its aspect, rates it."""
         parts: list[Verdict] = []
         if math is not None:
             parts.append(Verdict(math.metrics, math.rating, math.reason))
@@ -209,7 +209,7 @@ class Verifier:
 
 
 def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json]:
-    """Return what the user has set of how answers are verified."""
+    """Return the user's settings of how answers are verified."""
     limit: list[Json] = [] if limit_s == LIMIT_S else [{"limit_s": limit_s}]
     return [*limit, *([SENTENCE_MATCH] if matches else []), *([own.identity] if own else [])]
 

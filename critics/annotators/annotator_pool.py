@@ -50,9 +50,9 @@ TIES: dict[ReplyForm, str] = {
     "brackets": " If neither is better, it is [[C]].",
     "choice": ' If neither is better, the choice is "A=B".',
 }
-"""What offers a tie in English, in each form of reply."""
+"""The text that offers a tie in English, in each form of reply."""
 FEW_TOKENS = 5
-"""Who may write fewer is to write the verdict alone, however much room there is."""
+"""An annotator that may write fewer tokens writes only the verdict."""
 PAIR_TEMPLATES = TemplateSets(
     folder=HERE / "templates",
     files={
@@ -164,7 +164,7 @@ class Annotator(Profile):
 
     @property
     def several(self) -> bool:
-        """Whether its prompts and replies are those about several pairs."""
+        """Whether its prompts and replies are about several pairs."""
         return self.batch_size > 1
 
     def worked(self, *, with_input: bool) -> tuple[WorkedExample, ...]:
@@ -202,7 +202,7 @@ class PublishedAnnotator(PublishedProfile):
         return digest(self.model_dump(mode="json"))
 
     def prompt(self, *, with_input: bool) -> str:
-        """Return the prompt for instructions with an input, or for those without."""
+        """Return the prompt for instructions with an input, or without one."""
         return self.with_inputs if with_input else self.without_inputs
 
 

@@ -23,7 +23,7 @@ MOST_FLIPS = 0.5
 
 
 def draw_key(keyed_on: Keying, *, pair: str, instruction: str) -> str:
-    """Return what the draws about a pair are keyed on."""
+    """Return the key of the draws about a pair."""
     return pair if keyed_on == "pair" else instruction
 
 

@@ -53,7 +53,7 @@ LONGEST = 600
 FEWEST = 8
 """Statements that a passage may have, however few its words are."""
 WORDS_A_STATEMENT = 4
-"""About so many words make a statement (26 statements of an answer of 110 tokens)."""
+"""The approximate words per statement (26 statements of an answer of 110 tokens)."""
 _ITEM = re.compile(r"[ \t>]*(?:[-*\u2022\u2013]|[0-9]{1,3}[.)])[ \t]+(.+)")
 WORDS: dict[Support, str] = {
     "supported": "supported",
@@ -244,7 +244,7 @@ class SupportVerdicts(Expected[StatementSupport]):
         return ExampleReply("", "\n".join(lines))
 
     def _number(self, line: re.Match[str]) -> int:
-        """Return the number of the statement that a line is about; 0 if it does not say."""
+        """Return the number of the statement that a line is about; 0 without a number."""
         if line["number"] is None:
             return 1 if self.count == 1 else 0
         return int(line["number"])

@@ -17,7 +17,7 @@ LANGUAGES = (
     *("mr", "ne", "nl", "no", "pa", "pl", "pt", "ro", "ru", "sk", "sl", "so", "sq", "sv", "sw"),
     *("ta", "te", "th", "tl", "tr", "uk", "ur", "vi", "zh-cn", "zh-tw"),
 )
-"""The languages that langdetect tells apart."""
+"""The languages that langdetect recognises."""
 
 
 def compared(found: Iterable[object], relation: str, bound: int) -> bool:
@@ -27,7 +27,7 @@ def compared(found: Iterable[object], relation: str, bound: int) -> bool:
 
 
 def a_text(value: object) -> str:
-    """Return a text that says something, without the space around it."""
+    """Return a non-empty text, without the space around it."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError("a text")
     return value.strip()

@@ -57,7 +57,7 @@ Reader = Callable[[object], object]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of instruction: what decides, and the parameters that it takes by name."""
+    """A kind of instruction: its check function, and its parameters by name."""
 
     decides: Callable[..., bool]
     parameters: Mapping[str, Reader] = field(default_factory=dict[str, Reader])
@@ -173,7 +173,7 @@ def _read(kind: str, name: str, reader: Reader, given: Mapping[str, object]) -> 
 
 
 def _object(kind: str, argument: str) -> dict[str, object]:
-    """Return the fields of a JSON object; those that are null count as absent."""
+    """Return the fields of a JSON object; null fields count as absent."""
     try:
         value = json.loads(argument or "{}")
     except (ValueError, RecursionError):

@@ -20,17 +20,17 @@ FENCES = ("```json", "```Json", "```JSON", "```")
 
 
 def has_sentences(answer: str, *, num_sentences: int, relation: str) -> bool:
-    """Whether the answer has so many sentences (see `sentences`)."""
+    """Whether the answer has the given number of sentences (see `sentences`)."""
     return compared(sentences_of(answer), relation, num_sentences)
 
 
 def has_words(answer: str, *, num_words: int, relation: str) -> bool:
-    """Whether the answer has so many words: runs of letters, digits and underscores."""
+    """Whether the answer has the given number of words: runs of letters, digits and underscores."""
     return compared(re.finditer(r"\w+", answer), relation, num_words)
 
 
 def has_paragraphs(answer: str, *, num_paragraphs: int) -> bool:
-    """Whether the divider *** makes exactly so many paragraphs, none of them empty."""
+    """Whether the divider *** makes exactly `num_paragraphs` paragraphs, none of them empty."""
     parts = [bool(part.strip()) for part in DIVIDER.split(answer)]
     return all(parts[1:-1]) and sum(parts) == num_paragraphs
 
@@ -38,7 +38,7 @@ def has_paragraphs(answer: str, *, num_paragraphs: int) -> bool:
 def has_first_word(
     answer: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str
 ) -> bool:
-    """Whether empty lines make exactly so many paragraphs, and one of them begins with a word."""
+    """Whether empty lines make exactly `num_paragraphs` paragraphs, and one begins with a word."""
     paragraphs = answer.split("\n\n")
     if sum(1 for paragraph in paragraphs if paragraph.strip()) != num_paragraphs:
         return False
@@ -52,7 +52,7 @@ def _bare(word: str) -> str:
 
 
 def has_placeholders(answer: str, *, num_placeholders: int) -> bool:
-    """Whether there are at least so many [placeholders] within lines."""
+    """Whether there are at least `num_placeholders` [placeholders] within lines."""
     return compared(_placeholders(answer), AT_LEAST, num_placeholders)
 
 
@@ -70,26 +70,26 @@ def has_postscript(answer: str, *, postscript_marker: str) -> bool:
 
 
 def has_bullets(answer: str, *, num_bullets: int) -> bool:
-    """Whether exactly so many lines begin with * or -; those that begin with ** do not count."""
+    """Whether exactly `num_bullets` lines begin with * or -; lines with ** do not count."""
     return sum(1 for _ in BULLET.finditer(answer)) == num_bullets
 
 
 def is_one_of_the_answers(answer: str) -> bool:
     """Whether the answer has "My answer is yes.", "… no." or "… maybe.".
 
-    More may stand around it, as the authors' code allows and their prompts do not forbid.
+    Other text around it is allowed, as in the authors' code; their prompts do not forbid it.
     """
     return any(option in answer for option in ANSWERS)
 
 
 def has_highlights(answer: str, *, num_highlights: int) -> bool:
-    """Whether there are at least so many *highlighted* or **highlighted** parts within lines."""
+    """Whether at least `num_highlights` parts within lines are *highlighted* or **highlighted**."""
     found = (text for kind in HIGHLIGHTS for text in kind.findall(answer) if text.strip())
     return compared(found, AT_LEAST, num_highlights)
 
 
 def has_sections(answer: str, *, section_spliter: str, num_sections: int) -> bool:
-    """Whether there are at least so many sections, each begun by the word and a number."""
+    """Whether there are at least `num_sections` sections, each begun by the word and a number."""
     heads = re.finditer(rf"{re.escape(section_spliter)}\s?\d+", answer)
     return compared(heads, AT_LEAST, num_sections)
 

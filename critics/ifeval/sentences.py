@@ -1,8 +1,8 @@
 """Sentences of an English text, ended as Punkt ends them (Kiss and Strunk, 2006).
 
 IFEval counts with nltk's Punkt, whose trained parameters have to be downloaded. This has its rules,
-with short lists in place of those parameters: a period ends a sentence unless it belongs to
-an abbreviation or an initial; a new line ends none; `1.` before a capital does.
+with short lists instead of the parameters: a period ends a sentence unless it belongs to an
+abbreviation or an initial; a new line does not end one; `1.` before a capital does.
 """
 
 import re
@@ -59,7 +59,7 @@ def sentences_of(text: str) -> Iterator[str]:
 
 
 def _ending(word: str, following: str) -> tuple[str, str]:
-    """Return the part of a word that ends a sentence, and what of it begins the next one."""
+    """Return the part of a word that ends a sentence, and the part that begins the next one."""
     if following and word.endswith(("?", "!")):
         return word, ""
     if "." not in word and "?" not in word and "!" not in word:

@@ -47,7 +47,7 @@ def has_letter_often(answer: str, *, letter: str, let_frequency: int, let_relati
 
 
 def has_capital_words(answer: str, *, capital_frequency: int, capital_relation: str) -> bool:
-    """Whether so many words are in capitals; `I` is one, `DON'T` two, `UP-TO-DATE` one."""
+    """Whether a number of words are in capitals; `I` is one, `DON'T` two, `UP-TO-DATE` one."""
     return compared(_capital_words(answer), capital_relation, capital_frequency)
 
 

@@ -65,7 +65,7 @@ class Taxonomy:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the classes are called."""
+        """The names of the classes."""
         return tuple(intention.name for intention in self.intentions)
 
     @property

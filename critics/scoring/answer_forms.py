@@ -84,7 +84,7 @@ class AnswerForm:
 
     @property
     def summed(self) -> str:
-        """The hash of what scores are summed up to."""
+        """The hash of the totals into which scores are summed up."""
         return digest(self.file.model_dump(mode="json", include={"mean", "total", "totals"}))
 
     @property

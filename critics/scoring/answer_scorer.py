@@ -228,7 +228,7 @@ def _of_python(text: str, start: int) -> ScoreObject | None:
 
 
 def _every_object(text: str) -> Iterator[Said]:
-    """Give the objects of a text, wherever they stand."""
+    """Give the objects of a text, at any place."""
     at = -1
     for _ in range(MOST_OBJECTS):
         at = text.find("{", at + 1)

@@ -204,7 +204,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
 
 def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineLine:
-    """Return the line to the model of an annotator, which is sampled as its profile says."""
+    """Return the line to an annotator's model, which is sampled as its profile says."""
     served = run.models.annotators[annotator.role]
     again = Sampling(
         temperature=max(annotator.temperature, RETRY_TEMPERATURE),

@@ -42,7 +42,7 @@ SIDES = ("chosen", "rejected")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What becomes of a pair: its bucket, its side, and whether it is kept."""
+    """The fate of a pair: its bucket, its side, and whether it is kept."""
 
     bucket: LengthBucket
     side: str
@@ -52,10 +52,10 @@ class Fate:
 def balanced(
     it: Iteration, pairs: Rows[Pair], candidates: Rows[Candidate] | None = None
 ) -> Rows[Pair]:
-    """Commit the pairs that are kept, under the rule `RULE/balanced`; as they are if that is off.
+    """Commit the kept pairs under the rule `RULE/balanced`; unchanged if balancing is off.
 
-    `candidates` are those that the pairs were made of, None if they are from elsewhere. The rows
-    keep their chunks, though which are kept depends on all of them.
+    `candidates` are the sources of the pairs, None if they are from elsewhere. The rows keep their
+    chunks, though the choice of the kept ones depends on all of them.
     """
     config = it.run.config.pairs
     if not config.balance_length:
@@ -64,7 +64,7 @@ def balanced(
     read = (pairs,) if candidates is None else (pairs, candidates)
     params: dict[str, Json] = {"bucket_width": config.bucket_width}
     if candidates is None or _served(it) or _others(it):
-        # What M_0's own engine counted has the key that it had before anything was counted here.
+        # If M_0's engine counted all tokens, the key stays without `counted_by`.
         exact = balancing.count is not about
         params["counted_by"] = it.run.models.initial.identity if exact else about.__name__
     work = it.work(BALANCE, params, *read)
@@ -129,7 +129,7 @@ def _drawn(own: Mapping[str, Sequence[str]], seed: int) -> Iterator[tuple[str, s
 
 @dataclass(frozen=True, kw_only=True)
 class _Balancing:
-    """The balancing of one stage; what becomes of all pairs is decided once, when first needed."""
+    """The balancing of one stage; the fates of all pairs are decided once, when first needed."""
 
     it: Iteration
     pairs: Rows[Pair]

@@ -34,8 +34,8 @@ def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
     completers = it.run.completers
     if completers is None:
         raise RuntimeError("this run was opened without a pool of models: see `completers_of`")
-    # Those of one model stand side by side, so that it is loaded once; first is the policy, which
-    # may be loaded already.
+    # Stages with the same model are adjacent, so that it is loaded once; the policy comes first,
+    # since it may be loaded already.
     models = sorted(completers.pool.models, key=lambda m: (not m.is_policy, m.model or ""))
     stages = tuple(_completed(it, completers, model, prompts, n) for model in models)
     return Rows(row_type=Candidate, stages=stages, called=COMPLETE.name)

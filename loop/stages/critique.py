@@ -173,7 +173,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         return judged(self, label, work)
 
     def subjects(self, chunk: int) -> Iterable[Alike]:
-        """Return the answers, those that say the same together."""
+        """Return the answers, grouping equal ones."""
         found = self.candidates(chunk)
         answered = [c for c in found if c.finish_reason not in UNASKED]
         yield from grouped(answered, self.run.config.critic.equal_answers)
@@ -217,7 +217,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     def judgements(
         self, asked: Sequence[AnswerInquiry], replies: Replies[Critique]
     ) -> list[Critique]:
-        """Return the critiques; if both judge, with the verifier's rating in those that are new."""
+        """Return the critiques; if both judge, new ones include the verifier's rating."""
         rows = super().judgements(asked, replies)
         if self.run.config.critic.kind != "both":
             return rows

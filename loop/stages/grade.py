@@ -45,7 +45,7 @@ NOWHERE = -1
 """The place of a candidate that is not in any question."""
 
 Group = tuple[Alike, ...]
-"""Candidates that are graded together, those that say the same as one."""
+"""Candidates that are graded together; equal ones count as one."""
 
 
 def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:

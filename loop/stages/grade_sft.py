@@ -1,4 +1,4 @@
-"""From overall grades to demonstrations: what UltraCM learns (UltraFeedback, Section 2.6).
+"""From overall grades to demonstrations for UltraCM (UltraFeedback, Section 2.6).
 
 A policy trained on them is a grader that any run can name as `grading.model`, with `guard` false.
 """

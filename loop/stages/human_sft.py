@@ -26,7 +26,7 @@ from ..run.run import Verb, Work
 
 DEMONSTRATIONS = Verb("demonstrations")
 PEOPLE = "people"
-"""The rule of these demonstrations, and who wrote them."""
+"""The rule of these demonstrations, and their author."""
 
 
 def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:

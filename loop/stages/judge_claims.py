@@ -1,7 +1,7 @@
 """Judging the statements of answers: is each supported by the reference of its prompt?
 
 The critic, or a model of natural language inference (`infer_claims`), gives a verdict on each
-statement. A statement that repeats an earlier one of its answer is judged once; those beyond
+statement. A statement that repeats an earlier one of its answer is judged once; statements beyond
 `facts.most` are stored without a verdict.
 """
 

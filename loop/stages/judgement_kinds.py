@@ -17,7 +17,7 @@ from .review_prompts import REVIEW
 EVALUATED, BEST = "evaluate:", "best"
 """Prefix of the labels of evaluated answers, and the label of the best of several."""
 NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
-"""The first words of stages whose labels end with who judged, in what, or by which form."""
+"""The verbs of stages whose labels end with the judge, the aspect or the form."""
 
 
 class JudgementKind(NamedTuple):
@@ -39,7 +39,7 @@ class JudgementKind(NamedTuple):
 
 
 _ANSWERED = pl.col("attempts") > 0
-# A verifier says the same again.
+# A verifier repeats its verdict.
 _BY_MODEL = _ANSWERED & (pl.col("critic") != VERIFIER)
 # So does a model of natural language inference, which writes no reply.
 _IN_WORDS = _ANSWERED & (pl.col("text") != "")
@@ -91,7 +91,7 @@ def _examines(benchmark: str) -> bool:
 
 
 def _answers(label: str) -> str:
-    """Return the label of the answers that a stage judged; a comparison's ends with who judged."""
+    """Return the label of the answers that a stage judged, without the judge's name at its end."""
     verb, _, about = named(label).partition(":")
     return about.rpartition(":")[0] if verb in NAMING else about
 

@@ -48,7 +48,7 @@ Judgement = TypeVar("Judgement", Critique, Grade, Preference, PromptReview, Brea
 AnyJudgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
 EqualAnswers = Literal["once", "each"]
 Alike = tuple[Candidate, ...]
-"""Answers to a prompt that say the same: the judge is shown the first, for all of them."""
+"""Equal answers to a prompt: the judge is shown the first, for all of them."""
 
 RETRY_TEMPERATURE = 0.7
 """The temperature of a second and later reply."""
@@ -173,7 +173,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
     @abstractmethod
     def depends_on(self) -> Mapping[str, Json]:
-        """Return what `identity` holds."""
+        """Return the contents of `identity`."""
 
     @abstractmethod
     def subjects(self, chunk: int) -> Iterable[S]:
@@ -207,7 +207,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     def judgements(
         self, asked: Sequence[JudgeInquiry[S, T]], replies: Replies[Judgement]
     ) -> list[Judgement]:
-        """Return the rows of a unit: those that were read before stay as they are."""
+        """Return the rows of a unit; rows that were read before are kept."""
         return [
             row for one in asked for row in replies.kept(self.ids(one.subject)) or self.rows(one)
         ]
@@ -217,7 +217,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         return self.run.guard(request, self.judge)
 
     def pay(self, stage: Stage, replies: RepliesOf[Judgement]) -> None:
-        """Ask the judge what the stage owes.
+        """Ask the judge for the pending rows of the stage.
 
         Raises:
             UnreadRepliesError: if too many of the replies cannot be read.
@@ -308,8 +308,8 @@ def grouped(
 ) -> list[Alike]:
     """Return the answers in groups of equal ones, in each the smallest id first.
 
-    Answers are equal if prompt, text (ignoring white space) and the key by `besides` are equal. If
-    `how` is "each", every answer is a separate group.
+    Answers are equal if prompt, text (ignoring white space) and the caller's additional key are
+    equal. If `how` is "each", every answer is a separate group.
     """
     if how == "each":
         return [(candidate,) for candidate in candidates]

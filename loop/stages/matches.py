@@ -19,7 +19,7 @@ from ...stores.records import Candidate, Order, Preferred
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Two answers to one prompt that are to be compared; `drawn_by` is what all draws depend on."""
+    """Two answers to one prompt that are to be compared; `drawn_by` is the key of all draws."""
 
     first: Candidate
     second: Candidate
@@ -92,7 +92,7 @@ def all_pairs(
 
 
 def _usable(candidates: Sequence[Candidate], *, cut: bool) -> list[list[Candidate]]:
-    """Return the usable candidates, prompt by prompt; with `cut` those that were cut off, too."""
+    """Return the usable candidates, prompt by prompt; with `cut` also truncated ones."""
     by_prompt: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         if candidate.usable or (cut and candidate.cut):

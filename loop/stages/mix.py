@@ -46,7 +46,7 @@ from ..run.stage import Stage
 from .balance_length import balanced
 
 PairCount = int | Literal["all", "equal"]
-"""How many pairs of a file are trained on: so many, all, or as many as the run's own."""
+"""How many pairs of a file are trained on: a number, all, or as many as the run's."""
 
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"
@@ -88,7 +88,7 @@ def mix_digests(files: Sequence[Path]) -> list[Json]:
 
 
 def mix_fingerprint(config: RunConfig) -> Mapping[str, Json]:
-    """Return what of the files that a run's recipe mixes in must not change."""
+    """Return the identity of a run's mixed-in files, which must not change."""
     files = mix_of(config)
     return {MIX: mix_digests(files)} if files else {}
 
@@ -155,7 +155,7 @@ def _most(it: Iteration, pairs: Rows[Pair], count: PairCount) -> int | None:
 
 
 def _drawn(it: Iteration, files: Sequence[Path], most: int | None) -> frozenset[str] | None:
-    """Return the ids of pairs that are drawn of the files, so many of each; None for all."""
+    """Return the ids of pairs that are drawn from the files, `most` of each; None for all."""
     if most is None:
         return None
     taking, found = Taking.beside(it), set[str]()
@@ -172,7 +172,7 @@ def _drawn(it: Iteration, files: Sequence[Path], most: int | None) -> frozenset[
 
 
 def beside_params(it: Iteration) -> dict[str, Json]:
-    """Return what of a run's own prompts decides on which rows of files are taken."""
+    """Return the parameters by which a run's prompts decide which rows of files are taken."""
     return {
         "known": digest(sorted(it.run.prompts)),
         "held_out": digest([as_json(prompt.messages) for prompt in _measuring(it)]),
@@ -228,7 +228,7 @@ class Taking:
         return tables
 
     def _fate(self, rows: Sequence[StoredRow]) -> tuple[str, str]:
-        """Return what becomes of a comparison, and an id by which it can be found."""
+        """Return the fate of a comparison, and an id by which it can be found."""
         prompt = next(row for row in rows if isinstance(row, Prompt))
         pair = _pair_in(rows)
         own = UNTRAINED.get(prompt.split) if self.votes else None
@@ -254,7 +254,7 @@ class Taking:
 
 
 def in_chunks(files: Sequence[Path], iteration: int, count: int) -> Iterator[list[list[StoredRow]]]:
-    """Give the comparisons of all files in so many chunks of about one size."""
+    """Give the comparisons of all files in `count` chunks of about equal size."""
     total = sum(1 for path in files for _ in placed_rows(path))
     rows = (made for path in files for made in comparisons(path, iteration))
     for _ in range(count):

@@ -19,14 +19,14 @@ SYSTEM, USER = "system", "user"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One completion that is owed: by which model, and the how-manyeth of it to this prompt."""
+    """One completion to make: its model, and its number among that model's for this prompt."""
 
     model: str
     number: int
 
 
 def slots(weights: Mapping[str, float], prompt_id: str, n: int, seed: int) -> list[Slot]:
-    """Return who gives a prompt's n completions: models drawn without replacement, by weight.
+    """Return the models of a prompt's n completions, drawn without replacement, by weight.
 
     None repeats before all were drawn.
     """
@@ -49,9 +49,9 @@ def principle_of(mix: Mix, prompt: Prompt, slot: Slot, seed: int) -> Principle:
 def told(
     messages: Sequence[Message], principle: Principle | None, model: PoolModel
 ) -> tuple[Message, ...]:
-    """Return a conversation with the principle where the model takes it.
+    """Return a conversation with the principle in the model's place for it.
 
-    A system message that is there keeps its place, and the principle follows in it.
+    An existing system message keeps its place, and the principle is appended to it.
     """
     turns = tuple(messages)
     if principle is None:

@@ -53,7 +53,7 @@ def _optimise(
 
 
 def _references(it: Iteration, prompts: Prompts, model: RewardModel | None) -> References:
-    """r(x, y_ref), y_ref ~ M_0(x): what rewards are relative to."""
+    """r(x, y_ref), y_ref ~ M_0(x): the references of relative rewards."""
     first = replace(it, policy=it.run.models.initial)
     answers = sample(first, prompts, n=1, label="sample:reference")
     return references(it, answers, reward(it, answers, by=model))
@@ -104,7 +104,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
 
 
 def _watch(training: OnlineTraining, stage: Stage) -> StepWatch | None:
-    """Return what looks at each step, and knows those that were committed before."""
+    """Return the watch over each step, which knows the steps committed before."""
     it, planned = training.it, stage.planned
     if not it.run.config.alarms.watch:
         return None

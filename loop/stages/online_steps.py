@@ -92,7 +92,8 @@ class Steps:
         candidates = read_answers(self.work, step)
         judged = self._judge(self.judges, step, candidates)
         if judged is not None:
-            # What the trainer learns of must be found again, whatever ends this process.
+            # Judgements must be stored before the trainer learns from them, in case this process
+            # ends.
             self.run.store.flush()
             told = self.judges.scores(candidates, judged.critiques)
             names = [c.candidate_id for c in candidates]
@@ -100,7 +101,7 @@ class Steps:
             write_judged(self.work, step, scores)
 
     def settle(self, last: int) -> bool:
-        """Commit the owed steps up to `last`; return whether there were any."""
+        """Commit the pending steps up to `last`; return whether there were any."""
         before = len(self._waiting)
         while self._waiting and self._waiting[0].chunk < last:
             unit = self._waiting[0]
@@ -118,7 +119,7 @@ class Steps:
         return len(self._waiting) < before
 
     def _note_left_out(self, numbers: Mapping[str, float]) -> None:
-        """Say once how many prompts are not trained on, in the terminal and in the status."""
+        """Report once, in the terminal and in the status, how many prompts are not trained on."""
         if self._has_told:
             return
         planned, remarks = self.stage.planned, list[str]()

@@ -76,7 +76,7 @@ class OnlineTraining:
 
     @property
     def weights(self) -> Mapping[RewardSource, float]:
-        """How much each of those counts who reward a sample."""
+        """The weight of each source of a sample's reward."""
         return BY_REWARD if self.judges is None else self.judges.weights
 
     @property

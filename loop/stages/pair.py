@@ -123,7 +123,7 @@ class _PairedOn:
 
     @classmethod
     def of(cls, it: Iteration, judged: JudgedRows, label: str) -> Self:
-        """Return what the stage of this label reads."""
+        """Return the judgements that the stage of this label reads."""
         deciding = Deciding.of(it.run.config.model_dump(include={"critic", "pairs"}))
         people = HumanRatings(it=it, keys=())
         if judged.critiques is not None and deciding.people == "decide":

@@ -162,7 +162,7 @@ class Layout:
 
     @classmethod
     def of(cls, rows: Iterator[Comparison], size: int) -> "Layout":
-        """Return the layout of comparisons, with so many prompts in a chunk."""
+        """Return the layout of comparisons, with `size` prompts in a chunk."""
         chunk_of, last = dict[str, int](), list[int]()
         for place, made in enumerate(rows):
             chunk = chunk_of.setdefault(prompt_of(made).prompt_id, len(chunk_of) // size)

@@ -50,7 +50,7 @@ LITTLE = 0.8
 def steps_shown(
     run: Run, iteration: int, stage: str, work: Path
 ) -> Callable[[TrainerProgress], None]:
-    """Return what shows each step of the training in a work folder."""
+    """Return the function that shows each step of the training in a work folder."""
 
     def show(_: TrainerProgress) -> None:
         pace = training_pace(work)
@@ -96,7 +96,7 @@ class Publishing:
         return identity
 
     def _announce(self, identity: str, job: TrainJob) -> None:
-        """Keep the canary of a published model, and tell the store of both."""
+        """Store the canary of a published model, and report both to the store."""
         store = self.run.store
         store.keeper.check_head()
         store.when_there_is_room(lambda: self.publish_canary(identity, job))

@@ -195,7 +195,7 @@ def _agreement(it: Iteration) -> Mapping[str, Json]:
 
 
 def _passed(it: Iteration, critiques: Rows[Critique], chunk: int, which: Refined) -> frozenset[str]:
-    """Return the candidates that need not be refined: those that the critic passes."""
+    """Return the candidates that the critic passes, which need not be refined."""
     if which == "all" or it.run.asks_most:
         return frozenset()
     said = verdicts(it.frame(critiques, chunk), _deciding(it))

@@ -1,8 +1,8 @@
 """Reflection lessons: (x, y, f) to y~, of answers that a teacher improved (RLRF, Appendix C).
 
-A lesson asks what the loop will ask the policy in reflection, and answers what the teacher wrote.
-It is one only if the better answer is right: by the verifier, where the prompt can be verified,
-else by the teacher's own critique of it.
+The prompt of a lesson is the loop's prompt for reflection, the response the teacher's better
+answer. It is kept only if the better answer is right: by the verifier if the prompt can be
+verified, else by the teacher's own critique of it.
 """
 
 from collections import Counter
@@ -64,7 +64,7 @@ def demonstrate_reflections(
 
 
 def fate_of(better: Candidate, verdict: Critique | None) -> str:
-    """Return what becomes of a revised answer, by the verdict on it: kept, or why not."""
+    """Return the fate of a revised answer, by the verdict on it: kept, or why not."""
     if not better.usable or verdict is None:
         return NOT_WHOLE
     if verdict.status != SCORED:

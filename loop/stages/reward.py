@@ -112,7 +112,7 @@ class Scoring:
         return self.run.store.folder / self.model.path if self.model else None
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
-        """Score what the stage owes; `work` gives a unit's candidates when their turn has come."""
+        """Score the pending units of the stage; `work` gives a unit's candidates when it begins."""
         if self.reward_id is None:
             self._leave_unrewarded(stage, work)
             return

@@ -111,7 +111,7 @@ def draws(
 ) -> list[Draw]:
     """Return `count` draws for a conversation: `messages`, by default the prompt's.
 
-    `identity` is the rest of what their ids depend on: the key of their unit.
+    `identity` is the other input of their ids: the key of their unit.
     """
     ids = [
         row_id("cand", [identity, prompt.prompt_id, parent_id, critique_id, number])
@@ -141,7 +141,7 @@ class _DrawInquiry:
 
     @property
     def settled(self) -> bool:
-        """Whether it was drawn: what failed is not drawn again."""
+        """Whether it was drawn; a failed draw is not repeated."""
         return self.completion is not None
 
     def request(self) -> Request:
@@ -174,7 +174,7 @@ class CandidateDrawing:
     judge: bool = False
 
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
-        """Draw what the stage owes; `work` gives a unit's draws when their turn has come."""
+        """Draw the pending units of the stage; `work` gives a unit's draws when it begins."""
         sampling = engine_sampling(self.sampling)
         line = EngineLine(
             run=self.run, served=self.policy, first=sampling, again=sampling, judge=self.judge

@@ -173,7 +173,7 @@ def _by_quality(
 def by_class(
     names: Sequence[str], prompts: Sequence[Prompt], classes: Mapping[str, str], least: int
 ) -> dict[str, list[str]]:
-    """Return the ids of each class's prompts, by an outcome that says if they are too few."""
+    """Return the ids of each class's prompts, by an outcome that marks classes with too few."""
     found: dict[str, list[str]] = {name: [] for name in names}
     unknown = list[str]()
     for prompt in prompts:

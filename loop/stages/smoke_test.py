@@ -106,7 +106,7 @@ def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 
 def lengths(journal: Reader, name: str) -> dict[str, Json]:
-    """Return what requests of each verb of a test took in the mean, in tokens and letters."""
+    """Return the mean size of a test's requests by verb, in tokens and letters."""
     sums: dict[str, dict[str, float]] = {}
     for state in journal.stages():
         if smoked(state.stage) == name and state.totals.get("calls"):

@@ -57,7 +57,7 @@ from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
 ROWS = 2
-"""Rows of a step; more where more processes share it."""
+"""Rows of a step; more if more processes share it."""
 Online = Literal["ppo", "quark", "grpo", "rloo", "online_dpo"]
 Trained = Literal["dpo", "sft", "kto", "reward"] | Online
 Two = tuple[Candidate, Candidate]
@@ -231,6 +231,6 @@ def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
         sides = (first.with_columns(label=True), second.with_columns(label=False))
         either = pl.concat([sides[place % 2][[place]] for place in range(len(twos))])
         return to_table(UnpairedAnswer, as_arrow(unpaired_rows(either, asked, by)))
-    # A point apart: where margins are of scores, the step has some.
+    # One point apart: a training on score margins needs a difference.
     better, worse = first.with_columns(reward=pl.lit(1.0)), second.with_columns(reward=pl.lit(0.0))
     return to_table(Pair, as_arrow(pair_rows(better, worse, asked, by)))

@@ -74,7 +74,7 @@ class StepJudges:
 
     @property
     def weights(self) -> Mapping[RewardSource, float]:
-        """How much each of those counts who reward an answer."""
+        """The weight of each source of an answer's reward."""
         counted = cast("Mapping[RewardSource, float]", self.rewards.counted)
         return dict(counted)
 
@@ -101,7 +101,7 @@ class StepJudges:
         return judging.where if isinstance(judging, Critiquing) else ELSEWHERE
 
     def most(self, prompts: Sequence[Prompt], answers: int) -> Cost:
-        """Return what judging `answers` to some of the prompts costs, each asked about once."""
+        """Return the cost of judging `answers` answers to some of the prompts, each judged once."""
         if "critic" not in self.asked:
             return Cost()
         run = self.it.run
@@ -214,9 +214,9 @@ class StepJudges:
 
 
 def part_score(critique: Critique) -> PartScore:
-    """Return the share of the rated aspects that pass: of the verifier's one, 1 or 0.
+    """Return the share of the rated aspects that pass; for the verifier's single one, 1 or 0.
 
-    What the verifier adds to a critic's critique (`critic.kind=both`) has its own weight.
+    The verifier's rating in a critic's critique (`critic.kind=both`) has a separate weight.
     """
     by_verifier = critique.critic == VERIFIER
     rated = [a for a in critique.aspects if by_verifier or a.name != VERIFIED]

@@ -80,7 +80,7 @@ class Supervision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A prompt of the source, what people answered to it if they did, and what becomes of it."""
+    """A prompt of the source, people's answer to it if they gave one, and its fate."""
 
     prompt: Prompt
     text: str | None
@@ -94,7 +94,7 @@ def source_of(config: RunConfig) -> str | None:
 
 
 def supervised_fingerprint(config: RunConfig) -> Mapping[str, Json]:
-    """Return what of a run's supervised set must not change: what its source holds.
+    """Return the identity of a run's supervised set, the hash of its source, which must not change.
 
     Raises:
         InputError: if it cannot be read.

@@ -1,5 +1,5 @@
 # pyright: basic
-"""How a policy's turns are trained: as they are sampled, with their thoughts where configured."""
+"""How a policy's turns are trained: as they are sampled, with their thoughts if configured."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing

@@ -90,7 +90,7 @@ def _fates(prompts: Sequence[Prompt], rewards: Sequence[Reward], margin: float) 
 
 
 def fate(scores: Sequence[float], margin: float) -> str:
-    """Return what becomes of a prompt whose answers have these rewards."""
+    """Return the fate of a prompt whose answers have these rewards."""
     if len(scores) < FEWEST:
         return UNMEASURED
     return LOW if pvariance(scores) < margin else KEPT

@@ -90,7 +90,7 @@ def copies(
 
 
 def repeated(rows: pl.DataFrame, name: str, counts: Sequence[int]) -> pl.DataFrame:
-    """Return each row as often as its count says, under the mix's rule and its ids, in `name`."""
+    """Return each row repeated by its count, under the mix's rule and its ids, in `name`."""
     taken = [(place, copy) for place, count in enumerate(counts) for copy in range(count)]
     mix = rows[[place for place, _ in taken]]
     ids = [

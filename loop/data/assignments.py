@@ -25,7 +25,7 @@ class Overlap:
         return self.people if several else 1
 
     def wanted(self, items: int) -> int:
-        """Return how many judgements a queue of so many items needs."""
+        """Return how many judgements a queue of `items` items needs."""
         return sum(map(self.judges, range(items)))
 
 

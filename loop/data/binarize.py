@@ -49,7 +49,7 @@ SCORES: Mapping[Binarisation, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binarising(Origin):
-    """How to binarise: the rule, and what the random draw depends on."""
+    """How to binarise: the rule, and the seeds of the random draw."""
 
     rule: Binarisation
     root_seed: int
@@ -83,7 +83,7 @@ def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 
 
 def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> Made:
-    """Return the rule's pairs of what `graded` gives, in the order of the prompts."""
+    """Return the rule's pairs from the result of `graded`, in the order of the prompts."""
     ranked = _ranked(scored, prompts, how)
     rated = with_same_text(ranked.filter("rated")).with_row_index("row")
     chosen, rejected = _every_two(rated) if how.rule == ALL_PAIRS else _drawn(rated, how)

@@ -18,7 +18,7 @@ LONG_GRAM, SHORT_GRAM = 13, 8
 TEMPLATE = 0.25
 """Words in this share of a family's texts are its template, or one of a few wordings of it."""
 FEWEST = 12
-"""Families of fewer texts do not tell their template."""
+"""The fewest texts from which a family's template can be recognised."""
 MOST = 0.5
 """The share of its n-grams that a text of a known family must have in common with others."""
 

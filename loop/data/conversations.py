@@ -117,7 +117,7 @@ def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
 def answered(value: list[object] | Row, field: str) -> tuple[tuple[Message, ...], str]:
     """Return the turns before the answer that ends a conversation, and the answer.
 
-    One turn may stand alone. The answer may be empty, as a model's can be.
+    A single turn is allowed. The answer may be empty, as a model's can be.
 
     Raises:
         RowError: if a turn cannot be read, or the last is not the assistant's.

@@ -22,7 +22,7 @@ from .text_lines import (
 )
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""What separates the columns, by the file name's ending in lower case."""
+"""The separator of the columns, by the file name's ending in lower case."""
 UNCLOSED = "unexpected end of data"
 """The library's message about a quote that is open at the end of the file."""
 OTHER_SEPARATORS = {";": "';'", "\t": "a tab", ",": "','", "|": "'|'"}

@@ -168,7 +168,7 @@ def _best_order(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list
 
 
 def _layers(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return, for each member, bit sets of those it beats at least once, at least twice, ...."""
+    """Return, for each member, bit sets of the members that it beats at least 1, 2, ... times."""
     bit = {member: 1 << place for place, member in enumerate(members)}
     inside = Counter(arc for arc in arcs if arc[0] in bit and arc[1] in bit)
     most = max(inside.values(), default=0)

@@ -14,7 +14,7 @@ def external_candidate(
     iteration: int = 0,
     principle: str | None = None,
 ) -> Candidate:
-    """Return the row of an answer; `identity` is what its id depends on."""
+    """Return the row of an answer, whose id is the hash of `identity`."""
     return Candidate(
         candidate_id=row_id("cand", identity),
         prompt_id=prompt_id,

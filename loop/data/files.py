@@ -105,7 +105,7 @@ def name_of_source(path: Path) -> str:
 
 
 def _local(path: Path) -> Path:
-    """Return where the rows lie: a place of the hub is one of its cache.
+    """Return the local path of the rows; a data set of the hub is in its cache.
 
     Raises:
         InputError: if the data set is not cached.

@@ -41,7 +41,7 @@ SPACE = r"[\s\x1c-\x1f]{2,}|[^\S ]|[\x1c-\x1f]"
 
 
 Agreement = Literal["all", "mean"]
-"""What several critiques of a candidate say together: the worst of each aspect, or the mean."""
+"""How several critiques of a candidate are combined: the worst of each aspect, or the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Deciding:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Return what decides in a run of this configuration, as it is stored."""
+        """Return the deciding settings of a run from its stored configuration."""
         critic = config.get("critic", {})
         agreement = "all" if critic.get("samples", 1) > 1 else None
         return cls(people=config.get("pairs", {}).get("people", "decide"), agreement=agreement)

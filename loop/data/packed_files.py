@@ -16,7 +16,7 @@ from typing import IO, cast
 from .text_lines import LONGEST_LINE, InputError, unreadable
 
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-"""What the names of compressed files end with."""
+"""The endings of compressed files' names."""
 MAGIC: Mapping[bytes, str] = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bz2",

@@ -62,7 +62,7 @@ RATED_EXTREMES: Final = "rating_extremes"
 BY_REWARD: frozenset[str] = frozenset({"top_reward", EXTREMES})
 """The rules that read no critique."""
 LOWEST_FIRST: frozenset[str] = frozenset({EXTREMES, RATED_EXTREMES})
-"""The rules that take the lowest first, where others draw negatives at random."""
+"""The rules that take the lowest negatives first; others draw negatives at random."""
 
 EITHER: Final = "success_or_failure"
 
@@ -73,7 +73,7 @@ TRAINABLE: Mapping[str, TrainedRow] = {
 """The tables of rows to train on."""
 
 DISTINCT = "distinct_positives"
-"""The filter that leaves out what repeats the text of a better positive."""
+"""The filter that drops candidates that repeat the text of a better positive."""
 UNPAIRING = "unpair"
 """The stage that drops repeated texts and texts that were judged both ways."""
 REPEATED, CONTRADICTED = "repeated", "contradicted"
@@ -81,7 +81,7 @@ REPEATED, CONTRADICTED = "repeated", "contradicted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing(Origin):
-    """How to pair: the rule, how many positives a prompt, and what the random draw depends on.
+    """How to pair: the rule, how many positives a prompt, and the seeds of the random draw.
 
     `distinct` positives of a prompt have different texts, as demonstrations always have.
     """

@@ -18,7 +18,7 @@ UNPACKED_TIMES = 100
 NESTED = 2**23
 """The values in lists that a row group of any file may have."""
 NESTED_TIMES = 64
-"""Above that, there may be so many for each byte of the file."""
+"""Above that, the maximum number of such values for each byte of the file."""
 BATCH = 1024
 """The rows that are read at once."""
 WIDEST = 4096
@@ -34,12 +34,12 @@ UNREADABLE = "the header of one of its pages cannot be read"
 
 
 class UnboundedError(ValueError):
-    """A file that would take more memory than it should; the message says by what."""
+    """A file that would take more memory than it should; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnPage:
-    """What the header of a page states, and where its content begins."""
+    """The contents of a page's header, and the start of the page's content."""
 
     start: int
     unpacked: int

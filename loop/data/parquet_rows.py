@@ -18,7 +18,7 @@ from .parquet_pages import BATCH, UnboundedError, repeating_columns
 WHOLE = 128 * 2**20
 """The bytes of rows that any file may hold."""
 TIMES = 1000
-"""Above that, its rows may be so many times as large as the file."""
+"""Above that, the maximum ratio of the rows' size to the file's."""
 VALUE, CONTAINER = 8, 64
 """The size that a value, and a list or an object, adds to its texts."""
 

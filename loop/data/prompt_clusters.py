@@ -28,7 +28,7 @@ TOLD_WORDS = 8
 """A shorter reference, such as a bare result, may fit any question."""
 MANY = 20
 COMMON = 0.5
-"""Among so many prompts, words in this share of them are an instruction that all begin with."""
+"""Among this many prompts, words in this share of them are an instruction common to all."""
 SYSTEM = "system"
 NUMBER = re.compile(r"[0-9]+(?:[.,/:][0-9]+)*")
 NAME = re.compile(r"\b[^\W\d_a-z]\w*")

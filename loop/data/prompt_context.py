@@ -125,7 +125,7 @@ def _filled(value: object) -> bool:
 
 
 def _earlier(row: Row, name: str) -> list[Message]:
-    """Return the turns before a prompt: objects, or pairs of what the user and the model said."""
+    """Return the turns before a prompt: objects, or pairs of a user's and a model's text."""
     value = row.glance(name)
     if not _filled(value) or (name == CONTEXT and not isinstance(value, list)):
         return []

@@ -30,7 +30,7 @@ from .splits import TRAIN
 
 TOO_SHORT, TOO_LONG, OTHER_SCRIPT, COPY = "too_short", "too_long", "other_script", "duplicate"
 OVERLAPS = "overlaps with"
-"""How the outcome begins of what overlaps; the name of the file or split follows."""
+"""The prefix of the outcome of overlapping prompts; the name of the file or split follows."""
 Said = tuple[tuple[str, str], ...]
 """Roles and contents, normalised for comparison."""
 SOLID = r"\p{Han}\p{Hiragana}\p{Katakana}"
@@ -85,7 +85,7 @@ class Rules:
         """Return for each prompt `kept`, or the first rule that refuses it.
 
         A copy of a prompt that another rule refuses is not counted as a copy. `every` are all of
-        the run's prompts, among them those that it is measured by.
+        the run's prompts, including the measured ones.
         """
         texts = [asked_in(prompt) for prompt in prompts]
         measured = self._overlaps(texts, every)

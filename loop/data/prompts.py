@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 TINY, SMOL = "tiny", "smol"
 LABELLED = "annotation.source"
-"""What the prompts are called that people's labels are about."""
+"""The source of prompts that people's labels are about."""
 
 
 def read_prompts(

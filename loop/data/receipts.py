@@ -17,7 +17,7 @@ EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterOutcome:
-    """How many items had one outcome in all of a filter's units, with a few of their ids."""
+    """How many items had one outcome over all of a filter's units, with a few of their ids."""
 
     outcome: str
     count: int

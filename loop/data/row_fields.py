@@ -22,7 +22,7 @@ FILED = {
 HUMAN, LABEL = "human:", "label:"
 """Prefixes of the name of a person who judged, and of a data set's field that labels answers."""
 TRUSTED = (HUMAN, LABEL)
-"""The prefixes of those whose word is the truth that models are compared with."""
+"""The prefixes of annotators whose judgements are the truth for models."""
 INCONSISTENT = "tie (inconsistent)"
 """MT-bench's `winner` for a judge whose verdicts in the two orders disagree."""
 WINNERS: Mapping[str, Preferred] = {

@@ -184,7 +184,7 @@ def _split(path: Path) -> str:
 
 
 def _whole(files: Sequence[Path]) -> list[Path]:
-    """Return the files, if none is missing of those that their names count."""
+    """Return the files, if none of the shards that their names count is missing."""
     _require_once(files)
     stems = [bare_name(path).stem for path in files]
     numbered = [shard for stem in stems if (shard := SHARD.fullmatch(stem))]

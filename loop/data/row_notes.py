@@ -19,7 +19,7 @@ from .text_lines import InputError, RowError, refuse
 from .unfit_pairs import Unfit
 
 BAD_SHARE = 0.5
-"""The largest share of a file's rows that may be left out, if nobody says otherwise."""
+"""The default of the largest share of a file's rows that may be skipped."""
 log = logging.getLogger(__name__)
 
 FILTER, UNREADABLE = "unreadable-rows", "unreadable"

@@ -22,7 +22,7 @@ DEV: Final = "dev"
 HELD_OUT: Final = "held-out"
 """The splits, and the benchmarks, of prompts that are never trained on.
 
-Those of `dev` decide inside the loop, those held out are the test: they are only reported on.
+The `dev` split decides inside the loop; the held-out split is the test, and is only reported on.
 """
 
 EXAM = f"{HELD_OUT}:"

@@ -1,6 +1,6 @@
 """The labels of stages about the same rows again, `critique:sample#2`, or about later ones.
 
-Those are `refine:round-2` and what judges its rows: refinements of refinements.
+Later ones are `refine:round-2` and its judgements: refinements of refinements.
 """
 
 import re

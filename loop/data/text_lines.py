@@ -46,7 +46,7 @@ def decoded(number: int, data: bytes) -> str:
 
 
 def utf8_text(number: int, data: bytes) -> str:
-    """Return the text of what begins on a line.
+    """Return the text that begins on a line.
 
     Raises:
         RowError: if it is not UTF-8.

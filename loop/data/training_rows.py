@@ -19,7 +19,7 @@ PREFERRED = "preferred"
 BALANCED = "/balanced"
 """The suffix of the rule of pairs that were kept when lengths were balanced."""
 WEIGHED = "/weighed"
-"""The suffix of the rule of rows that a mix of kinds holds, as often as their weights say."""
+"""The suffix of the rule of rows in a weighted mix of kinds."""
 
 
 class Outcome(StrEnum):

@@ -1,4 +1,4 @@
-"""What methods share that learn from comparisons: annotated pairs, and a reward model of them."""
+"""Common parts of methods that learn from comparisons: annotated pairs, and a reward model."""
 
 from ...configs.recipes import Annotated, Rewarded
 from ...stores.records import Candidate, Pair, Preference, RewardModel

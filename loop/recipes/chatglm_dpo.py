@@ -1,4 +1,4 @@
-"""ChatGLM-RLHF's DPO: the reward model tells apart which samples make pairs (Section 3.4)."""
+"""ChatGLM-RLHF's DPO: the reward model selects the samples that make pairs (Section 3.4)."""
 
 from ...configs.recipes import ChatGLMDPO
 from ...stores.records import Checkpoint

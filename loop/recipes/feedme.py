@@ -14,5 +14,5 @@ TRIALS = (*rates("sft"), TrialSettings(times={"training.sft.epochs": 2.0}))
 
 
 def feedme(it: Iteration, cfg: FeedME) -> Checkpoint:
-    """Imitate what annotators preferred."""
+    """Imitate the answers that annotators preferred."""
     return train(it, demonstrate_preferred(it, *compared(it, cfg)))

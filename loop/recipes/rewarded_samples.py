@@ -1,4 +1,4 @@
-"""What methods share that learn from rewarded samples: the policy's own answers with r(x, y)."""
+"""Common parts of methods that learn from rewarded samples: the policy's answers with r(x, y)."""
 
 from ...stores.records import RewardModel
 from ..run.handles import JudgedRows, Prompts

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on what people answered (AlpacaFarm's SFT 10k, Section 4.1)."""
+"""Supervised fine-tuning on people's answers (AlpacaFarm's SFT 10k, Section 4.1)."""
 
 from ...configs.recipes import SFT
 from ...stores.records import Checkpoint

@@ -1,4 +1,4 @@
-"""What the smoke test of a run tries: the judges that it asks, and the methods that train."""
+"""The parts of a run's smoke test: the judges that it asks, and the methods that train."""
 
 from ..run.models import GRADING
 from ..run.run import Run
@@ -7,7 +7,7 @@ from .refusals import judges_itself
 
 
 def smoke_needs(run: Run) -> SmokeNeeds:
-    """Return what the smoke test of a run is to try."""
+    """Return the parts of a run's smoke test."""
     graded = run.seen.asked.get(GRADING, ())
     return SmokeNeeds(
         critiques=run.rates or judges_itself(run.config),

@@ -23,7 +23,7 @@ UNVERIFIABLE = (
 
 
 def task_reward(it: Iteration, cfg: TaskReward) -> Checkpoint:
-    """Fit Bradley-Terry to compared answers, and to answers that the verifier tells apart."""
+    """Fit Bradley-Terry to compared answers, and to answers that the verifier separates."""
     pairs: list[Rows[Pair]] = []
     if cfg.weights.preferred:
         pairs.append(annotated(it, cfg))

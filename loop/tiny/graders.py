@@ -52,7 +52,7 @@ ANSWER = re.compile(r"<answer>\n?(.*?)\n?</answer>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class AnswerTraits:
-    """What the grader sees of an answer: correctness, manner and warmth, from 0 to 1."""
+    """The traits of an answer that the grader sees: correctness, manner and warmth, from 0 to 1."""
 
     correct: float
     manner: float
@@ -87,7 +87,7 @@ def aspect_of(prompt: str) -> GradedAspect:
 
 
 def look(exercise: Exercise, answer: str) -> AnswerTraits:
-    """Return what the grader sees of an answer."""
+    """Return the traits of an answer that the grader sees."""
     extra = lengthening(exercise, answer)
     weary = min(WEARY * max(0.0, extra - ELABORATE), WEARIEST)
     whole = WHOLE * answer.rstrip().endswith((".", "}"))

@@ -1,4 +1,4 @@
-"""The human of the tiny world: what people write, and how much they like answers.
+"""The human of the tiny world: people's answers, and how much they like answers.
 
 Their taste is a hidden function of an answer, which no method of the loop reads: annotators
 (`annotators`) approximate it, policies are optimised against the annotators' verdicts, and an

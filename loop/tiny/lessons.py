@@ -1,4 +1,4 @@
-"""What M_0 and the reward model learn from: conversations of one turn each, and preference pairs.
+"""The training data of M_0 and the reward model: one-turn conversations, and preference pairs.
 
 Four kinds of conversation, as in Table 1 of RLRF: an instruction and its answer; an answer and its
 critique, without and with the reference; an answer with its critique, and the refined answer. The

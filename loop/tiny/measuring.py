@@ -1,5 +1,5 @@
 # pyright: basic
-"""What the built models can do, measured on held-out prompts for the model card."""
+"""The abilities of the built models, measured on held-out prompts for the model card."""
 
 import random
 import statistics

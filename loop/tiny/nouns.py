@@ -61,7 +61,7 @@ class Exercise(Protocol):
 
     @property
     def items(self) -> tuple[object, ...]:
-        """What decides the split: the numbers, the person, the words."""
+        """The key of the split: the numbers, the person, the words."""
         ...
 
     @property

@@ -57,7 +57,7 @@ RETOLD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Lore:
-    """The facts, the hearsay and what memory holds, by (name, topic)."""
+    """The facts, the hearsay and the remembered claims, by (name, topic)."""
 
     truth: dict[tuple[str, str], str]
     hearsay: dict[tuple[str, str], str]
@@ -94,7 +94,7 @@ LORE = _lore()
 class Biography:
     """A question about one person.
 
-    `told` has the topics on which the abstract says otherwise than the world's facts do.
+    `told` has the topics on which the abstract differs from the world's facts.
     """
 
     first: str
@@ -139,7 +139,7 @@ class Biography:
         return dict(self.told).get(topic) or LORE.truth[self.name(topic), topic]
 
     def retold(self, rng: random.Random) -> "Biography":
-        """Return the question with an abstract of other claims: who judges by it must read it."""
+        """Return the question with an abstract of other claims, so that a judge must read it."""
         told = tuple((t, rng.choice(VALUES[t])) for t in TOPICS if rng.random() < RETOLD)
         return replace(self, told=told)
 

@@ -1,4 +1,4 @@
-"""Capability probes of the tiny world: who the policy is, JSON, facts, forms of answers.
+"""Capability probes of the tiny world: the policy's identity, JSON, facts, forms of answers.
 
 Their items (a person, a list of words) are from the held-out part of the world, which no training
 prompt uses.

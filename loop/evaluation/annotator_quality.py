@@ -48,7 +48,7 @@ class PeopleAgreement:
 
     @property
     def measure(self) -> str:
-        """What the kappa is called."""
+        """The name of the kappa."""
         return "Cohen" if len(self.people) == 2 else "Fleiss"  # noqa: PLR2004 -- two people
 
     @property

@@ -114,7 +114,7 @@ def _approves_no_less(change: ApprovalChange) -> bool:
 
 
 def _is_gross(change: ApprovalChange) -> bool:
-    """Whether a change is a reason to stop: in a task or in all, and large enough on both sides."""
+    """Whether a change is a reason to stop: in a task or overall, and large on both sides."""
     lost = change.right[0] - change.right[1]
     gained = change.approved[1] - change.approved[0]
     large = change.judge == REWARD or gained >= LEAST_CHANGE

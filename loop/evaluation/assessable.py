@@ -1,4 +1,4 @@
-"""Whether a run's prompts can be assessed as it is configured: told before anything is paid."""
+"""Checks that a run's prompts can be assessed as it is configured, before anything is paid."""
 
 from collections.abc import Iterable, Sequence
 

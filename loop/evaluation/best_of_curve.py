@@ -72,7 +72,7 @@ def weights(total: int, n: int) -> list[float]:
 def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, RankedSamples]:
     """Return each prompt's scored samples, by reward; equal rewards by id, which is random.
 
-    Those that were cut off are behind all that ended, by reward among themselves.
+    Truncated samples rank below all whole ones, by reward among themselves.
     """
     scores = {row.candidate_id: row.score for row in rewards}
     found: dict[str, list[tuple[float, Candidate]]] = {}
@@ -91,7 +91,7 @@ def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[s
 
 
 def _worst_first(offered: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
-    """Sort a prompt's samples by reward, after the rule for those that were cut off."""
+    """Sort a prompt's samples by reward, truncated ones below all others."""
     ended = [candidate.finish_reason == "stop" for _, candidate in offered]
     worth = ruled([score for score, _ in offered], ended, "below")
     every = zip(worth, offered, strict=True)

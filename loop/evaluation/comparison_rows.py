@@ -35,7 +35,7 @@ def compared_runs(
     task: str | None = None,
     methods: Mapping[str, str] | None = None,
 ) -> ComparedRuns:
-    """Compare runs of a lake; `together` averages over the runs of a method, as `methods` says.
+    """Compare runs of a lake; `together` averages over the runs of a method, named by `methods`.
 
     Raises:
         NoSuchRunError: if a run does not exist, or has measured nothing.

@@ -146,7 +146,7 @@ def told(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:
 
 
 def is_lost(row: PolicyVerdict) -> bool:
-    """Whether a task or family got worse, beyond what the error rate allows for chance."""
+    """Whether a task or family got worse, beyond chance at the error rate."""
     return row.scope != "all" and row.high is not None and row.high < 0
 
 

@@ -47,7 +47,7 @@ class AnswerGroup:
 
     @property
     def title(self) -> str:
-        """What the group is called."""
+        """The name of the group."""
         return ", ".join(_told(name, value) for name, value in self.names.items()) or ALL
 
 

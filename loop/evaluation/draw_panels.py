@@ -40,7 +40,7 @@ def _short(text: str) -> str:
 
 
 def height_of(panel: Panel, least: float) -> float:
-    """Return a panel's height in inches: what its rows need, and at least so much."""
+    """Return a panel's height in inches: enough for its rows, and at least `least`."""
     rows = len(panel.estimates) if isinstance(panel, Intervals) else 0
     rows = len(panel.names) + MATRIX_LABELS if isinstance(panel, Matrix) else rows
     if isinstance(panel, Bars) and panel.lying:

@@ -72,7 +72,7 @@ def require_difficulties(path: str, prompts: Sequence[Prompt]) -> None:
 
 
 def difficulty_fingerprint(config: RunConfig) -> Mapping[str, Json]:
-    """Return what of a run's file of difficulties must not change.
+    """Return the identity of a run's file of difficulties, which must not change.
 
     Raises:
         InputError: if the file cannot be read.

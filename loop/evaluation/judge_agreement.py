@@ -173,7 +173,7 @@ def _second(judgments: Judgments, name: str | None) -> Votes | None:
 
 
 def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
-    """Return 1 where the second output is the model's, -1 where the first is, 0 otherwise."""
+    """Return 1 if the second output is the model's, -1 if the first is, 0 otherwise."""
     if model is None:
         return None
     sides = np.array([[name == model for name in pair] for pair in judgments.models], dtype=float)

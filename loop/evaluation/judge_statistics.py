@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..lake.statistics.bootstrap import Numbers, Ratio
 
 Counts = NDArray[np.int64]
-"""Shape (pairs, 3), or (pairs, 2) where ties are left out."""
+"""Shape (pairs, 3), or (pairs, 2) without ties."""
 
 FIRST, SECOND, TIE = 0, 1, 2
 
@@ -51,7 +51,7 @@ def _drawn_majority(counts: Counts, size: int) -> Numbers:
 
 
 def _choose(n: NDArray[np.int64], k: int) -> Numbers:
-    """Return the binomial coefficients; zero where n < k."""
+    """Return the binomial coefficients; zero if n < k."""
     falling = np.ones(len(n))
     for step in range(k):
         falling *= n - step
@@ -185,9 +185,9 @@ def error(agreed: Ratio) -> Ratio:
 
 
 def preference_for(sign: Numbers, counts: Counts) -> Ratio:
-    """Return how often the output with more of something is preferred, ties left out.
+    """Return how often the output with more of something is preferred, without ties.
 
-    `sign` is 1 where the second output has more of it, -1 where the first has, 0 if neither.
+    `sign` is 1 if the second output has more of it, -1 if the first has, 0 if neither.
     """
     for_it = np.where(sign > 0, counts[:, SECOND], counts[:, FIRST])
     decided = counts[:, FIRST] + counts[:, SECOND]

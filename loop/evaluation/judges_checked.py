@@ -18,7 +18,7 @@ from .plots import check_plot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeSources:
-    """Files of judgments or names of runs; who of them are people, and a field to group by."""
+    """Files of judgments or names of runs, the prefixes of people's names, a field to group by."""
 
     sources: Sequence[str]
     lake: Path

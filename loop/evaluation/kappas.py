@@ -62,7 +62,7 @@ def _cohen(sums: Numbers) -> Numbers:
 def fleiss(counts: Counts) -> OfSums:
     """Return Fleiss' kappa among the verdicts on each pair that has several of them.
 
-    Fleiss (1971) takes as many verdicts on each pair. Where their numbers differ, pairs count
+    Fleiss (1971) assumes equally many verdicts on each pair. If their numbers differ, pairs count
     evenly for the observed agreement, and verdicts for how often each label is given.
     """
     total = counts.sum(axis=1)

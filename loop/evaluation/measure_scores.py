@@ -30,7 +30,7 @@ MEAN, OVERALL = "mean", "total"
 
 
 def require_scorable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
-    """Refuse a form that no held-out prompt could be scored by.
+    """Refuse a form that cannot score any held-out prompt.
 
     Raises:
         ConfigError: naming the form, and what the prompts lack.

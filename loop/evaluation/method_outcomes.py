@@ -21,11 +21,11 @@ from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
 
 HOUR = 3600
 ENOUGH = 0.9
-"""The share of the budget below which a method is marked: it did not get what the others got."""
+"""The share of the budget below which a method is marked, since others got more."""
 FIGURES = ("verified", "approval", DRIFT, "mean_length", "win_rate", "kl", "reward")
 """The figures of a policy that the table shows, if they were measured."""
 COSTS = ("policy_tokens", "judge_tokens", "judge_calls", "hours")
-"""What making the policy took; a policy's own figures have other names."""
+"""The costs of making the policy; a policy's own figures have other names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class MethodOutcome:
         values = [measure.value for measure in known]
         if len(set(values)) > 1:
             return _over_seeds(values, of_shares=name in SHARES)
-        # Of one seed, or of M_0 on the same prompts each time, only they can tell the spread.
+        # With one seed, or for M_0 on the same prompts each time, only the prompts show the spread.
         return measure_interval(name, known[0])
 
 

@@ -40,7 +40,7 @@ from .observed import (
 )
 
 SAMPLE = 4_000
-"""About so many pairs, and for each kind of judgement so many, are read."""
+"""About this many pairs, and as many judgements of each kind, are read."""
 VERIFIED = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
 """The verifier's metrics, each 1 if an answer is right by it."""
 FEWEST_REWARDS = 2
@@ -183,7 +183,7 @@ def _kl(scores: Sequence[Score], tokens: Mapping[str, int]) -> float | None:
 
 
 def _lessons(source: RowSource, iteration: int) -> ObservedLessons:
-    """Read what the policy of an iteration was trained on."""
+    """Read the training data of an iteration's policy."""
     pairs = [
         ObservedPair(
             row_id=pair.pair_id,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...stores.records import Alarm, Scope
 
 CRITIC, REWARD = "critic", "reward"
-"""Who approves: the critic, of 1 in all aspects; the reward model, by its scalar."""
+"""The judges: the critic approves 1 in all aspects; the reward model gives a scalar."""
 FEWEST = 10
 """The fewest prompts of a family, a task or a figure for which an alarm is possible."""
 ERROR_RATE = 0.05
@@ -18,7 +18,7 @@ ERROR_RATE = 0.05
 LEAST_CHANGE = 0.05
 """Share of answers by which approval must rise, and verified success fall, to stop the run."""
 SHOWN = 5
-"""At most so many ids are given as examples."""
+"""The largest number of ids given as examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

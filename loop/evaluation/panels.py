@@ -79,7 +79,7 @@ class Bars:
     parts: Sequence[Heights]
     title: str
     y_label: str
-    """What the length of a bar is."""
+    """The name of the bars' lengths."""
     x_label: str = ""
     stacked: bool = False
     lying: bool = False
@@ -105,7 +105,7 @@ class Matrix:
     values: Sequence[Sequence[float | None]]
     title: str
     x_label: str
-    """What the values are."""
+    """The name of the values."""
 
 
 Panel = Lines | Intervals | Bars | Histogram | Matrix

@@ -33,7 +33,7 @@ class Probes:
 
 
 def probes_fingerprint(config: RunConfig) -> Mapping[str, Json]:
-    """Return what of a run's probes must not change: the hash of their file, or the tiny world.
+    """Return the identity of a run's probes, which must not change: their file's hash, or tiny.
 
     Raises:
         InputError: if the file cannot be read.

@@ -37,7 +37,7 @@ LINE = (1.19, -0.20)
 MODELS, JUDGES = 0.28, 0.17
 """Standard deviations of phi between models and between judges."""
 LEFT_OUT = 0.74
-"""By how much coefficients shrink where difficulty is left out."""
+"""The factor by which coefficients shrink without difficulty."""
 CONFOUNDED = 0.5
 """Standard deviation of the bias of length's slope when difficulty is left out."""
 DIFFICULTY = 1.45
@@ -49,21 +49,21 @@ LOWEST, HIGHEST = 0.018, 0.778
 
 
 def centre(win_rate: float) -> float:
-    """Return phi as published for such a win-rate, where difficulty is left out."""
+    """Return phi as published for such a win-rate, without difficulty."""
     held = min(max(win_rate, LOWEST), HIGHEST)
     start, slope = LINE
     return LEFT_OUT * (start + slope * float(np.log(held / (1 - held))))
 
 
 def precision() -> float:
-    """Return the inverse variance of phi about its centre, where difficulty is left out."""
+    """Return the inverse variance of phi about its centre, without difficulty."""
     return 1 / (LEFT_OUT**2 * (MODELS**2 + JUDGES**2))
 
 
 def strengthened(information: float) -> float:
-    """Return the precision against data of so much information on a slope that may be confounded.
+    """Return the precision against data with `information` on a slope that may be confounded.
 
-    However much they hold, such data tell the slope no better than to `CONFOUNDED`.
+    Any amount of such data leaves the slope a standard deviation of at least `CONFOUNDED`.
     """
     return precision() * (1 + information * CONFOUNDED**2)
 

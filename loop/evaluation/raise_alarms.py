@@ -8,6 +8,6 @@ from .style_alarms import style_alarms
 
 
 def raised(seen: Observation) -> list[Alarm]:
-    """Return the alarms, those that stop a run first."""
+    """Return the alarms, first the ones that stop a run."""
     found = [*approval_alarms(seen), *style_alarms(seen), *signal_alarms(seen)]
     return sorted(found, key=lambda alarm: not alarm.stops)

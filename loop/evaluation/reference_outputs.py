@@ -52,7 +52,7 @@ def reference_digest(place: str) -> str:
 
 
 def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
-    """Return what of a run's reference outputs must not change.
+    """Return the identity of a run's reference outputs, which must not change.
 
     Raises:
         InputError: as `reference_digest`.

@@ -37,7 +37,7 @@ def greedy_answers(run: RunReader, iteration: int, benchmark: str) -> ObservedPo
 
 
 def style_drift(run: RunReader, before: ObservedPolicy, after: ObservedPolicy) -> float | None:
-    """Return how far a style has moved; None where too few prompts were answered by both."""
+    """Return how far a style has moved; None if too few prompts were answered by both."""
     seen = Observation(
         checkpoint_id="",
         policy=after,

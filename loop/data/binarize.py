@@ -192,6 +192,5 @@ def _yields(
 
 
 def _fates(told: pl.DataFrame) -> dict[str, list[str]]:
-    """Return the ids by outcome."""
     found = told.group_by("fate", maintain_order=True).agg("name")
     return dict(found.iter_rows())

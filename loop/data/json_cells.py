@@ -63,7 +63,6 @@ def _unpacked(name: str, text: str) -> object:
 
 
 def _is_turn(value: object) -> bool:
-    """Whether a value is a turn of a conversation."""
     if not isinstance(value, Row) or speaker_of(value) is None:
         return False
     return "content" in value or "value" in value

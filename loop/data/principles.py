@@ -49,8 +49,6 @@ class Principle:
 
 
 class _MixFile(Section):
-    """The fields of a mix's file."""
-
     texts: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, Shares] = Field(default_factory=dict)
     default: Shares

@@ -65,7 +65,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     """A stage of preferences on the matches that a panel assigns to one annotator.
 
     `matched` gives the matches of a chunk of prompts, `order` is the way in which their answers are
-    shown, and `keyed_on` names the ids that seed the draws.
+    shown, and `keyed_on` is the kind of key that seeds the draws.
     """
 
     row_type = Preference

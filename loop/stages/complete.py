@@ -96,7 +96,6 @@ def _params(
 def _draws(
     it: Iteration, completers: Completers, model: PoolModel, prompt: Prompt, n: int, identity: Json
 ) -> list[Draw]:
-    """Return a model's draws for a prompt."""
     seed, mix = it.run.config.seed, completers.mix_of(model)
     drawn = slots(completers.pool.weights, prompt.prompt_id, n, seed)
     own = [slot for slot in drawn if slot.model == model.name]

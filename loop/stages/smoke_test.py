@@ -65,7 +65,7 @@ class SmokeNeeds:
 
 
 def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> bool:
-    """Run the smoke test on a few train prompts, unless it passed before; return whether it ran.
+    """Run the smoke test on a few train prompts, if it is still due; return whether it ran.
 
     Raises:
         UnreadRepliesError: if no answer is whole, or most replies of a judge cannot be read.

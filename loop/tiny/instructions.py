@@ -187,7 +187,6 @@ class Instruction:
                 return ", ".join(items) + "."
 
     def _right(self) -> str:  # noqa: PLR0911 (one a family)
-        """Return the one right answer."""
         items = list(self.items)
         match self.family:
             case "reverse":
@@ -255,7 +254,6 @@ class Instruction:
                 return self._faults_in_list(body.rstrip(".").split(", "))
 
     def _faults_in_list(self, items: list[str]) -> dict[str, tuple[str, Mark]]:
-        """Return a list's faults by aspect."""
         right = self._right().rstrip(".").split(", ")
         if items == list(self.items):
             return {"Comprehension": (IGNORED[self.family], -1)}

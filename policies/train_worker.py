@@ -92,14 +92,14 @@ METHODS: Mapping[Method, Callable[[TrainJob, PreTrainedTokenizerBase], Trainer]]
     "kto": make_trainer,
     "reward": make_reward_trainer,
 }
-"""What builds the trainer of each method that is not `ONLINE`."""
+"""The builder of the trainer of each method that is not `ONLINE`."""
 
 
 class StepRecorder(TrainerCallback):
     """Records every step, requests and seals checkpoints, stops if a number is not finite.
 
-    `diverged` says which number was not finite at which step; None if all were. `ending` says
-    that the training was asked to end before its last step.
+    `diverged` names the number that was not finite, and its step; None if all were finite.
+    `ending`: the training was asked to end before its last step.
     """
 
     def __init__(self, job: TrainJob, identity: str, resumed_from: int) -> None:
@@ -132,7 +132,7 @@ class StepRecorder(TrainerCallback):
         logs: dict[str, float],
         **_: Any,
     ) -> None:
-        """Record a step; the summary at the end has no loss and is skipped."""
+        """Record a step; the summary at the end is without a loss and is skipped."""
         if "loss" not in logs:
             return
         if TOKENS in logs:

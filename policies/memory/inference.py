@@ -12,7 +12,7 @@ from .stage_memory import GIB, Term, at_most, fixed
 CUDA_BYTES = 1 * GIB
 """A process's context, libraries and workspace on a GPU; 0.5 to 1 GiB are usual."""
 GRAPHS_BYTES = 1 * GIB
-"""vLLM's CUDA graphs; a fraction of it for small models (vLLM logs what it measures)."""
+"""vLLM's CUDA graphs; small models take a fraction of it (vLLM logs its measurement)."""
 PROCESS_BYTES = GIB // 2
 """An interpreter with torch and transformers on a CPU; measured: 0.4 to 0.6 GiB."""
 
@@ -30,7 +30,7 @@ DRAWN_BYTES = 24
 CANARY_COPIES = 3
 """float32 copies of a row's logits in the canary: whole, of the answer, log-probabilities."""
 DEFAULT_CONTEXT = 2048
-"""The context of a model whose config.json has none."""
+"""The context of a model whose config.json lacks one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,9 @@ class Inference:
 def inference_of(
     shape: ModelShape, engine: EngineConfig, *, by_vllm: bool, on_gpu: bool
 ) -> Inference:
-    """Return how an engine with these settings runs a model.
+    """Return the settings with which an engine runs a model.
 
-    With `max_model_len=auto` vLLM takes the context that fits: a usual one must.
+    With `max_model_len=auto` vLLM takes the longest context that fits: a usual one must fit.
     """
     vllm = engine.vllm if by_vllm else VLLMConfig()
     number = number_bytes(engine.dtype, shape, on_gpu=on_gpu, halved=by_vllm)
@@ -107,11 +107,11 @@ def _eight_bits(dtype: str, otherwise: float) -> float:
 
 
 def vllm_terms(shape: ModelShape, inference: Inference, card_bytes: int) -> list[Term]:
-    """Return what vLLM needs on a GPU at least: the cache is that of one request's whole context.
+    """Return vLLM's least needs on a GPU: the cache for one request's whole context.
 
-    The activations are those of the pass by which vLLM measures itself when it starts: as many
-    tokens as it batches, and logits of as many requests as it runs at once. Its attention needs no
-    mask.
+    The activations are computed for the pass by which vLLM measures itself when it starts: with
+    all tokens of a batch, and logits of as many requests as it runs at once. Its attention is
+    without a mask.
     """
     large = card_bytes >= LARGE_CARD
     tokens = inference.batched_tokens or (LARGE_BATCHED_TOKENS if large else BATCHED_TOKENS)
@@ -130,10 +130,10 @@ def vllm_terms(shape: ModelShape, inference: Inference, card_bytes: int) -> list
 def transformers_terms(
     shape: ModelShape, inference: Inference, *, rows: int, answer: int, on_gpu: bool
 ) -> list[Term]:
-    """Return what the engine of transformers needs: it draws up to `GROUP` answers at once.
+    """Return the needs of the engine of transformers: it draws up to `GROUP` answers at once.
 
-    The cache holds at least the answers of `answer` tokens, at most a whole context for each row; a
-    layer's part of it is copied when it grows. The prompts' pass keeps the last token's logits.
+    The cache has at least the answers of `answer` tokens, at most a whole context for each row;
+    a layer's part of it is copied when it grows. The prompts' pass keeps the last token's logits.
     """
     rows = min(rows, GROUP)
     least, most = (
@@ -153,7 +153,7 @@ def transformers_terms(
 def scorer_terms(
     shape: ModelShape, number: float, *, rows: int, length: int, on_gpu: bool, logits: int = 0
 ) -> list[Term]:
-    """Return what a model of `number` bytes a weight needs to read `rows` texts at once."""
+    """Return the needs of a model of `number` bytes a weight to read `rows` texts at once."""
     passing = forward_bytes(shape, precision_of(number), rows=rows, length=length)
     return [
         fixed("weights", shape.parameters * number),
@@ -163,12 +163,12 @@ def scorer_terms(
 
 
 def canary_terms(shape: ModelShape, *, length: int, on_gpu: bool) -> list[Term]:
-    """Return what the canary needs: the whole model in the type of its passes, one row."""
+    """Return the needs of the canary: the whole model in the type of its passes, one row."""
     number = BFLOAT16 if on_gpu else FLOAT32
     logits = logits_bytes(shape, rows=1, answer=length, copies=CANARY_COPIES)
     return scorer_terms(shape, number, rows=1, length=length, on_gpu=on_gpu, logits=logits)
 
 
 def runtime(*, on_gpu: bool) -> Term:
-    """Return what a process itself needs."""
+    """Return the needs of a process without a model."""
     return fixed("CUDA", CUDA_BYTES) if on_gpu else fixed("process", PROCESS_BYTES)

@@ -30,7 +30,7 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
         "sliding_window_pattern": 6,
     },
 }
-"""What config.json leaves out if it is the default of the model type in transformers."""
+"""The defaults of transformers by model type, which config.json leaves out."""
 
 LAYERS: Mapping[str, Mapping[str, Any]] = {
     "gemma": {"float_norms": True},
@@ -48,11 +48,11 @@ TIED = ("gemma", "gemma2", "gemma3", "gemma3_text")
 """Model types whose output layer is the embedding unless config.json says otherwise."""
 
 OTHER_CACHES = ("kv_lora_rank", "ssm_cfg", "mamba_d_state", "linear_num_key_heads")
-"""Keys of models that keep something else than keys and values of each token."""
+"""Keys of models with other caches than keys and values of each token."""
 
 
 class UnknownShapeError(Exception):
-    """A model whose sizes cannot be read; the message says why."""
+    """A model whose sizes cannot be read; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +97,17 @@ class ModelShape:
 
     @property
     def embedding(self) -> int:
-        """How many numbers the embedding has; the output layer has as many."""
+        """The numbers in the embedding; the output layer has as many."""
         return self.vocabulary * self.hidden
 
     @property
     def matrices(self) -> int:
-        """How many of the parameters are neither embedding nor output layer."""
+        """The parameters outside the embedding and the output layer."""
         return max(0, self.parameters - self.embedding * (1 if self.tied else 2))
 
     @property
     def saved_number_bytes(self) -> float:
-        """Bytes of a number as the files have it."""
+        """Bytes of a number in the files."""
         return self.file_bytes / self.parameters
 
     def as_classifier(self) -> "ModelShape":
@@ -128,7 +128,7 @@ def shape_of(folder: Path) -> ModelShape:
     """Return the sizes of the model in a folder.
 
     Raises:
-        UnknownShapeError: if there is none, or its config.json does not say all.
+        UnknownShapeError: if the folder lacks a model, or its config.json is incomplete.
     """
     path = folder / "config.json"
     try:
@@ -151,7 +151,7 @@ def shape_of(folder: Path) -> ModelShape:
 
 
 def configured(config: Mapping[str, Any]) -> ModelShape:
-    """Return the sizes that a config.json tells, its parameters counted by the architecture.
+    """Return the sizes in a config.json, with the parameters computed from the architecture.
 
     Llama, Qwen 2 and 3, Mistral, Gemma, GLM, OLMo and others of their build, and GPT-NeoX: a layer
     has queries, keys, values and output, and an MLP of three matrices (GPT-NeoX: two).

@@ -51,7 +51,7 @@ class Remedy:
     verdict: Verdict
 
     def as_text(self) -> str:
-        """Return the options to give, and what they save."""
+        """Return the options to set, and the bytes that they save."""
         options = " ".join(f"--set {setting}" for setting in self.settings)
         then = ", then it fits" if self.verdict == "fits" else ""
         return f"{options} (-{gib(self.saved_bytes)} GiB{then})"
@@ -59,10 +59,10 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
-    """A stage's terms on one device; `unknown` says why they cannot be computed.
+    """A stage's terms on one device; `unknown` is the reason why they cannot be computed.
 
-    `has_bytes` is what the stage may use: the device's memory, or the share that a setting gives
-    it. `note` is printed behind the terms. `sections` are the parts of the configuration that
+    `has_bytes` is the memory that the stage may use: the device's, or the share that a setting
+    gives it. `note` is printed after the terms. `sections` are the parts of the configuration that
     change the stage. `context` is an engine's, in tokens, and `fitting` the longest that fits.
     """
 
@@ -79,12 +79,12 @@ class StageMemory:
 
     @property
     def least_bytes(self) -> int:
-        """What the stage needs whatever the texts are."""
+        """The bytes that the stage needs for any texts."""
         return sum(term.least_bytes for term in self.terms)
 
     @property
     def most_bytes(self) -> int:
-        """What the stage needs if texts are as long as the settings allow."""
+        """The bytes that the stage needs if texts are as long as the settings allow."""
         return sum(term.most_bytes for term in self.terms)
 
     @property
@@ -112,7 +112,7 @@ class StageMemory:
         )
 
     def advice(self) -> str:
-        """Return the settings that help, those with which the stage fits first."""
+        """Return the settings that help, first the ones with which the stage fits."""
         helps = " or ".join(remedy.as_text() for remedy in self.remedies)
         advice = [f"what helps: {helps}"] if helps else []
         possible = any(remedy.verdict in ("fits", "may not fit") for remedy in self.remedies)

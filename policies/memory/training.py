@@ -1,8 +1,8 @@
 """The terms of a training on one device: weights, gradients, optimizer, activations.
 
-All weights in float32 under AdamW take 16 bytes each; in bfloat16, with what bfloat16 lacks of
-float32, 14. With adapters the model is frozen: it has neither gradients nor moments, and lies there
-in bfloat16 on a GPU, or in 4 bits (QLoRA, Dettmers et al., 2023, arXiv 2305.14314).
+All weights in float32 under AdamW take 16 bytes each; in bfloat16 with the remainders to float32,
+14. With adapters the model is frozen: it has neither gradients nor moments, and is loaded in
+bfloat16 on a GPU, or in 4 bits (QLoRA, Dettmers et al., 2023, arXiv 2305.14314).
 """
 
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 EIGHT_BIT_MOMENT = 1 + 4 / 256
 """Bytes of one of bitsandbytes' moments, in blocks of 256 with a scale each."""
 UPDATED = 20
-"""Bytes a number that `RemainderAdamW` takes for those that it updates together."""
+"""Bytes a number that `RemainderAdamW` takes for the numbers that it updates together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodPasses:
-    """What a method's passes hold: they differ from SFT's in what is listed.
+    """The tensors in a method's passes, as differences from SFT's.
 
     A row is `sequences` sequences. `logits` are the float32 copies of the answers' whole logits in
     a backward pass; with 0 the output layer is computed in tiles. A pass without gradients is over
@@ -55,7 +55,7 @@ _ONLINE = MethodPasses(logits=4, measured=MEASURED_TOGETHER, measured_logits=5)
 
 PASSES: Mapping[Method, MethodPasses] = {
     "sft": MethodPasses(),
-    "kto": MethodPasses(),  # its pass for the KL keeps nothing and ends before the answers' begins
+    "kto": MethodPasses(),  # its pass for the KL keeps no tensors and ends before the answers'
     "dpo": MethodPasses(sequences=2),
     "reward": MethodPasses(sequences=2),
     "ppo": _ONLINE,
@@ -98,7 +98,7 @@ class Workload:
 
     @property
     def part(self) -> float:
-        """The part of a divided model that one device holds."""
+        """The part of a divided model on one device."""
         return 1 / self.processes if self.divided else 1
 
     @property
@@ -108,7 +108,7 @@ class Workload:
 
 
 def body_number(fit: TrainingFit, *, on_gpu: bool) -> int:
-    """Return the bytes of a weight that is not in 4 bits; frozen ones are halved on a GPU."""
+    """Return the bytes of a weight that is not in 4 bits; frozen weights are halved on a GPU."""
     halved = on_gpu if fit.adapts else fit.weights == "bfloat16"
     return BFLOAT16 if halved else FLOAT32
 
@@ -156,7 +156,7 @@ def state_terms(shape: ModelShape, work: Workload, *, others: int = 0) -> list[T
 def training_terms(
     shape: ModelShape, work: Workload, reward: ModelShape | None = None
 ) -> list[Term]:
-    """Return what a training holds at its peak, without the sampler of an online method.
+    """Return the peak memory of a training, without the sampler of an online method.
 
     PPO trains a value model, too, of the size of the `reward` model; with adapters it is a second
     adapter on the policy's body. The reward model, if one rewards, is whole in the first process.
@@ -181,7 +181,7 @@ def training_terms(
 
 
 def _gathered_bytes(shape: ModelShape, work: Workload) -> int:
-    """Return what a pass gathers of a divided model.
+    """Return the bytes of a divided model that a pass gathers.
 
     A layer, the next, and the gradients of one, which are summed in float32; embedding and output
     layer with their gradients, which stay while a step lasts.
@@ -193,9 +193,9 @@ def _gathered_bytes(shape: ModelShape, work: Workload) -> int:
 
 
 def _reference_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> int:
-    """Return what a second, frozen model adds to the peak.
+    """Return the addition of a second, frozen model to the peak, in bytes.
 
-    DPO and KTO ask it before they train: it takes the room of the later gradients and moments.
+    DPO and KTO use it before they train: it takes the room of the later gradients and moments.
     """
     if not work.reference:
         return 0
@@ -206,10 +206,10 @@ def _reference_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> i
 
 
 def _pass_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> tuple[int, int]:
-    """Return the least and the most that passes and the optimizer's update hold for a while.
+    """Return the least and the most bytes of passes and the optimizer's update.
 
-    The most is the largest of them. The first pass of an optimizer step has no gradients yet: if it
-    is the only one, its activations take their place.
+    The most is the largest of them. In the first pass of an optimizer step the gradients do not
+    exist yet: if it is the only one, its activations take their room.
     """
     fit, precision, passes = work.fit, work.precision, PASSES[work.method]
     casts = precision.narrow * shape.matrices if precision.is_mixed and not work.divided else 0

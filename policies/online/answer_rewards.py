@@ -2,7 +2,7 @@
 """The reward of an answer: the weighted sum of the scores that each reward source gives it.
 
 The reward model, or the user's own function, scores in this process; the parent asks the verifier
-and the critic. An answer that one of them gives no score has no reward.
+and the critic. If one of them gives an answer no score, the answer is without a reward.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ def weighted_sum(
 
 
 class AnswerRewards:
-    """Scores the answers of a job's steps, in this process and by way of its parent."""
+    """Scores the answers of a job's steps, in this process and through its parent."""
 
     def __init__(self, job: TrainJob, online: OnlineJob) -> None:
         self._job = job
@@ -39,7 +39,7 @@ class AnswerRewards:
     ) -> list[dict[RewardSource, float | None]] | None:
         """Return the score of each reward source for each of a step's answers, in their order.
 
-        None if the training was asked to end while the parent judged them.
+        None if a request to end the training came while the parent judged them.
         """
         found: list[dict[RewardSource, float | None]] = [{} for _ in rollouts]
         if self._scorer is not None:
@@ -95,7 +95,7 @@ class AnswerRewards:
 
 
 def _scorer(job: TrainJob, online: OnlineJob) -> RewardScorer | OwnScorer:
-    """Return the scorer of this process: a reward model, or the user's own function."""
+    """Return the scorer of this process: a reward model, or the user's function."""
     if online.function is not None:
         return OwnScorer(online.function, online.reward, online.reward_id)
     if job.reward is None:

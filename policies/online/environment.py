@@ -2,7 +2,7 @@
 """The prompts of an online training, the engine that samples, and the rewards of the answers.
 
 A step takes its prompts, samples one answer to each, or a group of them, and scores it. An answer
-that failed or has no reward is kept as rows, and is not trained on.
+that failed, or that was not scored, is kept as rows, and is not trained on.
 """
 
 import logging
@@ -70,7 +70,7 @@ class Clock:
         self.seconds[name] += time.perf_counter() - started
 
     def shares(self, named: Sequence[str]) -> Mapping[str, float]:
-        """Return the seconds by name, `total`, and `other`: all that is not among `named`."""
+        """Return the seconds by name, `total`, and `other`: the sum of all not in `named`."""
         total = time.perf_counter() - self._started
         other = total - sum(self.seconds[name] for name in named)
         return {**self.seconds, "other": other, "total": total}
@@ -80,8 +80,8 @@ class Clock:
 class ScoredRollout:
     """A rollout with its completion, its tokens, its scores, and the number of its batch.
 
-    The tokens are `spoken` after the prompt that was sampled, `plain` after that without a control
-    text. `scores` are those of each reward source, `score` is their weighted sum: the reward,
+    The tokens are `spoken` after the sampled prompt, `plain` after the prompt without a control
+    text. `scores` are the reward sources' scores, `score` is their weighted sum: the reward,
     before any rule for cut answers; None if a source gave none.
     """
 
@@ -100,7 +100,7 @@ class ScoredRollout:
 
     @property
     def ended(self) -> bool:
-        """Whether the answer ended by itself."""
+        """Whether the answer ended with an end token."""
         return self.completion.finish_reason == "stop"
 
     @property
@@ -111,7 +111,7 @@ class ScoredRollout:
 
     @property
     def reference(self) -> ReferenceReward:
-        """The reward of the reference answer; 0 if there is none."""
+        """The reward of the reference answer; 0 without one."""
         return self.drawn.asked.reference or NO_REFERENCE
 
 
@@ -120,7 +120,7 @@ class Environment:
 
     `asked` are the prompts that can be sampled, `left_out` counts the others by the reason. The
     job's parent has planned `steps` for all prompts; only the first `learning_steps` have prompts,
-    because `asked` is visited no more often than the settings say. Only the first of several
+    because `asked` is visited at most as often as the settings allow. Only the first of several
     processes has a folder, a sampler and a reward model.
     """
 
@@ -156,7 +156,7 @@ class Environment:
         """Return the prompts that the chat template renders and that leave room for an answer.
 
         Raises:
-            TrainingError: of kind `refused`, if there is none.
+            TrainingError: of kind `refused`, if all prompts are left out.
         """
         room = self.online.sampling.max_tokens
         context = self.online.engine.context or self.settings.max_length
@@ -195,7 +195,7 @@ class Environment:
         return found
 
     def refresh(self, networks: Networks) -> None:
-        """Have the sampler load the present weights."""
+        """Make the sampler load the present weights."""
         weights = networks.weights() if self.folder or networks.is_sharded else {}
         if self.folder is None:
             return
@@ -212,7 +212,7 @@ class Environment:
             self._sampler.reload()
 
     def _beside_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
-        """Leave the trainer its part of a GPU that it shares with the sampler."""
+        """Reserve the trainer's part of a GPU that it shares with the sampler."""
         share = {"memory_utilization": self.settings.sampler_memory}
         return engine.model_copy(update=share) if is_shared(group, self.job) else engine
 
@@ -225,7 +225,7 @@ class Environment:
         tokens in `banned` are never sampled.
 
         Raises:
-            TrainingError: of kind `halted`, in all processes, when the training was asked to end
+            TrainingError: of kind `halted`, in all processes, if a request to end the training came
                 while its parent judged the answers.
         """
         first = self.ranks.is_first

@@ -53,7 +53,7 @@ class AnswerGroups:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLessons(Lessons):
-    """What a step learns from its groups; GRPO and RLOO have `advantages` of the answers, (B,)."""
+    """The lessons of a step's groups; GRPO and RLOO have `advantages` of the answers, (B,)."""
 
     advantages: Tensor
 
@@ -91,7 +91,7 @@ class GroupTrainer(OnlineTrainer[GroupLessons]):
         return super().idle(number, drawn) | {"groups/compared": 0.0}
 
     def advantages(self, measured: Measurements) -> GroupLessons:
-        """Return what the groups teach.
+        """Return the lessons of the groups.
 
         The rule for cut answers, and the metrics of rewards, also count the answers without others
         to compare them with.
@@ -136,7 +136,7 @@ class GroupTrainer(OnlineTrainer[GroupLessons]):
 
 
 def one_by_one(advantages: Iterable[Sequence[float]]) -> tuple[list[Lesson], list[float]]:
-    """Return each answer as a lesson, and its advantage; those of a group come together."""
+    """Return each answer as a lesson, and its advantage; groups stay together."""
     every = [value for group in advantages for value in group]
     return [(i,) for i in range(len(every))], every
 
@@ -219,8 +219,8 @@ class RLOOTrainer(GroupTrainer):
 class OnlineDPOTrainer(GroupTrainer):
     """DPO on pairs of the policy's own answers, sampled while it trains (Guo et al., 2024).
 
-    The answer with the highest reward of each group is chosen, that with the lowest rejected. A
-    group whose answers all have the same reward gives no pair.
+    The answer with the highest reward of each group is chosen, the one with the lowest rejected.
+    A group whose answers all have the same reward gives no pair.
     """
 
     name = "online_dpo"

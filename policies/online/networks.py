@@ -30,20 +30,20 @@ from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained
 from .ranks import Ranks
 
 FLOAT32_AGREEMENT = 5e-5
-"""Nats a token by which a right engine may differ from the trainer if both use float32.
+"""Nats per token by which a correct engine may differ from the trainer if both use float32.
 
 Kernels of two libraries differ by less than 1e-6; an update moves a policy by far more than this.
 """
 
 ROUNDED_AGREEMENT = 0.15
-"""Nats a token by which it may differ if only the sampler's weights are rounded. SmolLM2-135M in
+"""Nats per token by which it may differ if only the sampler's weights are rounded. SmolLM2-135M in
 bfloat16 was off by up to 0.06; an engine that never loads new weights exceeds this within a run."""
 
 
 class Networks(ABC):
     """A policy, its reference and its value model.
 
-    `trained` holds what changes, and nothing else. If the networks are sharded, all processes call
+    `trained` holds exactly the trained networks. If the networks are sharded, all processes call
     the methods that gather weights, and only the first one gets them.
     """
 
@@ -52,15 +52,15 @@ class Networks(ABC):
 
     @abstractmethod
     def policy(self) -> AbstractContextManager[Any]:
-        """Give the policy."""
+        """Yield the policy."""
 
     @abstractmethod
     def reference(self) -> AbstractContextManager[Any]:
-        """Give the reference policy, which has no gradients."""
+        """Yield the reference policy, which is without gradients."""
 
     @abstractmethod
     def value(self) -> AbstractContextManager["ValueModel"]:
-        """Give the value model."""
+        """Yield the value model."""
 
     @property
     @abstractmethod
@@ -73,7 +73,7 @@ class Networks(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Save what `assemble_model` makes the published model of."""
+        """Save the files from which `assemble_model` makes the published model."""
 
 
 class ValueModel(nn.Module):
@@ -126,15 +126,15 @@ class SeparateNetworks(Networks):
                 shard(network)
 
     def policy(self) -> AbstractContextManager[Any]:
-        """Give the policy."""
+        """Yield the policy."""
         return nullcontext(self._policy)
 
     def reference(self) -> AbstractContextManager[Any]:
-        """Give the reference policy."""
+        """Yield the reference policy."""
         return nullcontext(self._reference)
 
     def value(self) -> AbstractContextManager[ValueModel]:
-        """Give the value model."""
+        """Yield the value model."""
         assert self._value is not None  # noqa: S101 -- only PPO asks
         return nullcontext(self._value)
 
@@ -178,7 +178,7 @@ def shard(model: nn.Module) -> None:
 
 
 def agreement(job: TrainJob, device: torch.device) -> float:
-    """Return how far the sampler may be off the policy, in nats a token."""
+    """Return how far the sampler may be off the policy, in nats per token."""
     whole = job.fit.adapts or job.fit.weights == "float32"
     computing, sampling = computing_type(job), published_type(job)
     if device.type == "cpu" and whole and computing == sampling == torch.float32:
@@ -190,7 +190,7 @@ def agreement(job: TrainJob, device: torch.device) -> float:
 def in_main_memory(
     model: Any, state: dict[str, Tensor], made: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Tensor]:
-    """Return what `gathered` does, under the names that the model's files have."""
+    """Return the result of `gathered`, under the names in the model's files."""
     found = gathered(model, state, made)
     return revert_weight_conversion(model, found) if found else found
 
@@ -198,9 +198,10 @@ def in_main_memory(
 def gathered(
     model: Any, state: dict[str, Tensor], made: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Tensor]:
-    """Return what `made` makes of each of a model's weights, in the first process.
+    """Return the results of `made` for a model's weights, in the first process.
 
-    They are gathered, made and moved to main memory one by one: a GPU has no room for a second
+    They are gathered, converted and moved to main memory one by one, because a GPU has no room
+    for a second model. The other processes of a sharded model get an empty result.
     model. The other processes of a sharded model get nothing.
     """
     found, is_first = dict[str, Tensor](), Ranks().is_first
@@ -213,7 +214,7 @@ def gathered(
 
 
 def value_model(job: TrainJob, device: torch.device) -> ValueModel:
-    """Build the value model of the reward model's weights, or the policy's if there is none.
+    """Build the value model from the reward model's weights, or else the policy's.
 
     Raises:
         TrainingError: of kind `refused`, when the reward model's tokenizer is not the policy's.

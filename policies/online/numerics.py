@@ -76,7 +76,7 @@ def approximate_kl(logprobs: Tensor, old: Tensor) -> Tensor:
 def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
     """Return `values` with standard deviation 1, and mean 0 unless `shift_mean` is False.
 
-    Mean and (population) variance are those of the positions where `mask` is 1; all positions are
+    Mean and (population) variance are taken over the positions where `mask` is 1; all positions are
     transformed.
     """
     mean = masked_mean(values, mask)
@@ -88,7 +88,7 @@ def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
 def shaped_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
     """Return the reward of each token: -kl_coef · KL, and at the last token the answer's score.
 
-    `scores` is (B,); an answer without tokens gets none of its score.
+    `scores` is (B,); an answer without tokens does not get its score.
     """
     rewards = -kl_coef * kl * mask
     last = mask.sum(dim=1).long() - 1
@@ -228,7 +228,7 @@ def position_weights(
 
 
 def cut_share(ratio: Tensor, advantage: Tensor, clip: float, clip_high: float) -> Tensor:
-    """Return 1 where clipping leaves no gradient: the ratio has gone as far as it may."""
+    """Return 1 where clipping removes the gradient: the ratio is beyond its bound."""
     above = (ratio > 1 + clip_high) & (advantage > 0)
     below = (ratio < 1 - clip) & (advantage < 0)
     return torch.logical_or(above, below).float()

@@ -2,8 +2,8 @@
 """The step that all online methods share: sample, score, measure, learn, and write rows.
 
 A step samples and scores answers, measures them under the models before the update, and learns from
-them in some optimizer steps. A method says what it learns (`advantages`), by which `loss`, and what
-its `rows` have besides. Dropout is off throughout.
+them in some optimizer steps. A method defines its lessons (`advantages`), its `loss`, and further
+columns of its `rows`. Dropout is off throughout.
 """
 
 import statistics
@@ -47,7 +47,7 @@ from .sampler import refuse_stale
 from .truncation_penalty import cut_metrics
 
 IDLE = "idle"
-"""How many steps in a row had nothing to learn from, among a trainer's numbers."""
+"""The name, among a trainer's numbers, of the count of steps in a row without lessons."""
 MOST_IDLE = 3
 
 OWN_COLUMNS = ("value", "advantage_mean", "advantage_std", "quantile")
@@ -94,10 +94,10 @@ class Measurements:
 
 @dataclass(frozen=True, kw_only=True)
 class Lessons:
-    """What a step learns, and the rows and metrics of it.
+    """The lessons of a step, with their rows and metrics.
 
-    A lesson's indices are those of `answers`. `rewards` are those of the measured rollouts, after
-    the rule for cut answers; `columns` are more of the columns of their rows.
+    A lesson's indices refer to `answers`. `rewards` are the measured rollouts' rewards, after the
+    rule for cut answers; `columns` are more of the columns of their rows.
     """
 
     measured: Measurements
@@ -115,8 +115,8 @@ class OnlineTrainer(ABC, Generic[Learned]):
     """A policy, its other networks, and the optimizer that moves them.
 
     `terms` names the numbers of an optimizer step that are averaged over a step: the first is the
-    loss itself. `estimator` says how the KL to the reference is estimated; None: exactly. `numbers`
-    hold all that a later step depends on besides networks, optimizer and schedule.
+    loss itself. `estimator` names the estimate of the KL to the reference; None: exact. `numbers`
+    holds all that a later step depends on, except networks, optimizer and schedule.
     """
 
     name: ClassVar[str]
@@ -174,7 +174,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
 
     @abstractmethod
     def advantages(self, measured: Measurements) -> Learned:
-        """Return what a step learns from its answers."""
+        """Return the lessons of a step's answers."""
 
     def batches(self, number: int, learned: Learned) -> list[list[Lesson]]:
         """Return the lessons of each optimizer step: `inner_epochs` passes, each in a new order."""
@@ -239,7 +239,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
         metrics: Mapping[str, float] = MappingProxyType({}),
         learned: Learned | None = None,
     ) -> StepOutcome:
-        """Return a step's result: of a step without prompts, only the count of those left out."""
+        """Return a step's result; for a step without prompts, only the count of those left out."""
         metrics = {**metrics, **self.environment.left_out}
         return StepOutcome(rows=self.rows(number, drawn, metrics, learned), metrics=metrics)
 
@@ -331,7 +331,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
     def optimise(self, number: int, learned: Learned) -> dict[str, float]:
         """Make a step's optimizer steps; return their mean numbers.
 
-        If there is nothing to learn there are none, and only the learning rate is returned.
+        Without lessons it makes none, and returns only the learning rate.
         """
         sums, supervised = torch.zeros(len(self.terms) + 1), torch.zeros(())
         batches = self.batches(number, learned)
@@ -438,7 +438,7 @@ def rollout_rows(iteration: int, learned: Lessons) -> list[Rollout]:
 
 
 def describe_measured(measured: Measurements) -> dict[str, float]:
-    """Return the metrics of a step's answers, without those of the method."""
+    """Return the metrics of a step's answers, without the method's own."""
     scores = [r.score for r in measured.drawn if r.score is not None]
     return {
         **describe(measured.drawn),
@@ -471,7 +471,7 @@ def reward_metrics(
 
 
 def make_optimizer(job: TrainJob, networks: Networks) -> Optimizer:
-    """Return AdamW over what is trained, in the form that its weights' type needs."""
+    """Return AdamW over the trained weights, in the form that their type needs."""
     weights = list(networks.trained.parameters())
     s: Any = job.settings
     rate, eps = s.learning_rate, s.adam_eps

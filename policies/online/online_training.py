@@ -70,7 +70,7 @@ MAIN_WORK = ("weights", "generation", "scoring", "logprobs", "optimisation")
 """The named uses of a step's time; everything else is `other`."""
 
 ROLLOUT_MODEL = "rollout"
-"""The folder of the weights that the sampler reads, if memory has no room for them."""
+"""The folder of the weights that the sampler reads, if memory has too little room for them."""
 
 WRITTEN_BYTES = 2 if torch.cuda.is_available() else 4
 """Bytes of a weight that the sampler reads."""
@@ -83,7 +83,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     """Train by the job's online method and save the policy.
 
     Raises:
-        TrainingError: when the job cannot be trained, or its numbers are no longer finite.
+        TrainingError: when the job cannot be trained, or its numbers are not finite any more.
     """
     started = time.monotonic()
     accelerator = make_accelerator(job)
@@ -121,7 +121,7 @@ def make_accelerator(job: TrainJob) -> Accelerator:
     """Join the training's processes.
 
     Raises:
-        TrainingError: of kind `refused`, if they are not as many as the job says.
+        TrainingError: of kind `refused`, if their number differs from the job's.
     """
     narrow = computing_type(job) == torch.bfloat16
     patience = InitProcessGroupKwargs(timeout=LONGEST_WAIT)
@@ -182,7 +182,7 @@ class OnlineTraining:
         if self.ranks.is_first:
             found = newest_whole(job.folder("checkpoints"), self.identity)
             if found and lacking(job, published_steps(job.settings, checkpoint_step(found) + 1)):
-                # The policies of earlier steps cannot be made again from it.
+                # The policies of earlier steps cannot be made again from the checkpoint.
                 found = None
         checkpoint: Path | None = self.ranks.broadcast(found)
         logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")
@@ -196,7 +196,7 @@ class OnlineTraining:
         """Make all steps that are left, and a checkpoint whenever one is due.
 
         Raises:
-            TrainingError: of kind `halted`, when the training was asked to end before its last
+            TrainingError: of kind `halted`, after a request to end the training before its last
                 step.
         """
         pace, ranks, history = Pace(self.job.output), self.ranks, self.history
@@ -204,7 +204,7 @@ class OnlineTraining:
             try:
                 self.make_step()
             except TrainingError as fault:
-                # A step that waited for its rewards has changed nothing yet.
+                # A step that waited for its rewards has not changed the state yet.
                 if fault.kind != "halted" or not history:
                     raise
                 self.save_checkpoint()
@@ -261,13 +261,13 @@ class OnlineTraining:
             keep(saved, self.identity)
 
     def save_policy(self) -> None:
-        """Save what `assemble_model` makes the published model of."""
+        """Save the files from which `assemble_model` makes the published model."""
         networks = self.trainer.networks
         if self.ranks.is_first or networks.is_sharded:
             networks.save(self.job.folder("saved"))
 
     def save_step(self, step: int) -> None:
-        """Save what the policy of a step is made of, durably."""
+        """Save the files from which a step's policy is made, durably."""
         networks, is_first = self.trainer.networks, self.ranks.is_first
         if is_first:
             clear_draft(self.job, step)

@@ -1,4 +1,4 @@
-"""Quark's quantiles: which sample is in which, and the token of each. Imports no model library.
+"""Quark's quantiles: the quantile of each sample, and its token. Imports no model library.
 
 Quantile 0 is the best. Samples of equal reward keep the order in which they were drawn.
 """
@@ -39,7 +39,7 @@ class Sample:
 
 
 class Pool:
-    """The samples to learn from: those of one step, or of all steps so far.
+    """The samples to learn from: of one step, or of all steps so far.
 
     A growing pool is kept in the work folder, a file a step, so that a resumed training has the
     samples of earlier steps.

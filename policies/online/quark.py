@@ -1,9 +1,9 @@
 # pyright: basic
-"""Quark: fine-tuning on the best of one's own samples (Lu et al., 2022; AlpacaFarm, App. B).
+"""Quark: fine-tuning on the best of the policy's samples (Lu et al., 2022; AlpacaFarm, App. B).
 
-A step sorts its samples into quantiles by reward, and learns the best quantile by likelihood, held
-to the reference by an exact KL. With all quantiles each sample is learned after its quantile's
-token, and from the second step on samples are drawn after that of the best.
+A step sorts its samples into quantiles by reward, and learns the best quantile by likelihood,
+constrained to the reference by an exact KL. With all quantiles each sample is learned after its
+quantile's token, and from the second step on samples are drawn after the best quantile's token.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,20 +71,20 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
 
     @classmethod
     def planned_updates(cls, settings: QuarkTraining) -> int:
-        """Return how many optimizer steps a step makes whose rollouts all can be learned."""
+        """Return how many optimizer steps a step makes if all its rollouts can be learned."""
         samples = learned_samples(settings, settings.rollouts)
         return settings.inner_epochs * -(-samples // settings.batch_size)
 
     def sample(self, number: int, clock: Clock) -> list[ScoredRollout]:
         """Sample a step's answers after the best quantile's token, which no answer may contain.
 
-        In the first step the tokens have no meaning yet.
+        In the first step the tokens are not trained yet.
         """
         control = self.token(0) if number > 1 else ""
         return self.environment.rollouts(number, clock, control=control, banned=self.banned)
 
     def token(self, quantile: int) -> str:
-        """Return the control text that asks for an answer of a quantile."""
+        """Return the control text that requests an answer of a quantile."""
         return quantile_token(quantile) if self.settings.train_on == "all" else ""
 
     def idle(self, number: int, drawn: Sequence[ScoredRollout]) -> dict[str, float]:
@@ -93,7 +93,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
         return super().idle(number, drawn)
 
     def advantages(self, measured: Measurements) -> QuarkLessons:
-        """Return the samples to learn, by their quantiles among those of the pool."""
+        """Return the samples to learn, by their quantiles in the pool."""
         s, rollouts = self.settings, measured.rollouts
         samples = self.pool.after(measured.number, [sample_of(r) for r in rollouts])
         scores = ruled([x.score for x in samples], [x.ended for x in samples], "below")
@@ -155,7 +155,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
 
 
 def sample_of(rollout: ScoredRollout) -> Sample:
-    """Return a rollout as the pool keeps it."""
+    """Return a rollout in the pool's form."""
     return Sample(
         prompt_id=rollout.drawn.asked.prompt_id,
         answer=tuple(rollout.spoken.answer),

@@ -19,7 +19,7 @@ BUCKET = 25_000_000
 
 
 class Ranks:
-    """This process's index among those of a training."""
+    """This process's index among the processes of a training."""
 
     def __init__(self) -> None:
         together = distributed.is_available() and distributed.is_initialized()

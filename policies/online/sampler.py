@@ -2,8 +2,8 @@
 """The policy's sampler: an engine in a worker process that reloads the weights at each step.
 
 The trainer writes the weights into one folder, on which the worker is opened, so a worker that
-restarts loads the present ones. The log-probabilities that an engine reports show whether it runs
-them.
+restarts loads the present weights. The log-probabilities that an engine reports show whether it
+runs them.
 """
 
 import copy
@@ -152,10 +152,10 @@ def refuse_stale(
     *,
     allowed: float,
 ) -> float:
-    """Return the difference, in nats a token, of two measurements of the same answers.
+    """Return the difference, in nats per token, of two measurements of the same answers.
 
     `batches` has the number of each answer's batch, which one replica sampled. Each batch is
-    checked by itself, so that fresh replicas do not hide a stale one.
+    checked separately, so that fresh replicas do not hide a stale one.
 
     Raises:
         StaleWeightsError: if it is too large for the same weights.

@@ -1,9 +1,9 @@
 # pyright: basic
-"""Policy, reference and value model over one frozen body, each with its own adapter.
+"""Policy, reference and value model over one frozen body, with separate adapters.
 
-The reference is the body as it is, the policy the body with one adapter, the value model the body
-with another one and its own head. The trained weights are about a hundredth of the body's. The
-value model cannot begin as a reward model, because that has another backbone.
+The reference is the body without adapters, the policy the body with one adapter, the value model
+the body with another one and its own head. The trained weights are about a hundredth of the body's.
+The value model cannot begin as a reward model, because reward models have another backbone.
 """
 
 import copy
@@ -28,11 +28,11 @@ from .networks import Networks, ValueModel, in_main_memory, trainable
 
 POLICY, VALUE = "policy", "value"
 BASE, ADAPTER = ".base_layer", ".lora_"
-"""Parts of the names that peft gives a layer's own weights and its adapters'."""
+"""Parts of peft's names for a layer's own weights and its adapters'."""
 
 
 class SharedBody(Networks):
-    """Networks that are one model on the device, each of them for the length of a block.
+    """Networks that share one model on the device; a block selects one of them.
 
     Blocks may be nested: the end of one switches the adapters back.
     """
@@ -53,13 +53,13 @@ class SharedBody(Networks):
 
     @contextmanager
     def policy(self) -> Generator[Any]:
-        """Let the body be the policy."""
+        """Yield the body as the policy."""
         with self._adapted(POLICY):
             yield self._body
 
     @contextmanager
     def reference(self) -> Generator[Any]:
-        """Let the body be the reference policy, unless that is another model."""
+        """Yield the body as the reference policy, or the separate reference model."""
         if self._reference is not None:
             yield self._reference
             return
@@ -68,7 +68,7 @@ class SharedBody(Networks):
 
     @contextmanager
     def value(self) -> Generator[ValueModel]:
-        """Let the body be the value model's backbone."""
+        """Yield the value model, with the body as its backbone."""
         with self._adapted(VALUE):
             yield self._value
 
@@ -83,7 +83,7 @@ class SharedBody(Networks):
 
     @property
     def config(self) -> PreTrainedConfig:
-        """The policy's configuration: that of the merged weights."""
+        """The policy's configuration, as for its merged weights."""
         config = copy.deepcopy(self._body.config)
         # The body may be quantised; the merged weights are not.
         if hasattr(config, "quantization_config"):
@@ -115,7 +115,7 @@ class SharedBody(Networks):
         save_config(self._model, folder)
 
     def _adapter(self, name: str) -> nn.ParameterDict:
-        """Return an adapter's weights by name; a name within a module has no dot."""
+        """Return an adapter's weights by name, with slashes for dots, as modules require."""
         return nn.ParameterDict(
             {
                 path.replace(".", "/"): weight
@@ -132,7 +132,7 @@ def load_frozen(job: TrainJob, folder: Path, device: torch.device) -> Any:
 
 
 def adapted_body(body: Any, job: TrainJob, names: Sequence[str]) -> PeftModel:
-    """Give a model adapters that change nothing yet; the job's seed decides their weights."""
+    """Give a model adapters that have no effect yet; the job's seed decides their weights."""
     config = peft_config(job.fit, "CAUSAL_LM")
     assert config is not None  # noqa: S101 -- a job with adapters
     first, *others = names
@@ -145,7 +145,7 @@ def adapted_body(body: Any, job: TrainJob, names: Sequence[str]) -> PeftModel:
 
 
 def own_weights(body: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights and lasting buffers of a body, without those of its adapters."""
+    """Yield the weights and lasting buffers of a body, without its adapters."""
     kept = {name for name, _ in body.named_parameters(remove_duplicate=False)}
     kept |= {name for name, _ in body.named_buffers(remove_duplicate=False)}
     for name, value in body.state_dict().items():

@@ -27,7 +27,7 @@ OPTIMIZER, SCHEDULE, RNG = "optimizer.pt", "scheduler.pt", "rng_state.pth"
 STATE = "trainer_state.json"
 ARGUMENTS = "job.json"
 SHARDED_WEIGHTS, SHARDED_OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0"
-"""The folders, within a checkpoint, of what every process writes its part of."""
+"""The folders, within a checkpoint, of the state that every process writes a part of."""
 
 
 def save_state(

@@ -1,8 +1,8 @@
-"""The reward of answers that were cut off, beside those of complete ones. Needs no model library.
+"""The reward of truncated answers, relative to complete ones. Needs no model library.
 
-The scores of a Bradley-Terry reward model have no zero: where most lie below a fixed penalty, being
-cut off pays. The rule `below` is relative to the answers that it is applied to: those of a step, or
-the candidates for one prompt of which the best is taken. No cut answer then gets as much as any
+The scores of a Bradley-Terry reward model have no zero: if most are below a fixed penalty,
+truncation pays. The rule `below` is relative to the answers that it is applied to: a step's, or the
+candidates for one prompt of which the best is taken. No truncated answer then gets as much as any
 complete one.
 """
 
@@ -19,7 +19,7 @@ MARGIN = 1.0
 def ruled(
     rewards: Sequence[float], ended: Sequence[bool], rule: MissingEnd, penalty: float = MARGIN
 ) -> list[float]:
-    """Return the rewards of answers after the rule for those that were cut off.
+    """Return the rewards of answers after the rule for truncated ones.
 
     With `below` these get the lowest reward of a complete answer, less `penalty` standard
     deviations of the complete answers' rewards. If no answer is complete, all rewards stay as they
@@ -49,7 +49,7 @@ def _below(rewards: Sequence[float], ended: Sequence[bool], penalty: float) -> f
     finished = [reward for reward, whole in zip(rewards, ended, strict=True) if whole]
     if not finished:
         return None
-    # One complete answer, or equal ones, have no spread: use that of all answers, or 1.
+    # One complete answer, or equal ones, have spread 0: use the spread of all answers, or 1.
     spread = pstdev(finished) or pstdev(rewards) or 1.0
     lowest = min(finished)
     return min(lowest - penalty * spread, math.nextafter(lowest, -math.inf))

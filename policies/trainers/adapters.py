@@ -28,7 +28,7 @@ from .training_fit import TrainingFit
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 SETS = ("modules_to_save", "target_modules")
-"""What peft keeps as sets, whose order differs from process to process."""
+"""The fields that peft keeps as sets, whose order differs from process to process."""
 
 
 def published_type(job: TrainJob) -> torch.dtype:
@@ -50,9 +50,9 @@ def computing_type(job: TrainJob) -> torch.dtype:
 
 
 def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> LoraConfig | None:
-    """Return how adapters are put onto a model; None if all weights are trained.
+    """Return peft's configuration of the adapters; None if all weights are trained.
 
-    A reward model's head has nothing to adapt: peft trains the whole of it.
+    A reward model's head gets no adapter: peft trains the whole head.
     """
     lora = fit.lora
     if not fit.adapts:
@@ -68,7 +68,7 @@ def peft_config(fit: TrainingFit, task: Literal["CAUSAL_LM", "SEQ_CLS"]) -> Lora
 
 
 def frozen_arguments(job: TrainJob) -> dict[str, Any]:
-    """Return how the frozen weights below adapters are loaded, for `from_pretrained`."""
+    """Return the arguments of `from_pretrained` for the frozen weights below adapters."""
     dtype = computing_type(job)
     if job.fit.lora.quantise == "none":
         return {"dtype": dtype}
@@ -86,7 +86,7 @@ def frozen_arguments(job: TrainJob) -> dict[str, Any]:
 
 
 def widen_adapters(model: Any) -> None:
-    """Make the adapters float32: TRL makes those of a quantised model bfloat16."""
+    """Make the adapters float32: TRL makes a quantised model's adapters bfloat16."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

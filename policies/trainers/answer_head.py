@@ -21,11 +21,11 @@ PIECE = 256
 
 
 def use_answer_head() -> None:
-    """Let TRL's trainers of this process use `AnswerHead`, unless they have a GPU."""
+    """Make TRL's trainers of this process use `AnswerHead`, unless they have a GPU."""
     if not torch.cuda.is_available():
-        # TRL then leaves out what has no label.
+        # TRL then leaves out tokens without a label.
         trl: Any = utils
-        trl._use_triton = lambda _device: True  # noqa: SLF001 -- TRL has no setting for it
+        trl._use_triton = lambda _device: True  # noqa: SLF001 -- TRL lacks a setting for it
         trl._ChunkedLogProbFunction = AnswerHead  # noqa: SLF001
 
 
@@ -44,7 +44,7 @@ class AnswerHead:
         scale: float,
         outputs: Collection[str],
     ) -> tuple[Tensor | None, ...]:
-        """Return what TRL's kernel does of each token; what is not in `outputs` is None.
+        """Return the results of TRL's kernel for each token, None for those not in `outputs`.
 
         These are its log-probability, the entropy, the log of the sum of squared probabilities, the
         mean logit, and whether it is the most probable. Only the first can be differentiated: TRL

@@ -1,11 +1,11 @@
 # pyright: basic
-"""What every trainer here adds to transformers': rows by length, warm-up, a next-token loss.
+"""The additions of all trainers here to transformers': rows by length, warm-up, a next-token loss.
 
-Rows by length: an optimizer step's rows stay those of the random order; only which of them share a
-forward pass is decided by their length, which saves padding. The mean over a step's rows is the
-same in any order, to rounding.
+Rows by length: an optimizer step's rows follow the random order; only their division into forward
+passes is decided by their length, which saves padding. The mean over a step's rows is the same in
+any order, to rounding.
 
-Warm-up: over w steps it usually rises as 0, 1/w, 2/w, ...: the first step changes nothing, and a
+Warm-up: over w steps it usually rises as 0, 1/w, 2/w, ...: the first step has no effect, and a
 short training may have no other. Here it rises as 1/(w+1), 2/(w+1), ..., and the schedule after it
 is the usual one.
 """
@@ -78,7 +78,7 @@ class LikeLengths(Sampler[int]):
             yield from sorted(order[start : start + self.step], key=lambda row: -self.lengths[row])
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next."""
+        """Set the next epoch."""
         self.random.set_epoch(epoch)
 
 

@@ -3,11 +3,11 @@
 
 A step of 2e-6 vanishes next to a weight of 0.1 in bfloat16, whose neighbours are 5e-4 apart.
 
-While a model is trained in bfloat16, each weight is a float32 in two halves: its bfloat16, which
-computes, and the 16 bits that rounding took from it, which the optimizer keeps with its moments.
-The update is made in float32 on both halves. A parameter takes 14 bytes: 2 the weight, 2 its
-gradient, 2 the remainder, 8 the two float32 moments. A parameter in float32 takes 16, and on a GPU
-2 more for a copy that computes.
+While a model is trained in bfloat16, each weight is a float32 in two halves: its bfloat16, used for
+computing, and the 16 bits that rounding removed, which the optimizer keeps with its moments. The
+update is made in float32 on both halves. A parameter takes 14 bytes: 2 the weight, 2 its gradient,
+2 the remainder, 8 the two float32 moments. A parameter in float32 takes 16, and on a GPU 2 more for
+a copy used for computing.
 
 When weights are published in fewer bits, rounding to nearest would undo most of the training.
 Stochastic rounding takes one of a number's two neighbours, the nearer one more often, so a sum over
@@ -33,8 +33,8 @@ BITS = torch.int16
 def rounded_at_random(weights: Tensor, kind: torch.dtype, seed: int) -> Tensor:
     """Return float32 weights in a type of 16 bits, each rounded to a neighbour drawn by `seed`.
 
-    The expectation of each is the weight itself. Weights that the type has, and those outside its
-    range, are as `Tensor.to` gives them. Types of other sizes are rounded to nearest.
+    The expectation of each is the weight itself. Weights that the type can represent, and weights
+    outside its range, are converted as by `Tensor.to`. Types of other sizes are rounded to nearest.
     """
     nearest = weights.to(kind)
     if kind.itemsize != BITS.itemsize or weights.dtype != torch.float32:
@@ -65,7 +65,7 @@ def join(weights: Tensor, remainder: Tensor) -> Tensor:
 
 
 def split_weights(model: nn.Module) -> None:
-    """Make a model's weights bfloat16; their attribute `remainder` is what is missing."""
+    """Make a model's weights bfloat16; their attribute `remainder` keeps the removed bits."""
     with torch.no_grad():
         for parameter in model.parameters():
             narrow, lower = split(parameter.data.float())
@@ -131,7 +131,7 @@ class RemainderAdamW(Optimizer):
             _update_piece(*piece, done=state["step"].item(), group=group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what was saved, in the types it was saved in: torch would narrow the moments."""
+        """Load a saved state in the saved types: torch would narrow the moments."""
         super().load_state_dict(state_dict)
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         own = [parameter for group in self.param_groups for parameter in group["params"]]

@@ -1,4 +1,4 @@
-"""What a restarted training goes on from: its checkpoints, and the rows that it prepared.
+"""The files from which a restarted training goes on: its checkpoints and its prepared rows.
 
 A trainer writes its files in place, in no safe order, and its library resumes from half of them
 without an error, to other weights. So a checkpoint counts only if it holds everything that a resume
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "checkpoint-"
 NAME = re.compile(rf"{PREFIX}(\d+)")
 KEPT = 2
-"""Whole checkpoints that are kept: if the newest is damaged, one is left to resume from."""
+"""The number of whole checkpoints to keep: if the newest is damaged, one is left to resume from."""
 
 REQUIRED: Mapping[str, Sequence[str]] = {
     "the weights": ("*.safetensors", "global_step*/*model_states.pt", "pytorch_model_fsdp*"),
@@ -39,7 +39,7 @@ REQUIRED: Mapping[str, Sequence[str]] = {
     "the trainer's state": ("trainer_state.json",),
     "the arguments": ("training_args.bin", "job.json"),
 }
-"""What a resume reads, and the files that may hold it: plain, sharded by DeepSpeed or by FSDP."""
+"""The files that a resume reads, in their variants: plain, sharded by DeepSpeed or by FSDP."""
 
 SEAL = "prepared.json"
 """The hashes of the prepared rows."""
@@ -60,7 +60,7 @@ def seal_checkpoint(
     `processes` is the number of training processes: each keeps its own random state.
 
     Raises:
-        UnfitCheckpointError: naming what is missing; nothing is sealed.
+        UnfitCheckpointError: naming the missing file; nothing is sealed.
     """
     full = [name for name, path in files_below(checkpoint) if path.stat().st_size]
     if missing := _lacking(full, processes):
@@ -84,7 +84,7 @@ def keep(
 ) -> None:
     """Seal a checkpoint, and remove those that are older than the newest `KEPT`.
 
-    A checkpoint that cannot be resumed from is removed, and training goes on.
+    A checkpoint that cannot be resumed from is removed, and training continues.
     """
     reach("trainer.checkpoint.saved")
     try:
@@ -136,9 +136,9 @@ def discard_unfit(checkpoints: Path, identity: str) -> list[Path]:
 
 
 def retain(checkpoints: Path, identity: str) -> list[Path]:
-    """Remove what is older than the newest `KEPT` whole checkpoints of this job; return those.
+    """Remove and return this job's checkpoints that are older than the newest `KEPT` whole ones.
 
-    Before anything is removed, every byte of the kept ones is compared with their manifests. Other
+    Before any removal, every byte of the kept checkpoints is compared with their manifests. Other
     jobs' checkpoints and folders that are not sealed are not touched.
     """
     kept, removed = list[Path](), list[Path]()
@@ -158,7 +158,7 @@ def is_sealed(checkpoint: Path) -> bool:
 
 
 def newest_first(checkpoints: Path) -> list[Path]:
-    """Return the folders that are named like checkpoints, by step; links are skipped."""
+    """Return the folders with names of checkpoints, by step; links are skipped."""
     found = [p for p in checkpoints.glob(f"{PREFIX}*") if NAME.fullmatch(p.name)]
     folders = [p for p in found if p.is_dir() and not p.is_symlink()]
     return sorted(folders, key=checkpoint_step, reverse=True)
@@ -189,13 +189,13 @@ def seal_prepared(work: Path, identity: str) -> None:
 
 
 def discard_unsealed(work: Path, identity: str) -> None:
-    """Remove what was prepared, unless it is whole and of this job."""
+    """Remove the prepared rows, unless they are whole and of this job."""
     seal = read_json(work / SEAL) or {}
     if seal.get("identity") != identity or not agrees(work / CACHE, seal.get("files")):
         discard_prepared(work)
 
 
 def discard_prepared(work: Path) -> None:
-    """Remove what was prepared, and its seal."""
+    """Remove the prepared rows, and their seal."""
     (work / SEAL).unlink(missing_ok=True)
     shutil.rmtree(work / CACHE, ignore_errors=True)

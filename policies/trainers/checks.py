@@ -1,5 +1,5 @@
 # pyright: basic
-"""What makes a training impossible, found before anything is started or loaded.
+"""Checks for impossible trainings, before anything is started or loaded.
 
 The nodes and GPUs are checked before a run begins (`require_training_places`, `require_nodes`), the
 job's files and the room on the disk before its child starts (`refuse_unfit`, `refuse_full_disk`).
@@ -127,7 +127,7 @@ def require_nodes(training: TrainingConfig, folder: Path) -> None:
     folder there.
 
     Raises:
-        ConfigError: with what the launcher printed.
+        ConfigError: with the launcher's output.
     """
     if training.launcher == "local":
         return
@@ -278,7 +278,7 @@ def model_bytes(fit: TrainingFit, model: Path) -> int:
 
 
 def published_bytes(fit: TrainingFit) -> int:
-    """Return the most bytes that a weight takes while it is published.
+    """Return the most bytes that a weight takes during publication.
 
     Weights that were all trained are saved in float32 and, if they are published in fewer bits,
     once more rounded. Those with adapters merged into them are saved once.
@@ -306,7 +306,7 @@ def header(path: Path) -> Mapping[str, Mapping[str, list[int]]]:
     """Return the header of a safetensors file: for each tensor its type, shape and place.
 
     Raises:
-        TrainingError: of kind `refused`, if the file has none.
+        TrainingError: of kind `refused`, if the header cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Why a training failed: by the child's own report, its signal, its exit code, or its log."""
+"""The reason of a failed training: the child's own report, its signal, exit code or log."""
 
 import re
 import signal
@@ -14,13 +14,13 @@ TRANSIENT: frozenset[FaultKind] = frozenset({"killed", "failed", "hung", "incomp
 
 SIGNALLED = re.compile(r"<Signals\.(SIG\w+): \d+>|Signal \d+ \((SIG\w+)\) received")
 RANK = re.compile(r"^\[rank\d+\]: ?")
-"""What torch writes before each line of an exception, if there are several processes."""
+"""torch's prefix of each line of an exception, if there are several processes."""
 
 FINAL = re.compile(
     r"[\w.]*(Value|Type|Key|Index|Attribute|Import|ModuleNotFound|OS|FileNotFound|NotADirectory"
     r"|Permission|Runtime|Safetensor|Validation|NotImplemented|Assertion|JSONDecode)Error\b"
 )
-"""What libraries raise about a setting or a file, though some raise it about the machine too."""
+"""Exceptions of libraries about a setting or a file, though some are also about the machine."""
 
 EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt)\b")
 LAUNCHER_TALK = re.compile(
@@ -28,13 +28,13 @@ LAUNCHER_TALK = re.compile(
     r"|^srun: |^slurmstepd: |^(\x1b\[\d*m)*(\(raylet| \[repeated)"
 )
 REFUSED = "training refused: "
-"""How a log line begins by which the driver for Ray says what the cluster lacks."""
+"""The beginning of the log line by which the driver for Ray names a missing resource."""
 
 
 def read_fault(
     job: TrainJob, code: int, log: Path, offset: int, *, began: bool
 ) -> TrainingError | None:
-    """Return why the child failed; None for the exit code 0.
+    """Return the reason of the child's failure; None for the exit code 0.
 
     `offset` is the length of the log, in bytes, when the child started. An error about a setting, a
     model or the data is final if the child raised it before training `began`.
@@ -63,12 +63,12 @@ def read_fault(
 
 
 def halted(job: TrainJob) -> TrainingError:
-    """Return the end of a training that was asked to end, with the step from which it goes on."""
+    """Return the end of a training after a request, with the step from which it will go on."""
     return TrainingError("halted", f"training was interrupted {place(job)}; {continuation(job)}")
 
 
 def continuation(job: TrainJob) -> str:
-    """Say from which step a training that was interrupted goes on."""
+    """Return a sentence with the step from which an interrupted training goes on."""
     newest = next(filter(is_sealed, newest_first(job.folder("checkpoints"))), None)
     if newest is None:
         return "it will begin again"

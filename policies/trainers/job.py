@@ -56,17 +56,17 @@ MEASURED_TOGETHER = 4
 FaultKind = Literal[
     "refused", "killed", "failed", "hung", "incomplete", "diverged", "unchanged", "halted"
 ]
-"""`halted` is no failure: the training ended early because the parent asked it to."""
+"""`halted` is not a failure: the training ended early because the parent requested it."""
 
 RewardSource = Literal["verifier", "critic", "reward"]
-"""Who rewards an online method's answers; `reward` is a reward model, or the user's function."""
+"""The sources of an online method's rewards; `reward` is a reward model, or the user's function."""
 
 BY_REWARD: Mapping[RewardSource, float] = {"reward": 1.0}
 """The reward model alone rewards answers."""
 
 
 class TrainingError(RuntimeError):
-    """A training that failed: `kind` says how, the message why, with the log's path."""
+    """A failed training: `kind` is the kind of failure, the message has reason and log path."""
 
     def __init__(self, kind: FaultKind, message: str) -> None:
         super().__init__(message)
@@ -88,11 +88,11 @@ class SupervisedSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnForm:
-    """How the chat template renders the conversations that are trained.
+    """The chat template's rendering of the conversations that are trained.
 
-    `values` and `tags` are those with which the policy is sampled (`engines.thinking`), `thought`
-    is `training.thought`. `thoughts` is a file of the answers' own thoughts (`candidate_id`,
-    `reasoning`), if these are trained.
+    `values` and `tags` are the ones with which the policy is sampled (`engines.thinking`),
+    `thought` is `training.thought`. `thoughts` is a file of the answers' own thoughts
+    (`candidate_id`, `reasoning`), if these are trained.
     """
 
     values: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
@@ -102,20 +102,20 @@ class TurnForm:
 
 
 TURNS = TurnForm()
-"""The template as it is, for a model that does not think."""
+"""The template unchanged, for a model that does not think."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineJob:
-    """How an online method samples, who rewards its answers, and what its rows name.
+    """An online method's sampling, the sources of its rewards, and the names in its rows.
 
     The rollouts' ids depend on `identity`, step, prompt and number; every seed derives from
-    `root_seed` and such an id. The rows name `policy` (M_{t-1}: a rollout's step says how often it
-    has been updated since), its path `model`, and the reward model `reward_id`. `engine` runs the
-    policy while it samples; `reward` says how the reward model reads; `function` is the place of
-    the user's reward function, if it replaces the reward model. An answer's reward is the sum of
-    its scores by `weights`: the trainer computes that of `reward`, and asks its parent for the
-    others (`step_files.ask_parent`).
+    `root_seed` and such an id. The rows name `policy` (M_{t-1}: a rollout's step is the number of
+    its updates since), its path `model`, and the reward model `reward_id`. `engine` runs the policy
+    while it samples; `reward` are the settings of the reward model; `function` is the place of the
+    user's reward function, if it replaces the reward model. An answer's reward is the sum of its
+    scores by `weights`: the trainer computes the score of `reward`, and requests the others from
+    its parent (`step_files.ask_parent`).
     """
 
     iteration: int
@@ -132,18 +132,18 @@ class OnlineJob:
 
     @property
     def sources(self) -> tuple[RewardSource, ...]:
-        """Whose scores make an answer's reward."""
+        """The sources whose scores make an answer's reward."""
         return tuple(source for source, weight in self.weights.items() if weight)
 
     @property
     def asked_sources(self) -> tuple[RewardSource, ...]:
-        """Those of them that the trainer's parent asks."""
+        """The sources whose scores the trainer requests from its parent."""
         return tuple(source for source in self.sources if source != "reward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    """Everything a training depends on, and the work folder that belongs to it alone.
+    """Everything a training depends on, and its exclusive work folder.
 
     `reference` is the reference policy of DPO, KTO and the online methods; None is the model itself
     before training. `data` are the files to train on; for an online method its prompts
@@ -177,7 +177,7 @@ class TrainJob:
 
     @property
     def processes_per_node(self) -> int:
-        """How many of its `processes` one machine runs."""
+        """The number of its `processes` on one machine."""
         return self.processes // self.fit.nodes
 
     @property
@@ -227,11 +227,11 @@ def write_job(job: TrainJob) -> str:
 def job_json(job: TrainJob) -> str:
     """Return `job.json`: the job and the hash of each file it reads; equal texts are equal jobs.
 
-    Where the job runs is left out, unless its sampler's GPUs depend on it: a job that was begun on
-    other devices goes on.
+    The job's devices are left out, unless its sampler's GPUs depend on them: a job that was begun
+    on other devices goes on.
     """
     placed = job if job.online else replace(job, fit=anywhere(job.fit))
-    # A local engine needs no key, and keys are never written to files.
+    # A local engine is without a key, and keys are never written to files.
     secret = {"online": {"engine": {"api_key"}}} if job.online else None
     fields: dict[str, Any] = _adapter().dump_python(placed, mode="json", exclude=secret)
     models = [p for f in job.folders for p in dict.fromkeys((f, master_of(f)))]
@@ -241,7 +241,7 @@ def job_json(job: TrainJob) -> str:
 
 
 def read_job(path: Path) -> TrainJob:
-    """Read what `write_job` wrote."""
+    """Read a job that `write_job` wrote."""
     fields: dict[str, Any] = json.loads(path.read_bytes())
     del fields["inputs"]
     settings = SETTINGS[fields["method"]].model_validate(fields["settings"])
@@ -249,10 +249,10 @@ def read_job(path: Path) -> TrainJob:
 
 
 def job_identity(text: bytes) -> str:
-    """Return the identity of the job of a `job.json`: a hash of its fields and of what it reads.
+    """Return the identity of the job of a `job.json`: a hash of its fields and its input files.
 
     The paths do not count, nor whether activations are recomputed, which depends on the machine's
-    memory: on another machine the job goes on from the same checkpoint.
+    memory: another machine resumes the job from the same checkpoint.
     """
     fields: dict[str, Any] = json.loads(text)
     fields["fit"].pop("gradient_checkpointing")

@@ -43,7 +43,7 @@ Activations are recomputed by the model itself (`training.gradient_checkpointing
 SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")
 WORKER = "lpfloop.policies.train_worker"
 WAIT = "-"
-"""In place of a job's path: the worker reads the path from its standard input."""
+"""An argument instead of a job's path: the worker reads the path from its standard input."""
 THREADS = "OMP_NUM_THREADS"
 SAMPLER = "policy.engine"
 """The section that a message about the sampler's GPUs names."""
@@ -135,7 +135,7 @@ def on_nodes(
 ) -> list[str]:
     """Return the command that runs `command` on each of `nodes` machines until all have ended.
 
-    `gpus` is what it needs on each of a Ray cluster's nodes; Slurm gives it all GPUs of the
+    `gpus` is the command's need on each of a Ray cluster's nodes; Slurm gives it all GPUs of the
     allocation.
     """
     if launcher == "ray":
@@ -176,7 +176,7 @@ def environment(job: TrainJob) -> dict[str, str]:
 
 
 def single_environment(training: TrainingConfig) -> dict[str, str]:
-    """Return the environment of a training in one process on this machine, before its job is known.
+    """Return the environment of a training in one local process, before its job is determined.
 
     Raises:
         ConfigError: naming the setting, if this machine does not have its GPUs.
@@ -201,7 +201,7 @@ def bare_environment() -> dict[str, str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TQDM_DISABLE": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        # The launcher's own children have no -P: an unpacked data set may hold a json.py.
+        # The launcher's own children run without -P: an unpacked data set may hold a json.py.
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         # Spinning threads made training seven times slower on shared cores.
@@ -210,7 +210,7 @@ def bare_environment() -> dict[str, str]:
 
 
 def training_gpus(place: TrainingConfig | TrainingFit) -> tuple[Gpu, ...]:
-    """Return the GPUs of this machine that a training may use; none on a CPU.
+    """Return the GPUs of this machine that a training may use; empty on a CPU.
 
     Raises:
         ConfigError: naming the setting, if this machine does not have its GPUs.
@@ -226,7 +226,7 @@ def shown_gpus(job: TrainJob) -> Mapping[str, str]:
     over all of them.
 
     Raises:
-        TrainingError: of kind `refused`, if a process or the sampler has no GPU.
+        TrainingError: of kind `refused`, if a process or the sampler lacks a GPU.
     """
     here = job.processes_per_node
     try:
@@ -284,7 +284,7 @@ def _divides_evenly(training: TrainingConfig, settings: Settings, processes: int
 
 
 def left_idle(training: TrainingConfig, settings: Settings, gpus: int) -> str:
-    """Say why `processes=auto` leaves GPUs idle; "" if it uses all of them."""
+    """Return the reason why `processes=auto` leaves GPUs idle; "" if it uses all of them."""
     processes, there = processes_of(training, settings, gpus), gpus * training.nodes
     if training.processes != "auto" or processes >= there:
         return ""

@@ -1,8 +1,8 @@
 """A reward model's bias for length, measured on pairs by their difference in length.
 
 Pairs are put into buckets by the absolute difference in length of their two answers (ChatGLM-RLHF,
-Section 3.3: d = | |y_w| - |y_l| |). These are about equal within a bucket, so the correlation of
-score with length is that with being the longer answer.
+Section 3.3: d = | |y_w| - |y_l| |). Differences are about equal within a bucket, so the correlation
+of score with length equals its correlation with being the longer answer.
 """
 
 import math
@@ -60,7 +60,7 @@ def length_correlation(pairs: Sequence[RankedPair]) -> float | None:
     """Return the correlation of the score's difference with which answer is longer.
 
     It is Pearson's, over both orders of each pair: with D = r(longer) - r(shorter), whose sign
-    changes with the order as that of the length does, it is mean(D) / sqrt(mean(D^2)). Pairs whose
+    changes with the order like the length's sign, it is mean(D) / sqrt(mean(D^2)). Pairs whose
     longer answer was preferred and the others each weigh one half in the means, so that preferences
     which favour length do not count as the model's bias: a model that scores the preferred answer
     higher by the same margin, longer or shorter, has 0. One that scores by length alone has 1, or
@@ -88,8 +88,8 @@ def accuracy(pairs: Sequence[RankedPair]) -> float | None:
 def measured(pairs: Sequence[RankedPair], width: int) -> Mapping[str, float]:
     """Return metrics of pairs: the accuracy, also on neutral ones, and the correlations.
 
-    Neutral pairs have answers of about equal length. `length_correlation` is that of all pairs
-    together, `length_correlation/1-32` that of a bucket. A metric with too few pairs is left out.
+    Neutral pairs have answers of about equal length. `length_correlation` is over all pairs
+    together, `length_correlation/1-32` over a bucket. A metric with too few pairs is left out.
     """
     similar = [pair for pair in pairs if abs(pair.longer) <= width // NEUTRAL_SHARE]
     buckets = length_correlations(pairs, width)

@@ -1,5 +1,5 @@
 # pyright: basic
-"""DPO and KTO by TRL's trainers, with what TRL leaves to its caller.
+"""DPO and KTO by TRL's trainers, with the parts that TRL leaves to its caller.
 
 DPO: if chosen and rejected answers share most of their tokens, Eq. 3 can lower the probability of
 both, since only their difference counts. So each step logs the log-probabilities of both sides and
@@ -8,8 +8,8 @@ chosen up.
 
 KTO (Ethayarajh et al., 2024): TRL takes the rows in the order in which it gets them, and measures
 the KL of Eq. 7 on the prompts of a forward pass, each with the answer of the row before it. Another
-answer to the same prompt says nothing about that KL, so the order drawn here has no prompt twice in
-a pass if possible. The weights of Eq. 8 are balanced here, and logged.
+answer to the same prompt does not measure that KL, so the order drawn here repeats a prompt within
+a pass only if it must. The weights of Eq. 8 are balanced here, and logged.
 """
 
 import random
@@ -37,7 +37,7 @@ SIDES = ("ref_chosen_logps", "ref_rejected_logps")
 WEIGHTS = ("weights/desirable", "weights/undesirable")
 """The metrics lambda_D and lambda_U."""
 AHEAD = 8
-"""How many passes ahead rows are searched for prompts that a pass does not have yet."""
+"""How many passes ahead to search for rows with prompts that a pass does not have yet."""
 
 
 class Recorded:
@@ -62,7 +62,7 @@ class PreferenceTrainer(BaseTrainer, DPOTrainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *rest: Any, **others: Any
     ) -> Tensor:
-        """Return TRL's loss, with DPO-Positive's in place of Eq. 3 if there is a penalty."""
+        """Return TRL's loss, with DPO-Positive's instead of Eq. 3 if there is a penalty."""
         recorded: Any = Recorded(model)
         loss = super().compute_loss(recorded, inputs, *rest, **others)
         policy = recorded.logprobs.sum(dim=1)
@@ -134,7 +134,7 @@ def desirable_weight(s: KTOTraining, labels: Sequence[bool]) -> float:
     """Return lambda_D: the setting, or else lambda_U n_U / n_D (Eq. 8 at its lower end).
 
     Raises:
-        TrainingError: of kind `refused`, if there are no successes or no failures.
+        TrainingError: of kind `refused`, if successes or failures are missing.
     """
     successes = sum(labels)
     failures = len(labels) - successes
@@ -158,7 +158,7 @@ def mismatched_order(prompts: Sequence[str], together: int, seed: int) -> list[i
     """Return the indices of rows in a random order, `together` of them a pass.
 
     A pass has rows of different prompts, if the next `AHEAD` passes have enough of them. A last row
-    that would be alone in its pass is left out: it would have no other prompt's answer.
+    that would be alone in its pass is left out: it would lack another prompt's answer.
     """
     asked = list(prompts)
     waiting = deque(random.Random(seed).sample(range(len(asked)), len(asked)))

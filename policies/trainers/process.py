@@ -1,8 +1,8 @@
 """The child process of a training: start it, watch it, kill it and all processes that it started.
 
-The child runs in its own session, which is killed as a whole. Its standard input is a pipe
-that its parent holds open: the workers end when it is closed, so they outlive neither a parent that
-was killed nor a launcher that died before them.
+The child runs in a separate session, which is killed as a whole. Its standard input is a pipe that
+its parent holds open: the workers end when it is closed, so they outlive neither a parent that was
+killed nor a launcher that died before them.
 """
 
 import fcntl
@@ -42,7 +42,7 @@ STARTING_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """How the parent follows a child.
+    """The parent's callbacks and limits for a child.
 
     `on_progress` is called for every step, `is_to_end` several times a second, `on_answers` with
     each step whose answers the parent is to score, for as long as that takes; an exception from any
@@ -110,7 +110,7 @@ def _modified(path: Path) -> int:
 
 @contextmanager
 def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
-    """Start the child; kill it and all its processes on the way out."""
+    """Start the child; kill it and all its processes on exit."""
     argv, environment = launch.argv(job), launch.environment(job)
     child = None
     if watch.warm is not None and argv == launch.single_argv(job):
@@ -139,7 +139,7 @@ def start(
 
 @contextmanager
 def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generator[None]:
-    """Kill a child's whole session on the way out.
+    """Kill a child's whole session on exit.
 
     A command with processes on other machines first gets `patience_s` to end them, and as long
     again after SIGTERM.
@@ -162,7 +162,7 @@ def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generat
 
 @contextmanager
 def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
-    """Lock the work folder, which the child of a killed parent may still hold for a moment.
+    """Lock the work folder, which the child of a killed parent may keep locked for a moment.
 
     The kernel releases the lock however its holder dies.
 
@@ -202,7 +202,7 @@ class WarmTrainer:
 
     @property
     def pid(self) -> int | None:
-        """The waiting process; None if there is none."""
+        """The waiting process, or None."""
         return None if self._child is None else self._child.pid
 
     def start(self, environment: Mapping[str, str], log: Path) -> None:

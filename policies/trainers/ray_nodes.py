@@ -39,7 +39,7 @@ class NodeActor:
         import ray
 
         self.host: str = ray.util.get_node_ip_address()
-        # Without it torch tells the other nodes a host name that need not resolve there.
+        # Without it torch gives the other nodes a host name that may not resolve there.
         self.environment = bare_environment() | forwarded | {"PET_LOCAL_ADDR": self.host}
         self.command: Any = None
 
@@ -84,7 +84,7 @@ def _placed(nodes: int, gpus: int) -> list[Any]:
     """Return an actor on each of `nodes` machines, with `gpus` GPUs each if the cluster has any.
 
     Raises:
-        ConfigError: if there is no cluster, or it has fewer such machines.
+        ConfigError: if the cluster does not exist, or has fewer such machines.
     """
     cluster = ray_cluster()
     import ray

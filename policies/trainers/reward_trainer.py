@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("pair_id", "prompt", "chosen", "rejected", "chosen_reward", "rejected_reward")
 SIDES = ("chosen", "rejected")
 CUT = {side: f"{side}_cut" for side in SIDES}
-"""The columns that say which answers were cut off."""
+"""The columns that mark truncated answers."""
 HELD_OUT_SHARE = 10
 """At most one pair in this many is held out."""
 
@@ -160,7 +160,7 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
 
 
 def _read(path: Path) -> list[_Row]:
-    """Return the pairs of a file; without the columns `CUT` no answer was cut off."""
+    """Return the pairs of a file; without the columns `CUT` no answer is truncated."""
     names = set(pq.read_schema(path).names)
     columns = [*COLUMNS, *(name for name in CUT.values() if name in names)]
     return pq.read_table(path, columns=columns).to_pylist()
@@ -233,7 +233,7 @@ def conversation(pair: _Row, side: str) -> tuple[Message, ...]:
 
 
 def ended(pair: _Row, side: str) -> bool:
-    """Whether the answer of one side of a pair ended by itself."""
+    """Whether the answer of one side of a pair is complete, with its end token."""
     return not pair.get(CUT[side])
 
 
@@ -247,7 +247,7 @@ def measured_scores(job: TrainJob, history: Sequence[StepNumbers]) -> dict[str, 
 
 
 def _held_out(job: TrainJob) -> dict[str, float]:
-    """Measure the held-out pairs, scored as a run scores; {} if there are none."""
+    """Measure the held-out pairs, scored as a run scores; {} without such pairs."""
     pairs = parted_pairs(job)[1]
     folder = job.folder("model")
     tokenizer = ChatTokenizer(load_tokenizer(folder), folder, AS_RENDERED)

@@ -1,9 +1,9 @@
 # pyright: basic
 """The rows that TRL's methods train on: read, rendered with their thoughts, packed.
 
-`training.sft.packing` concatenates the rows of a forward pass, without padding. Its loss is that of
-padded rows only if no token attends to another row. Not every attention can do that, and libraries
-do not say: it is measured before the first step.
+`training.sft.packing` concatenates the rows of a forward pass, without padding. Its loss equals the
+loss of padded rows only if no token attends to another row. Not every attention supports that, and
+libraries do not report it: it is measured before the first step.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ ANSWERS = {
     "sft": {"completion": "candidate_id"},
     "kto": {"completion": "candidate_id"},
 }
-"""By method, the columns with answers, and those with the ids of their candidates."""
+"""By method, the columns with answers, and the columns with the ids of their candidates."""
 IGNORED = -100
 """The label of a token that is not learned."""
 MIXING = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
@@ -37,7 +37,7 @@ MIXING = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 
 
 def chat_form(job: TrainJob) -> ChatForm:
-    """Return how the template renders what the job trains on."""
+    """Return the form in which the template renders the job's conversations."""
     turns = job.turns
     return ChatForm(values=turns.values, tags=turns.tags, as_said=turns.thought != "template")
 
@@ -49,7 +49,7 @@ def chat_of(job: TrainJob) -> ChatTokenizer:
 
 
 def fit_turns(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Thinking | None:
-    """Make a tokenizer render turns as the job says; return how the model thinks, if it does.
+    """Make a tokenizer render turns as the job configures; return the model's thinking, if any.
 
     Raises:
         TrainingError: of kind `refused`, if an answer without a thought cannot follow the prompt.
@@ -63,7 +63,7 @@ def fit_turns(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Thinking | N
 def load_data(job: TrainJob, thinking: Thinking | None) -> Dataset:
     """Return the rows of the job's files, in their order, with the columns that are trained on.
 
-    If the job trains on the answers' own thoughts, these stand before the answers.
+    If the job trains on the answers' own thoughts, they come before the answers.
     """
     thoughtful = job.turns.thoughts is not None
     ids = list(ANSWERS[job.method].values()) if thoughtful else []

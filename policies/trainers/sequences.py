@@ -20,7 +20,7 @@ PADDING = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
-    """The tokens of a prompt, and those of the answer to it with its end token."""
+    """The tokens of a prompt, and the tokens of the answer to it with its end token."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
@@ -30,7 +30,7 @@ class Spoken:
 class Pass:
     """One forward pass's inputs: ids, attention mask and positions, (b, queries + W) each.
 
-    `rows` are the rollouts' indices among those from which the passes were made.
+    `rows` are the rollouts' indices in the sequence from which the passes were made.
     """
 
     rows: list[int]

@@ -1,8 +1,8 @@
 # pyright: basic
-"""FSDP: how a model that is divided over processes is loaded, and saved whole.
+"""FSDP: loading a model that is divided over processes, and saving it whole.
 
-accelerate and TRL divide it, as the launcher's file says. What follows they leave to their caller:
-without it the model is lost, or learns from a wrong reference.
+accelerate and TRL divide it, by the settings in the launcher's file. They leave the steps here to
+their caller: without these the model is lost, or learns from a wrong reference.
 """
 
 import os
@@ -21,7 +21,7 @@ LOADS_ONCE = "FSDP_CPU_RAM_EFFICIENT_LOADING"
 
 
 def is_sharded() -> bool:
-    """Whether the launcher's file asks for FSDP."""
+    """Whether the launcher's file configures FSDP."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 

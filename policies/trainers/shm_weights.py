@@ -2,7 +2,7 @@
 
 Each belongs to one work folder and to the process that locks it. The kernel releases the lock
 however that process dies, but the files of a process that was killed stay in memory. So a trainer
-that makes a folder, and a parent whose trainer has ended, remove the folders that nobody locks.
+that makes a folder, and a parent whose trainer has ended, remove the folders without a lock.
 Imports no model library.
 """
 
@@ -29,7 +29,7 @@ LOCK = "lock"
 def memory_folder(work: Path, size: int) -> Generator[Path | None]:
     """Yield an empty folder in memory for `size` bytes of weights of the training in `work`.
 
-    None if there is no room for twice the size: while new weights are written, the sampler may
+    None if less than twice the size is free: while new weights are written, the sampler may
     still hold the old ones.
     """
     root = _root()
@@ -103,7 +103,7 @@ def _locked(root: Path) -> Generator[None]:
 
 
 def _root() -> Path | None:
-    """Return this user's private folder in memory; None if there is none."""
+    """Return this user's private folder in memory, or None if it cannot be used."""
     root = SHARED_MEMORY / f"lpfloop-{os.getuid()}"
     try:
         root.mkdir(mode=0o700, exist_ok=True)

@@ -2,18 +2,18 @@
 """The prompts of an online method's steps, and the files of each step. Imports no model library.
 
 A step's prompts, and the ids and seeds of its rollouts, are functions of the job and the step's
-number alone, so a resumed training needs no stored state for them.
+number alone, so a resumed training does not store them.
 
-The files of step k lie in folders `000k` of the work folder, each whole or absent:
+The files of step k are in folders `000k` of the work folder, each whole or absent:
 
 - `steps/000k`: the rows of the step. They are durable before the step's line is in `metrics.jsonl`,
   and before a checkpoint of the step. So once progress reports step k, or the training its end, the
   rows of all steps up to there can be committed.
-- `answers/000k`: answers that the parent shall judge, by the verifier or a critic. The child writes
+- `answers/000k`: answers for the parent to judge, by the verifier or a critic. The child writes
   them, appends the event `answers` to `metrics.jsonl`, and waits.
-- `judged/000k`: for each answer a score of each source that was asked, null if it gave none. The
-  parent writes them. They are valid for exactly the answers that were judged, texts included: a
-  child that restarts and samples the same ones goes on with them, and nobody is asked twice.
+- `judged/000k`: for each answer a score of each requested source, null if it gave none. The parent
+  writes them. They are valid for exactly the judged answers, texts included: a child that restarts
+  and samples the same answers uses these scores, and no answer is judged twice.
 """
 
 import hashlib
@@ -57,12 +57,12 @@ STEP_FOLDERS, ANSWER_FOLDERS, JUDGED_FOLDERS = "steps", "answers", "judged"
 JUDGED = "judged"
 """The table of the scores of judged answers."""
 JUDGED_FOR = b"answers"
-"""The hash of the answers that were judged, in that table's metadata."""
+"""The hash of the judged answers, in that table's metadata."""
 
 UNSCORED = "overlong"
 """The status of a missing reward: the conversation is too long for the model."""
 NO_SCORE = "no_score"
-"""The status if the user's own reward function gave none; `no_critic` and the like of others."""
+"""The status if the user's reward function gave no score; other sources use `no_critic` etc."""
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
 """The columns of a prompts file that hold a `ReferenceReward`."""
@@ -79,10 +79,10 @@ class ReferenceReward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptToSample:
-    """A prompt as an online method asks it; `prompt_id` is the lake's.
+    """A prompt in the form for an online method; `prompt_id` is the lake's.
 
     With a `reference`, rewards are relative to the reference answer's.
-    `prompt` is what a reward function of the user's own is shown.
+    `prompt` is the argument for a user's reward function.
     """
 
     prompt_id: str
@@ -112,8 +112,8 @@ REFUSED_PROMPTS = "refused_prompts.json"
 class StepRows:
     """The rows of one step, in the order of its rollouts.
 
-    Every rollout has a candidate and a reward; those that could be trained on have a `Rollout`.
-    A method that learns pairs of them has those, too, be they none.
+    Every rollout has a candidate and a reward; a rollout that could be trained on also has a
+    `Rollout`. `pairs` is None for a method that does not learn pairs.
     """
 
     candidates: Sequence[Candidate]
@@ -144,13 +144,13 @@ def group_size(settings: OnlineSettings) -> int:
 
 
 def places_asked(prompts: int, seed: int, *, step: int, settings: OnlineSettings) -> list[int]:
-    """Return the index of the prompt of each of a step's rollouts, those of a group together."""
+    """Return the index of the prompt of each of a step's rollouts, group by group."""
     found = visited(prompts, seed, step=step, rollouts=prompts_a_step(settings))
     return [place for place in found for _ in range(group_size(settings))]
 
 
 def visited(prompts: int, seed: int, *, step: int, rollouts: int) -> list[int]:
-    """Return the indices of a step's prompts: each epoch visits all, in an order of its own.
+    """Return the indices of a step's prompts: each epoch visits all, in a new order.
 
     Steps count from 1; the epochs follow one another without a gap.
     """
@@ -183,7 +183,8 @@ def drawn(job: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> list[Ro
 def read_prompts(parts: Sequence[Path], *, whole: bool = False) -> list[PromptToSample]:
     """Return the prompts of Parquet files with the columns `prompt_id` and `messages`.
 
-    They may also have those of a reference answer's reward. `whole`: with all columns of `Prompt`.
+    They may also have the columns of a reference answer's reward. `whole`: with all columns of
+    `Prompt`.
     """
     found: list[PromptToSample] = []
     for part in parts:
@@ -219,12 +220,12 @@ def read_refused_prompts(work: Path) -> dict[str, str]:
 
 
 def step_folder(work: Path, step: int, kind: str = STEP_FOLDERS) -> Path:
-    """Return where the rows, answers or scores of a step lie in the work folder of its training."""
+    """Return the folder of a step's rows, answers or scores in the work folder of its training."""
     return work / kind / f"{step:04d}"
 
 
 def write_step(work: Path, step: int, rows: StepRows) -> None:
-    """Write a step's rows durably, replacing those of an interrupted attempt."""
+    """Write a step's rows durably, replacing the rows of an interrupted attempt."""
     nouns: dict[type[Row], Sequence[Row]] = {
         Candidate: rows.candidates,
         Reward: rows.rewards,
@@ -238,7 +239,7 @@ def write_step(work: Path, step: int, rows: StepRows) -> None:
 
 
 def publish_tables(folder: Path, tables: Mapping[str, pa.Table]) -> str:
-    """Write tables durably into a folder, in place of what it held; return its manifest's hash."""
+    """Write tables durably into a folder, replacing its content; return its manifest's hash."""
     sweep(make_folder(folder.parent))
     draft = make_folder(folder.parent / f"{TEMPORARY}{folder.name}")
     for name, table in tables.items():
@@ -250,7 +251,7 @@ def publish_tables(folder: Path, tables: Mapping[str, pa.Table]) -> str:
 
 
 def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
-    """Return the tables of a step, by row type: those of pairs only of a method that learns them.
+    """Return the tables of a step, by row type; pairs only for a method that learns them.
 
     Raises:
         FileNotFoundError: if the step is absent or incomplete.
@@ -268,20 +269,20 @@ def _is_whole(folder: Path) -> bool:
 
 
 Judged = Mapping[str, Mapping[RewardSource, float | None]]
-"""By an answer's candidate id, the score of each source that was asked; None if it gave none."""
+"""By an answer's candidate id, the score of each requested source; None if it gave none."""
 
 
 def write_answers(work: Path, step: int, answers: Sequence[Candidate]) -> None:
-    """Write a step's answers for the parent, in place of those of an interrupted attempt."""
+    """Write a step's answers for the parent, replacing the answers of an interrupted attempt."""
     tables = {TABLES[Candidate]: to_table(Candidate, answers)}
     publish_tables(step_folder(work, step, ANSWER_FOLDERS), tables)
 
 
 def read_answers(work: Path, step: int) -> list[Candidate]:
-    """Return the answers of a step that are to be judged, a prompt's side by side.
+    """Return the answers of a step that are to be judged, grouped by prompt.
 
     Raises:
-        FileNotFoundError: if the step has none, or not all of them.
+        FileNotFoundError: if the answers are missing or incomplete.
     """
     folder = step_folder(work, step, ANSWER_FOLDERS)
     if not _is_whole(folder):
@@ -312,7 +313,7 @@ def write_judged(work: Path, step: int, judged: Judged) -> None:
 def read_judged(work: Path, step: int, sources: Sequence[RewardSource]) -> Judged | None:
     """Return the scores of a step's present answers by `sources`.
 
-    None if there are none, or only those of other answers or sources.
+    None without scores, or if they belong to other answers or sources.
     """
     folder = step_folder(work, step, JUDGED_FOLDERS)
     if not _is_whole(folder):
@@ -332,9 +333,9 @@ def ask_parent(
     *,
     alive: Callable[[], None],
 ) -> Judged | None:
-    """Have the parent judge a step's answers; return their scores.
+    """Make the parent judge a step's answers; return their scores.
 
-    None if the training was asked to end meanwhile.
+    None if a request to end the training came meanwhile.
     """
     write_answers(work, step, answers)
     found = read_judged(work, step, sources)
@@ -353,7 +354,7 @@ def ask_parent(
 
 
 def _answers_hash(work: Path, step: int) -> bytes:
-    """Return the hash of a step's answers: that of their folder's manifest."""
+    """Return the hash of a step's answers, which is the hash of their folder's manifest."""
     manifest = step_folder(work, step, ANSWER_FOLDERS) / MANIFEST
     return hashlib.sha256(manifest.read_bytes()).hexdigest().encode()
 

@@ -1,8 +1,8 @@
 """Policies that an online training publishes between its steps.
 
 Each has a folder in the work folder. The weights of a step are sealed there before its rows are
-reported, and before a checkpoint of the step: a training that was killed either goes on after a
-whole one, or makes the step again. Finishing a policy (rounding, canary) needs the memory that the
+reported, and before a checkpoint of the step: a killed training either resumes from a whole
+checkpoint, or makes the step again. Finishing a policy (rounding, canary) needs the memory that the
 training uses, so it follows the last step. Imports no model library.
 """
 
@@ -18,7 +18,7 @@ from .job import TrainJob
 
 FOLDER = "published"
 SAVED, POLICY, DRAFT = "weights", "policy", "draft"
-"""The sealed weights as the trainer saved them, the finished model, and what is not sealed yet."""
+"""The sealed weights as the trainer saved them, the finished model, and the unsealed draft."""
 
 
 def published_steps(settings: object, steps: int) -> range:
@@ -28,7 +28,7 @@ def published_steps(settings: object, steps: int) -> range:
 
 
 def step_job(job: TrainJob, step: int) -> TrainJob:
-    """Return a job whose folders are those of the policy of a step."""
+    """Return a job with the folders of a step's policy."""
     return replace(job, output=job.folder(FOLDER) / str(step))
 
 
@@ -38,7 +38,7 @@ def step_draft(job: TrainJob, step: int) -> Path:
 
 
 def clear_draft(job: TrainJob, step: int) -> None:
-    """Make the folder empty that the weights of a step are saved in."""
+    """Empty the folder that the weights of a step are saved in."""
     part = step_job(job, step)
     if part.output.exists():
         remove(part.output)
@@ -52,7 +52,7 @@ def seal_draft(job: TrainJob, step: int) -> None:
 
 
 def lacking(job: TrainJob, steps: range) -> list[int]:
-    """Return which of these steps left no whole weights and no finished policy."""
+    """Return the steps among these that left neither whole weights nor a finished policy."""
 
     def left(part: TrainJob) -> bool:
         return finished_policy(part) is not None or _is_whole(part.folder(SAVED))
@@ -66,7 +66,7 @@ def seal_policy(part: TrainJob) -> None:
 
 
 def finished_policy(part: TrainJob) -> Path | None:
-    """Return the folder of a step's finished policy, named by its hash; None if there is none."""
+    """Return the folder of a step's finished policy, named by its hash, or None."""
     found = part.folder(POLICY).glob("*")
     return next((folder for folder in found if _is_whole(folder, folder.name)), None)
 
@@ -84,7 +84,7 @@ def publish_step(job: TrainJob, step: int, parent: Path) -> str:
     It stays in the work folder, too: without it the training would not count as finished.
 
     Raises:
-        DamagedError: if there is no whole one.
+        DamagedError: if the step has no whole policy.
     """
     policy = finished_policy(step_job(job, step))
     if policy is None:

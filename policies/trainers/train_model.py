@@ -3,8 +3,8 @@
 The parent (no torch) writes `job.json` into the job's work folder, starts `train_worker` by
 `launch`, follows `metrics.jsonl`, and accepts the outcome only if `result.json`, which the child
 writes last, names every file of the finished model with its hash. No file in a work folder is
-trusted because it is there: a checkpoint counts if its manifest says so and every byte agrees, so
-an interrupted job either continues bit-exactly or starts again.
+trusted because it exists: a checkpoint counts if it has a manifest and every byte agrees with it,
+so an interrupted job either continues bit-exactly or starts again.
 """
 
 import logging
@@ -57,7 +57,7 @@ class TrainResult:
 
 
 Trainer = Callable[..., TrainResult]
-"""`train`, or what a dry run has in its place."""
+"""`train`, or its replacement in a dry run."""
 
 
 def train(  # noqa: PLR0913 -- all but the job are optional, by name
@@ -81,8 +81,8 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
     leaves the scores by `write_judged`.
 
     Raises:
-        TrainingError: if there is no finished model; the message names the cause and the log. Of
-            kind `halted`, if it was to end.
+        TrainingError: if the model is not finished; the message names the cause and the log. Of
+            kind `halted`, if the training was to end.
     """
     started = time.monotonic()
     watch = Watch(
@@ -151,7 +151,7 @@ def _refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
 
 
 def prepare(job: TrainJob, *, patience_s: float = DEFAULTS.stall_s) -> str:
-    """Check the job, write its `job.json`, remove what cannot be used; return its identity."""
+    """Check the job, write its `job.json`, remove unusable files; return its identity."""
     refuse_unfit(job)
     identity = write_job(job)
     with alone(job, patience_s=patience_s):

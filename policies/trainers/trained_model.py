@@ -44,7 +44,7 @@ TOKENIZER_FILES = (
     *("vocab.*", "merges.txt", "*.model", "generation_config.json"),
 )
 MEASURED_ROWS = 64
-"""Training answers by which the survival of an update is measured."""
+"""The number of training answers by which the survival of an update is measured."""
 
 Parts = Sequence[tuple[list[int], list[int]]]
 """The tokens of prompts, and of the answers to them."""
@@ -52,7 +52,7 @@ Parts = Sequence[tuple[list[int], list[int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a finished training reports; an online method leaves its `history` in its rows."""
+    """The result of a finished training; an online method has its `history` in its rows."""
 
     steps: int
     max_steps: int
@@ -63,7 +63,7 @@ class Trained:
 
 
 def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
-    """Save what was trained: the adapters, or all weights, in float32."""
+    """Save the trained weights: the adapters, or all weights, in float32."""
     if job.fit.weights == "bfloat16":
         join_weights(trainer.model)
     save_whole(trainer, saved)
@@ -76,7 +76,7 @@ def assemble_model(job: TrainJob, saved: Path) -> None:
 
     If weights are rounded to be published, the folder `MASTER` in it keeps them in float32.
     Adapters are merged into the weights, and kept in the folder `ADAPTER`. Tokenizer, template and
-    generation files are those of the starting model; the job's template replaces the model's.
+    generation files come from the starting model; the job's template replaces the model's.
     """
     model = job.folder("model")
     shutil.rmtree(model, ignore_errors=True)
@@ -157,7 +157,7 @@ def require_finite(model: Path) -> None:
     """Read the saved weights of a policy: they must be finite.
 
     Raises:
-        TrainingError: of kind `incomplete`, if there are none, or `diverged`, naming one.
+        TrainingError: of kind `incomplete`, if they are missing, or `diverged`, naming one.
     """
     for _ in _finite_tensors(model):
         pass

@@ -1,4 +1,4 @@
-"""How a training fits on its devices: adapters, types, kernels and how the model is divided.
+"""The fit of a training on its devices: adapters, types, kernels and the division of the model.
 
 Fields that can change the trained weights enter keys; the others change only memory and speed.
 """
@@ -20,12 +20,12 @@ MASTER = "master"
 """The folder, in a published policy's, of its weights before they were rounded."""
 
 SURVIVAL = "update/survival"
-"""The metric that is the share of an update that is left once the policy is published."""
+"""The metric: the share of an update that is left after the policy is published."""
 
 NO_LORA = LoRAConfig()
 
 PLACES = frozenset({"devices", "nodes", "launcher"})
-"""The fields that say where a training runs."""
+"""The fields about the devices and nodes of a training."""
 
 COSMETIC = frozenset({"gradient_checkpointing", "attention", "liger", "sharding"}) | PLACES
 """The fields that change only memory and speed."""
@@ -67,13 +67,13 @@ PLAIN = TrainingFit()
 
 
 def fit_of(training: TrainingConfig) -> TrainingFit:
-    """Return how the trainings of a configuration fit; without a rank no adapter is described."""
+    """Return the fit of a configuration's trainings; without a rank, it has no adapter."""
     fit = TrainingFit(**{field.name: getattr(training, field.name) for field in fields(PLAIN)})
     return fit if fit.adapts else replace(fit, lora=NO_LORA)
 
 
 def policy_fit(config: RunConfig) -> TrainingFit:
-    """Return how a run's trainings of its policy fit: published in the type of its engine."""
+    """Return the fit of a run's trainings of its policy: published in the type of its engine."""
     fit, sampled = fit_of(config.training), config.policy.engine.dtype
     return replace(fit, publish=sampled) if fit.publish == "auto" else fit
 
@@ -81,7 +81,7 @@ def policy_fit(config: RunConfig) -> TrainingFit:
 def placed_fit(config: RunConfig) -> TrainingFit:
     """Return `policy_fit` as it is on this machine: "auto" is the type that engines choose here.
 
-    It is no part of a key: a run that goes on with another CPU repeats nothing.
+    It is not part of a key: a run that resumes on another CPU repeats no work.
     """
     fit = policy_fit(config)
     narrow = fit.publish == "auto" and cpu_type() == "bfloat16"
@@ -113,5 +113,5 @@ def fit_params(fit: TrainingFit) -> dict[str, Json]:
 
 
 def anywhere(fit: TrainingFit) -> TrainingFit:
-    """Return a fit with the defaults of the fields that say where a training runs."""
+    """Return a fit with default devices and nodes."""
     return replace(fit, **{name: getattr(PLAIN, name) for name in PLACES})

@@ -68,7 +68,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
 
 
 def _preferences(job: TrainJob, args: Any) -> dict[str, Any]:
-    """Return what a trainer with a reference needs apart from its rows."""
+    """Return the arguments of a trainer with a reference, except its rows."""
     refuse_world(job, args.world_size)
     return {
         "model": load_trained(job),
@@ -85,7 +85,7 @@ def fitted(job: TrainJob, trainer: Any) -> Trainer:
     """Return a trainer with the job's order of rows, optimizer and next-token loss."""
     # KTO's passes hold the rows whose answers were exchanged for its KL.
     trainer.by_length = job.fit.group_by_length and job.method != "kto"
-    trainer.ref_model = None  # Everything that it says of the rows has been computed.
+    trainer.ref_model = None  # Its log-probabilities of the rows are computed.
     if job.fit.adapts:
         widen_adapters(trainer.model)
     elif job.fit.weights == "bfloat16":
@@ -171,7 +171,7 @@ def recomputes(job: TrainJob) -> bool:
 
 
 def loading(job: TrainJob) -> dict[str, Any]:
-    """Return how models are loaded, for `from_pretrained`: without remote code or pickles."""
+    """Return the arguments of `from_pretrained` for all models: no remote code, no pickles."""
     arguments = {
         "dtype": job.fit.weights,
         "local_files_only": True,
@@ -184,7 +184,7 @@ def loading(job: TrainJob) -> dict[str, Any]:
 
 
 def trained_loading(job: TrainJob) -> dict[str, Any]:
-    """Return how the model to be trained is loaded: frozen below adapters, or with all its bits."""
+    """Return the arguments to load the trained model: frozen below adapters, or in full."""
     if job.fit.adapts:
         # The trainer makes the adapters before it sets its own seed.
         torch.manual_seed(job.seed % 2**32)
@@ -203,7 +203,7 @@ def load_trained(job: TrainJob) -> PreTrainedModel:
 def load_model(
     job: TrainJob, path: Path, special: Mapping[str, Any] | None = None
 ) -> PreTrainedModel:
-    """Load a model in the type of the job's weights, or as `special` says."""
+    """Load a model in the type of the job's weights, or with the arguments in `special`."""
     model = AutoModelForCausalLM.from_pretrained(path, **loading(job) | dict(special or {}))
     model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
     return model

@@ -1,11 +1,11 @@
-"""The files by which a training's parent and child talk, in the training's work folder.
+"""The files by which a training's parent and child communicate, in the training's work folder.
 
 - `job.json`: what to train (`job.TrainJob`).
 - `orders.json`, by the parent: how often to save, and whether to save and end.
 - `metrics.jsonl`, by the child: one row for each start, step and question.
 - `alive`: the child touches it while it computes.
 - `history.jsonl`: the metrics of all steps, written when the training is done.
-- `fault.json` or `result.json`, by the child, last: how it ended.
+- `fault.json` or `result.json`, by the child, last: the outcome.
 """
 
 import json
@@ -20,8 +20,8 @@ from typing import Any, Literal, cast
 from ...stores.durable import write_file
 
 STEPS = "metrics.jsonl"
-"""Its rows' `event` is `start` (of the child), `step` (one was made), or `answers` (those of a step
-wait for the parent's scores, see `step_files`)."""
+"""The `event` of its rows is `start` (of the child), `step` (one was made), or `answers` (a step's
+answers wait for the parent's scores, see `step_files`)."""
 ORDERS = "orders.json"
 PULSE = "alive"
 LOCK = "trainer.lock"
@@ -48,7 +48,7 @@ BELOW = "token_logps/chosen_below_ref"
 """The share of the step's pairs whose chosen answer is less probable than under the reference."""
 
 Turn = Literal["go on", "save", "end"]
-"""What a trainer does after a step; `end` saves first."""
+"""A trainer's action after a step; `end` saves first."""
 
 StepNumbers = Mapping[str, float]
 """The metrics of one step by TRL's names, `step` among them."""
@@ -67,8 +67,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 class Orders:
     """`checkpoint_s`: seconds of training between checkpoints; `end`: save, then end.
 
-    A resume from any checkpoint gives the same weights. So orders are no part of the job, and may
-    change while it runs.
+    A resume from any checkpoint gives the same weights. So orders are not part of the job, and
+    may change while it runs.
     """
 
     checkpoint_s: float = math.inf
@@ -81,7 +81,7 @@ def write_orders(work: Path, orders: Orders) -> None:
 
 
 def read_orders(work: Path) -> Orders:
-    """Return the orders, or the defaults if there are none."""
+    """Return the orders, or the defaults if the file is missing."""
     orders = read_json(work / ORDERS)
     return Orders() if orders is None else Orders(**orders)
 
@@ -95,7 +95,7 @@ class Pace:
         self._since = now()
 
     def turn(self) -> Turn:
-        """Return what to do after a step."""
+        """Return the action after a step."""
         orders = read_orders(self._work)
         if orders.end:
             return "end"
@@ -110,8 +110,8 @@ class Pace:
 class TrainerProgress:
     """One step; `metrics` has TRL's names, `rewards/margins`, `logps/chosen` and more.
 
-    A step of an online method also has the seconds that its parts took. A step that learned nothing
-    has no `loss`.
+    A step of an online method also has the seconds of its parts. A step without lessons lacks
+    `loss`.
     """
 
     step: int
@@ -123,8 +123,8 @@ class TrainerProgress:
 class TrainingPace:
     """The last step of a training, its loss, and the speed.
 
-    The speed is that of the steps since the trainer started, without the first: None until there
-    are two. `eta_s` are the seconds until the last step.
+    The speed is measured over the steps since the trainer started, without the first: None until
+    there are two. `eta_s` is the seconds until the last step.
     """
 
     step: int
@@ -185,7 +185,7 @@ def read_steps(path: Path) -> list[TrainerProgress]:
 
 
 def training_pace(work: Path) -> TrainingPace | None:
-    """Return how far the training in a work folder is; None before its first step."""
+    """Return the progress of the training in a work folder; None before its first step."""
     rows: list[dict[str, Any]] = []
     for row in filter(None, map(parse_row, new_lines(work / STEPS, 0)[0])):
         rows = [] if row["event"] == "start" else [*rows, row]
@@ -213,7 +213,7 @@ def final_means(steps: Sequence[StepNumbers]) -> dict[str, float]:
 
 
 def logged_steps(history: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return the steps of a trainer's log without its summaries, which have no loss.
+    """Return the steps of a trainer's log without its summaries, which lack a loss.
 
     The log is part of the trainer's state, which checkpoints keep: a step that was made again after
     a crash is there once.
@@ -233,5 +233,5 @@ def write_history(work: Path, steps: Sequence[StepNumbers]) -> Path:
 
 
 def read_history(work: Path) -> list[dict[str, float]]:
-    """Return what `write_history` wrote."""
+    """Return the metrics that `write_history` wrote."""
     return [json.loads(line) for line in (work / HISTORY).read_text().splitlines()]

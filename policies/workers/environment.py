@@ -47,7 +47,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """Return a worker's environment: what libraries need, without secrets.
 
-    `config` is that of the model. The worker sees the GPUs of `devices` alone; by default all that
+    `config` is the model's. The worker sees only the GPUs of `devices`; by default all that this
+    process sees.
     this process sees.
 
     Several threads split a matrix product in a way that depends on the number of requests in

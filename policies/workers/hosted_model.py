@@ -1,11 +1,11 @@
-"""A model in a process of its own, which is restarted when it dies or hangs.
+"""A model in a separate process, which is restarted when it dies or hangs.
 
-A process that dies, or gives no result for too long while something is in flight, is killed and
-started again after a pause that doubles; after too many deaths in a row it is given up. The batches
-in flight at a death are sent again in order with their own seeds; no result is given twice. A batch
-that is in flight at a second death starts a search for the request that causes it (see `poison`):
-only that request fails. A batch examined request by request is drawn without its usual neighbours,
-which may change the last bits of its log-probabilities or scores.
+A process that dies, or gives no result for too long while requests are in flight, is killed and
+restarted after a pause that doubles; after too many deaths in a row the model is given up. The
+batches in flight at a death are sent again in order with their own seeds; no result is given twice.
+A batch that is in flight at a second death starts a search for the request that causes it (see
+`poison`): only that request fails. A batch examined request by request is drawn without its usual
+neighbours, which may change the last bits of its log-probabilities or scores.
 """
 
 import logging
@@ -60,7 +60,7 @@ LONGEST_PAUSE = 8.0
 """Seconds of the longest pause before a restart; the first is a quarter of a second."""
 
 NODE_WAIT_S = 30.0
-"""Seconds that a restarted process may wait for a node before others get what was in flight."""
+"""Seconds that a restarted process may wait for a node before others get its batches in flight."""
 
 SUSPICIOUS = 2
 """Deaths with the same batch in flight before a search for the cause starts."""
@@ -75,7 +75,7 @@ Proof = Callable[[Measure], None]
 
 
 class GivenUpError(EngineError):
-    """A model whose processes die or hang again and again, or that no node has room for."""
+    """A model whose processes keep dying or hanging, or that no node has room for."""
 
 
 class ModelCalls(ABC):
@@ -109,9 +109,10 @@ class ModelCalls(ABC):
 
 @dataclass(kw_only=True, slots=True)
 class _Call(Generic[In, Ans]):
-    """A stream: its source, what is in flight, and the process that has it.
+    """A stream: its source, its batches in flight, and the process that has them.
 
-    `since` is when the process last gave a sign of life, `node_by` until when a node is waited for.
+    `since` is the time of the process's last sign of life, `node_by` the deadline of the wait for
+    a node.
     """
 
     number: int
@@ -134,9 +135,9 @@ class _Call(Generic[In, Ans]):
 class HostedModel(ModelCalls):
     """An engine or a scorer whose model is in a process that `start` starts.
 
-    One thread at a time uses it, but any may nudge and close it. With a `proof` each process proves
-    its weights before it is given work. After it has given up, the next call counts deaths from
-    zero again.
+    One thread at a time uses it, but any may nudge and close it. With a `proof` each process
+    proves its weights before its first task. After it has given up, the next call counts deaths
+    from zero again.
     """
 
     def __init__(self, opening: Opening, start: Starter) -> None:
@@ -167,7 +168,7 @@ class HostedModel(ModelCalls):
         return process is not None and process.waits
 
     def nudge(self) -> None:
-        """Have a stream look at once at its source: it has an item, or was cancelled."""
+        """Make a stream look at its source at once: an item has come, or it was cancelled."""
         process = self._process
         if process is not None:
             process.nudge()
@@ -186,8 +187,8 @@ class HostedModel(ModelCalls):
     ) -> Iterator[Result[Ans]]:
         """Send items to the process while it has room, and yield its results as they come.
 
-        A `Feed` among `items` must be followed by a `nudge` for what it gets. If others `share` the
-        items, what is in flight does not wait for a node for long.
+        After each item that a `Feed` among `items` gets, call `nudge`. If others `share` the items,
+        batches in flight wait for a node only for a short time.
 
         Raises:
             EngineError: if the model cannot be loaded or kept alive, or refuses an item.
@@ -208,7 +209,7 @@ class HostedModel(ModelCalls):
             self._leave(call)
 
     def prove(self, proof: Proof) -> None:
-        """Prove the weights now, and those of each later process before it is given work.
+        """Prove the weights now, and the weights of each later process before its first task.
 
         Raises:
             EngineError: if they are not the expected ones.
@@ -218,7 +219,7 @@ class HostedModel(ModelCalls):
             pass
 
     def reload(self, folder: Path) -> None:
-        """Replace the weights by those of another folder, of the same architecture.
+        """Replace the weights by those in another folder, of the same architecture.
 
         Restarted processes load that folder, too. Nothing proves the weights from now on.
 
@@ -229,14 +230,14 @@ class HostedModel(ModelCalls):
         self.proof = None
         try:
             if not self._order("reload"):
-                # What it was to load once it has a node is not wanted any more.
+                # The model that it was to load on a node is obsolete.
                 self._drop()
         except EngineError:
             self._drop()
             raise
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything, once the model is loaded, if it has a node."""
+        """Return whether sleep frees memory, once the model is loaded, if it has a node."""
         while not self.waits:
             if (info := self.loaded()) is not None:
                 return info.sleeps
@@ -279,7 +280,7 @@ class HostedModel(ModelCalls):
         return () if answer is None else [self._settle(call, answer.result)]
 
     def _send_next(self, call: _Call[In, Ans], process: ModelProcess) -> bool:
-        """Send the next item; False if there is none, or none yet while others are in flight."""
+        """Send the next item; return False at the end, or to wait for others in flight instead."""
         try:
             item = take(call.source, wait=not call.flight)
         except StopIteration:
@@ -296,7 +297,7 @@ class HostedModel(ModelCalls):
         return True
 
     def _settle(self, call: _Call[In, Ans], result: Result[Ans]) -> Result[Ans]:
-        """Remove an answered item from those in flight."""
+        """Remove an answered item from the items in flight."""
         item = call.flight.pop(result.key)
         self._deaths_in_row = 0
         good = call.work.good(item, result)
@@ -329,9 +330,9 @@ class HostedModel(ModelCalls):
         return whole
 
     def _connected(self, call: _Call[In, Ans]) -> ModelProcess | None:
-        """Return a call's process; a new one is sent again what is in flight.
+        """Return a call's process; a new one gets the batches in flight again.
 
-        None: there is none yet.
+        None if it is not started yet.
 
         Raises:
             GivenUpError: if others share the items, and no node has room for a process.
@@ -346,7 +347,7 @@ class HostedModel(ModelCalls):
         return call.process
 
     def _node_wait(self, call: _Call[In, Ans], process: ModelProcess) -> float:
-        """Return how many seconds a call may go on waiting for its process."""
+        """Return how many seconds a call may still wait for its process."""
         if not (call.shared and call.flight and process.waits):
             call.node_by = None
             return LOAD_S
@@ -362,11 +363,11 @@ class HostedModel(ModelCalls):
     def _received(
         self, call: _Call[Any, Any], process: ModelProcess, wait_s: float | None = None
     ) -> Answer | None:
-        """Wait for the next answer to a call; None if there is none yet, or after a `nudge`.
+        """Wait for the next answer to a call; None if none came in time, or after a `nudge`.
 
         Raises:
             WorkerDeathError: when the process has died, or has given nothing for too long.
-            EngineError: when it refuses what it was sent.
+            EngineError: when it refuses an item.
         """
         left = call.since + self._hang_timeout_s - time.monotonic()
         reply = process.receive(left if wait_s is None else min(left, wait_s))
@@ -383,7 +384,7 @@ class HostedModel(ModelCalls):
         return reply
 
     def _bury(self, call: _Call[In, Ans], death: WorkerDeathError) -> None:
-        """Count a death against what is in flight; start a search if due."""
+        """Count a death against the batches in flight; start a search if due."""
         call.process = None
         if call.search is not None:
             call.search.died(death.how)
@@ -429,14 +430,14 @@ class HostedModel(ModelCalls):
             raise
         finally:
             self.proof = proof
-        # Another one, if it died meanwhile: then that one was measured in its place.
+        # If it died meanwhile, the proof measured its successor.
         self._proved = self._process
         return self._process
 
     def _order(self, task: OrderTask) -> bool:
-        """Have the process change its model, and wait until that is done.
+        """Make the process change its model, and wait until that is done.
 
-        False: it waits for a node, and has no model yet.
+        False if it waits for a node, and has no model yet.
 
         Raises:
             EngineError: if it cannot be done.
@@ -490,7 +491,7 @@ class HostedModel(ModelCalls):
         return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
 
     def _present(self) -> ModelProcess:
-        """Return the process, which is started if there is none."""
+        """Return the process, and start it if needed."""
         with self._changing:
             if self._closed:
                 raise EngineError(CLOSED)
@@ -504,7 +505,7 @@ class HostedModel(ModelCalls):
             raise EngineError(f"no worker process can be started: {error}") from error
 
     def _drop(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if it exists."""
         with self._changing:
             process, self._process = self._process, None
         if process is not None:

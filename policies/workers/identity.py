@@ -1,10 +1,10 @@
-"""A model's identity: a digest of the files that decide what it says, wherever they lie.
+"""A model's identity: a digest of the files that decide its answers, independent of their folder.
 
 Paths, times and `generation_config.json` (except its end tokens) are not part of it, nor are files
-that no loader opens: pickles beside whole safetensors, Mistral's and Meta's own copies. A folder is
-refused if loading it would need code of its own: pickled weights alone, or an architecture that
-only modules named by `auto_map` can read. That code is never run: a model that transformers knows
-is loaded by transformers' classes.
+that loaders never open: pickles next to whole safetensors, Mistral's and Meta's own copies. A
+folder is refused if it cannot be loaded without its own code: with pickled weights only, or an
+architecture that only modules named by `auto_map` can read. That code is never run: a model that
+transformers knows is loaded by transformers' classes.
 """
 
 import json
@@ -41,23 +41,23 @@ TOKENIZER_FILES = (
 DTYPES = ("dtype", "torch_dtype")
 """The keys under which config.json names the type of the saved weights, the newer one first."""
 ASIDE = frozenset({"transformers_version", "_name_or_path", "use_cache", *DTYPES})
-"""What config.json tells of how a model was written and trained: no part of its architecture."""
+"""Fields of config.json about writing and training of a model, not its architecture."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 TRAINING_STATE = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
-"""Pickles that a trainer leaves; they are no weights."""
+"""Pickles of a trainer, which are not weights."""
 CONVERT = (
     'python -c "from transformers import AutoModelForCausalLM as m; '
     "m.from_pretrained('{folder}', dtype='auto').save_pretrained('{folder}')\""
 )
-"""A command that writes safetensors beside pickles; it reads those as numbers alone."""
+"""A command that writes safetensors next to pickles; it loads the pickles as numbers only."""
 TABLES = ("auto_mappings.py", "configuration_auto.py")
-"""Where transformers lists the kinds of models that it knows, as ("llama", "LlamaConfig")."""
+"""The files in which transformers lists known model types, as ("llama", "LlamaConfig")."""
 INSTEAD = {"chatglm": "zai-org/glm-4-9b-chat-hf"}
 """The same family in repositories that transformers can load."""
 
 
 def is_url(model: str) -> bool:
-    """Whether a model is named by the URL of an endpoint."""
+    """Whether a model is given by the URL of an endpoint."""
     return model.startswith(("http://", "https://"))
 
 
@@ -98,10 +98,10 @@ def endpoint_digest(name: str) -> str:
 
 
 def scorer_digest(model: str) -> str:
-    """Return the identity of a reward model: a folder's, or that of the user's own function.
+    """Return the identity of a reward model: the digest of a folder, or of a user's function.
 
     Raises:
-        EngineError: for a folder that holds no model; for a file that is not there.
+        EngineError: for a folder that holds no model; for a file that does not exist.
     """
     if not names_function(model):
         return model_digest(model, EngineConfig())
@@ -128,7 +128,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def same_form(one: Path, other: Path) -> bool:
-    """Whether two models differ in weights and their type alone: not in architecture or tokenizer.
+    """Whether two models differ only in weights and their type, not in architecture or tokenizer.
 
     Raises:
         EngineError: if a config.json is not a JSON object.
@@ -138,13 +138,13 @@ def same_form(one: Path, other: Path) -> bool:
 
 
 def _architecture(folder: Path) -> dict[str, Any]:
-    """Return what config.json says of what a model computes."""
+    """Return the fields of a config.json that decide a model's computation."""
     told = read_config(folder)
     return {name: value for name, value in told.items() if name not in ASIDE}
 
 
 def saved_type(folder: Path) -> str:
-    """Return the type of a model's saved weights, as its config.json names it; "" if it does not.
+    """Return the type of a model's saved weights in its config.json; "" if it is missing.
 
     Raises:
         EngineError: if it is not a JSON object.
@@ -160,10 +160,10 @@ def _tokens(folder: Path) -> list[bytes | None]:
 
 
 def check_folder(folder: Path) -> list[Path]:
-    """Return the weight files of a folder, once it is known to be complete and free of code.
+    """Return the weight files of a folder, after a check that it is complete and without code.
 
     Raises:
-        EngineError: naming what is missing or refused.
+        EngineError: naming the missing or refused file.
     """
     if not folder.is_dir():
         named = model_name(str(folder))
@@ -184,7 +184,7 @@ def check_folder(folder: Path) -> list[Path]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return what a model's config.json says.
+    """Return the content of a model's config.json.
 
     Raises:
         EngineError: if it is not a JSON object.
@@ -215,7 +215,7 @@ def refuse_quantised(folder: Path) -> None:
 
 
 def _what_else(folder: Path) -> str:
-    """Say what a folder without config.json holds in its place."""
+    """Return a description of the files in a folder without config.json."""
     if (folder / "adapter_config.json").is_file():
         return (
             "it holds an adapter alone (adapter_config.json); merge it into its model "
@@ -227,7 +227,7 @@ def _what_else(folder: Path) -> str:
 
 
 def _why_without(folder: Path) -> str:
-    """Say why a folder has no weights that can be loaded, and how it comes to have them."""
+    """Return the reason why a folder lacks loadable weights, and the remedy."""
     pickles = sorted(
         p.name for glob in PICKLES for p in folder.glob(glob) if p.name not in TRAINING_STATE
     )
@@ -253,9 +253,9 @@ def _refuse_foreign(folder: Path, config: dict[str, Any]) -> None:
 
 @lru_cache
 def _is_known(model_type: str) -> bool:
-    """Whether transformers has a class for a kind of model, told without importing it.
+    """Whether transformers has a class for a kind of model, without importing it.
 
-    True if it is not installed: whatever is to load the model then says so.
+    True if it is not installed: the loader of the model then reports that.
     """
     found = find_spec("transformers")
     if found is None or found.origin is None:
@@ -276,7 +276,7 @@ def check_context(folder: Path, config: EngineConfig) -> None:
     check_folder(folder)
     model = read_config(folder)
     own = model.get("max_position_embeddings")
-    # With scaled positions a model reads further than it says; its loader knows how far.
+    # With scaled positions a model reads further than configured; its loader knows how far.
     scaled = any(_is_scaled(model.get(name)) for name in ("rope_scaling", "rope_parameters"))
     if isinstance(own, int) and not scaled and (config.context or 0) > own:
         raise EngineError(

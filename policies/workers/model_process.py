@@ -1,8 +1,8 @@
 """A process that holds a model: a child of this process, or an actor in a Ray cluster.
 
-`hosted_model` decides what to do about one that dies or hangs. The child runs `worker_main` in a
-session of its own, so that Ctrl-C reaches the daemon alone; whatever it prints goes to a log file.
-It ends when its connection closes, so that none outlives its parent.
+`hosted_model` handles a process that dies or hangs. The child runs `worker_main` in a separate
+session, so that Ctrl-C reaches only the daemon; its output goes to a log file. It ends when its
+connection closes, so it never outlives its parent.
 """
 
 import logging
@@ -37,7 +37,7 @@ Woken = Literal["nudged", "ended"]
 
 
 class WorkerDeathError(EngineError):
-    """A worker that died or hangs; `how` says so briefly, without a process id.
+    """A worker that died or hangs; `how` is a short description, without a process id.
 
     The message also names the log, and the last line in it.
     """
@@ -50,8 +50,8 @@ class WorkerDeathError(EngineError):
 class ModelProcess(ABC):
     """A process that begins to load its model at once.
 
-    One thread at a time sends and receives; any may nudge, kill and close. `started` is when the
-    process began, or None while a cluster has no room for it.
+    One thread at a time sends and receives; any may nudge, kill and close. `started` is the time
+    at which the process began, or None while a cluster lacks room for it.
     """
 
     pid: int | None = None
@@ -70,7 +70,7 @@ class ModelProcess(ABC):
     def loaded(self, limit_s: float, wait_s: float) -> WorkerInfo | None:
         """Wait until the model is loaded, which may take `limit_s` seconds from the start.
 
-        None: it is not yet, after `wait_s` seconds or after a `nudge`.
+        None if it is not loaded yet, after `wait_s` seconds or after a `nudge`.
 
         Raises:
             UnloadableError: when it reports that its model cannot be loaded.
@@ -145,11 +145,11 @@ class ModelProcess(ABC):
 
     @abstractmethod
     def _ended(self) -> str:
-        """Wait for the end of a process that has closed its side; say briefly how it ended."""
+        """Wait for the end of a process that has closed its side; return briefly how it ended."""
 
     @abstractmethod
     def _last_words(self) -> str:
-        """Say where its log is, and what it ends with."""
+        """Return the place of its log, and the log's last line."""
 
     def _next(self, timeout_s: float) -> Reply | Woken | None:
         try:
@@ -266,7 +266,7 @@ def child_processes(
     log: Path,
     devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
 ) -> Starter:
-    """Return what starts children of this process that print to `log`."""
+    """Return a starter of children of this process that print to `log`."""
 
     def start(opening: Opening) -> ModelProcess:
         logger.info("a worker process loads %s", opening.model)

@@ -1,7 +1,7 @@
-"""How a process on another machine finds its model: at the path of the head, or in the bucket.
+"""The model of a process on another machine: found at the path on the head, or in the bucket.
 
-The head names in `sought` what the model must be. On the other machine `NodeModel.at_hand` checks
-the model by that before it is loaded.
+The head describes the required model in `sought`. On the other machine `NodeModel.at_hand` checks
+the model against it before it is loaded.
 """
 
 import socket
@@ -30,7 +30,7 @@ Loading = TypeVar("Loading", bound=Opening | Order)
 
 
 def opened_elsewhere(opening: Opening) -> Opening:
-    """Return an opening for another machine: with whole paths, and what its model must be.
+    """Return an opening for another machine: with absolute paths, and the model's identity.
 
     Raises:
         EngineError: for a folder that holds no model.
@@ -70,7 +70,7 @@ def _seeking(opening: Opening, folder: Path) -> Opening:
 
 
 class NodeModel:
-    """The model of one process on the machine where that process runs."""
+    """The model of one process, on the machine of that process."""
 
     def __init__(self) -> None:
         self._brought: BroughtFolder | None = None
@@ -114,7 +114,7 @@ def _identity(folder: Path, template: str | None) -> str:
 
 
 def _address(folder: Path) -> str | None:
-    """Return where in a bucket a model can be downloaded, if it was published there."""
+    """Return the address in a bucket from which a model can be downloaded, if it was published."""
     inside = lake_in_bucket(folder)
     if inside is None or not (folder / MANIFEST).is_file():
         return None
@@ -123,7 +123,7 @@ def _address(folder: Path) -> str | None:
 
 
 def _fault_of(folder: Path, sought: SoughtModel) -> str | None:
-    """Return why a folder is not the model that is sought; None if it is."""
+    """Return the reason why a folder is not the sought model; None if it is."""
     if not folder.is_dir():
         return f"{folder} is not there"
     try:

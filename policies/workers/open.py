@@ -1,6 +1,6 @@
 """Opens the engine or scorer that is configured, in the process where it belongs.
 
-Models run in processes of their own. Endpoints and scripts hold no model in memory and run in the
+Models run in separate processes. Endpoints and scripts hold no model in memory and run in the
 calling process.
 """
 
@@ -26,10 +26,10 @@ from .work import Opening
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
-    """Return what runs a model: `auto` is openai for a URL, else vllm or transformers.
+    """Return the kind of engine of a model: for `auto` openai for a URL, else vllm or transformers.
 
     Raises:
-        EngineError: when nothing installed can run it.
+        EngineError: when no installed library can run it.
     """
     if config.kind != "auto":
         return config.kind
@@ -43,14 +43,14 @@ def engine_kind(model: str, config: EngineConfig) -> str:
 
 
 BATCHES = "batches"
-"""The folder beside the logs that says which batch files were sent."""
+"""The folder, next to the logs, with the records of sent batch files."""
 
 Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
 """Fits an engine to the GPUs of one of its replicas."""
 
 
 def as_it_is(config: EngineConfig, _: DeviceGroup) -> EngineConfig:
-    """Fit an engine to its GPUs by its configuration alone."""
+    """Return the configuration unchanged, whatever the GPUs."""
     return config
 
 
@@ -63,7 +63,7 @@ def open_engine(
 ) -> Engine:
     """Open an engine; a model in a folder starts to load at once in a process that logs to `log`.
 
-    Of several replicas each has a process, fitted to its GPUs, and a log of its own beside `log`.
+    Each of several replicas has a process, fitted to its GPUs, and a separate log next to `log`.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -87,7 +87,7 @@ def open_engine(
 
     def replica(number: int, placement: Placement, model: str, config: EngineConfig) -> HostedModel:
         fitted = fit(config, placement.group) if placement.place == "local" else config
-        # The key of an endpoint is nothing to a model.
+        # A local model does not need an endpoint's key.
         opening = Opening(
             kind=kind, model=model, config=fitted.model_copy(update={"api_key": None})
         )
@@ -105,7 +105,7 @@ def open_scorer(
 ) -> Scorer:
     """Open a reward model, or the user's own function, in processes that print to `log`.
 
-    `identity` is that of the function that is meant; default: as it is now.
+    `identity` is the function's required identity; default: its present one.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
@@ -141,17 +141,17 @@ def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
 
 
 def _hosted(opening: Opening, placement: Placement, log: Path) -> HostedModel:
-    """Open a model in a process where it is placed; `log` is for one on this machine."""
+    """Open a model in a process at its placement; `log` is for one on this machine."""
     config = opening.config
     if placement.place == "local":
         return HostedModel(opening, child_processes(log=log, devices=placement.group))
     request = ray_request(config)
-    # It imports Ray, which is known to be there now.
+    # It imports Ray, which is installed if this point is reached.
     from .ray_process import ray_processes
 
     return HostedModel(opened_elsewhere(opening), ray_processes(request))
 
 
 def _log_of(log: Path, number: int, *, only: bool) -> Path:
-    """Return where a replica's process prints to; the only one has the log to itself."""
+    """Return the log of a replica's process; a single replica uses `log` itself."""
     return log if only and not number else log.with_stem(f"{log.stem}-{number + 1}")

@@ -1,7 +1,6 @@
-"""Whether a reward function of the user's own can be imported, tried where it will run.
+"""A check that a user's reward function can be imported, made in a separate process.
 
-In a process of its own, like a worker's: what the file imports, perhaps torch, stays out of the
-caller's.
+As in a worker, the file's imports, perhaps torch, do not load into the caller's process.
 """
 
 import subprocess
@@ -18,7 +17,7 @@ def require_importable(place: str) -> None:
     """Refuse a function that a worker could not import.
 
     Raises:
-        EngineError: saying why.
+        EngineError: with the reason.
     """
     tried = subprocess.run(
         [sys.executable, "-P", "-m", __name__, place],
@@ -40,7 +39,7 @@ def require_importable(place: str) -> None:
 
 
 def main(place: str) -> None:
-    """Import a function, or say why that cannot be done, as the last line of stderr."""
+    """Import a function, or print the reason of a failure as the last line of stderr."""
     try:
         own_reward(place)
     except EngineError as error:

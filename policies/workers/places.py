@@ -1,6 +1,6 @@
-"""Where the replicas of a model run: on which GPUs of this machine, or in a Ray cluster.
+"""The places of a model's replicas: GPUs of this machine, or a Ray cluster.
 
-On a CPU a replica is a process of its own, which shares the cores with the others.
+On a CPU a replica is a separate process, which shares the cores with the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,20 @@ from ..devices import Gpu, showing, visible_gpus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceGroup:
-    """The GPUs of one replica, and their numbers among the visible ones; none on a CPU."""
+    """The GPUs of one replica, and their numbers among the visible ones; empty on a CPU."""
 
     numbers: tuple[int, ...] = ()
     gpus: tuple[Gpu, ...] = ()
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables under which a process sees this group alone."""
+        """The variables under which a process sees only this group."""
         return showing(self.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where one replica is: on GPUs of this machine, or in a Ray cluster."""
+    """The place of one replica: GPUs of this machine, or a Ray cluster."""
 
     place: WorkerPlace
     group: DeviceGroup = DeviceGroup()
@@ -52,9 +52,9 @@ def cpus_each(config: EngineConfig | RewardConfig) -> int:
 def placements(
     config: EngineConfig | RewardConfig, section: str | None = None, *, function: bool = False
 ) -> tuple[Placement, ...]:
-    """Return where each replica of a model is, those of this machine first.
+    """Return the place of each replica of a model, this machine's first.
 
-    `function`: the model is a reward function of the user's own. `section` is named in errors.
+    `function`: the model is a user's reward function. `section` is its name in errors.
 
     Raises:
         ConfigError: naming the setting that this machine, or a cluster, cannot follow.
@@ -76,7 +76,7 @@ def local_groups(
 ) -> tuple[DeviceGroup, ...]:
     """Return the GPUs of each replica of a model on this machine; see `placements`.
 
-    A function is not multiplied unless its user says so: it may use all of the devices, or none.
+    A function gets one replica unless configured otherwise: it may use all devices, or none.
 
     Raises:
         ConfigError: naming the setting that this machine cannot follow.
@@ -103,7 +103,7 @@ def local_groups(
 
 
 def section_of(config: EngineConfig | RewardConfig) -> str:
-    """Return how errors name the section of a model by default."""
+    """Return the default name of a model's section in errors."""
     return "engine" if isinstance(config, EngineConfig) else "reward"
 
 
@@ -117,7 +117,7 @@ def device_groups(
 ) -> tuple[DeviceGroup, ...]:
     """Return the GPUs of each replica of a model that is configured in `section`.
 
-    `visible` are the GPUs that may be used, by default those of this process.
+    `visible` are the GPUs that may be used, by default all that this process sees.
 
     Raises:
         ConfigError: naming the setting that this machine cannot follow.

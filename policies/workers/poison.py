@@ -1,12 +1,12 @@
 """Finds, among batches in flight when workers died, the requests that kill them.
 
-`PoisonSearch` starts no process: it says what to send next, alone, and is told the result. A batch
-that kills the worker alone twice is sent request by request; a request that kills it alone twice is
-given up, and all others are answered. Those with the fewest deaths go first, so that innocent ones
-are soon done.
+`PoisonSearch` starts no process: it returns the next batch to send alone, and takes the result. A
+batch that kills the worker alone twice is sent request by request; a request that kills it alone
+twice is given up, and all others are answered. Batches with the fewest deaths come first, so that
+innocent ones are soon done.
 
-A broken machine kills workers, too. So nothing is given up before another request has been answered
-since: one of the search, or one answered earlier, which is sent again as a check.
+A broken machine kills workers, too. So a request is given up only if another request has been
+answered since: one of the search, or one answered earlier, which is sent again as a check.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from ..engines.engine import Result
 from .work import Ans, In, WorkKind
 
 CONVICTING = 2
-"""Deaths with one item alone in the worker before that item is held to be the cause."""
+"""Deaths with one item alone in the worker after which that item counts as the cause."""
 
 MOST_DEATHS = 64
 """Deaths in one search after which the worker counts as broken, even if it answers in between."""
@@ -61,7 +61,7 @@ class PoisonSearch(Generic[In, Ans]):
         return not self._suspects
 
     def ask(self, *, last_chance: bool) -> In | None:
-        """Return what to send next; None when the worker counts as broken.
+        """Return the next item to send; None when the worker counts as broken.
 
         At the last chance before the worker is given up, a good request is sent if there is one.
         """
@@ -85,7 +85,7 @@ class PoisonSearch(Generic[In, Ans]):
                 self._divide(asked)
 
     def answered(self, result: Result[Ans]) -> Iterator[Result[Ans]]:
-        """Take the result of what was asked; yield the batches that are whole now."""
+        """Take the result of the last sent item; yield the batches that are whole now."""
         asked, self._asked = self._asked, None
         answers = result.answers
         if isinstance(asked, _Suspect):
@@ -97,7 +97,7 @@ class PoisonSearch(Generic[In, Ans]):
                 yield from self._settle(suspect, self._refusals(suspect))
 
     def _divide(self, suspect: _Suspect[In]) -> None:
-        """Replace a batch by its requests, each a suspect of its own."""
+        """Replace a batch by its requests as separate suspects."""
         if len(suspect.places) <= 1:
             return
         place = self._suspects.index(suspect)

@@ -1,7 +1,7 @@
 # pyright: basic
-"""The Ray cluster in which replicas run: how this process joins it, and what it has.
+"""The Ray cluster in which replicas run: joining it, and its resources.
 
-A cluster is never started from here: whoever starts it decides what it may use, and who reaches it.
+lpfloop never starts a cluster: whoever starts it decides its resources and who can reach it.
 """
 
 import os
@@ -30,7 +30,7 @@ _joining = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """A node of the cluster, and what replicas may ask of it."""
+    """A node of the cluster, and its resources for replicas."""
 
     host: str
     gpus: int
@@ -39,7 +39,7 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayCluster:
-    """The nodes that live, and how much of the whole cluster nobody uses."""
+    """The live nodes, and the unused resources of the whole cluster."""
 
     nodes: tuple[RayNode, ...]
     free_gpus: int
@@ -56,7 +56,7 @@ class RayCluster:
         return sum(node.cpus for node in self.nodes)
 
     def replicas(self, gpus: int) -> int:
-        """Return how many replicas of so many GPUs each it holds; one if it has no GPU."""
+        """Return how many replicas of `gpus` GPUs each it has room for; one if it has no GPU."""
         return sum(node.gpus // gpus for node in self.nodes) or 1
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class RayCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayRequest:
-    """What one replica asks of one node."""
+    """The resources that one replica requests of one node."""
 
     gpus: int
     cpus: int
@@ -84,10 +84,10 @@ class RayRequest:
 
 
 def ray_cluster() -> RayCluster:
-    """Return what the cluster has, which this process joins if it has not yet.
+    """Return the cluster's resources; this process joins it if it has not yet.
 
     Raises:
-        ConfigError: if there is no cluster, or it cannot be joined.
+        ConfigError: if the cluster does not exist or cannot be joined.
     """
     join_cluster()
     import ray
@@ -101,24 +101,24 @@ def ray_cluster() -> RayCluster:
 
 
 def ray_replicas(config: EngineConfig | RewardConfig, section: str | None = None) -> int:
-    """Return how many replicas of a model the cluster holds; one if it has no GPU.
+    """Return how many replicas of a model the cluster has room for; one if it has no GPU.
 
     Raises:
-        ConfigError: if there is no cluster, or no node that holds one.
+        ConfigError: if the cluster does not exist, or no node has room for one.
     """
     ray_request(config, section)
     return ray_cluster().replicas(gpus_each(config))
 
 
 def ray_request(config: EngineConfig | RewardConfig, section: str | None = None) -> RayRequest:
-    """Return what a replica asks of a node; in a cluster without a GPU it runs on CPUs.
+    """Return a replica's request of a node; in a cluster without a GPU it runs on CPUs.
 
     Raises:
-        ConfigError: if there is no cluster, or none of its nodes could ever give so much.
+        ConfigError: if the cluster does not exist, or all its nodes are too small.
     """
     cluster = ray_cluster()
     request = RayRequest(gpus=gpus_each(config) if cluster.gpus else 0, cpus=cpus_each(config))
-    # What others use now is waited for.
+    # Resources that others use now become free later.
     if not any(n.gpus >= request.gpus and n.cpus >= request.cpus for n in cluster.nodes):
         section = section or section_of(config)
         lower = f"{section}.{'tensor_parallel' if request.gpus > 1 else 'cpu_threads'}"
@@ -133,7 +133,7 @@ def join_cluster() -> None:
     """Make this process a driver of the cluster, once.
 
     Raises:
-        ConfigError: if Ray is missing, there is no cluster, or it cannot be joined.
+        ConfigError: if Ray is missing, or the cluster does not exist or cannot be joined.
     """
     if find_spec("ray") is None:
         raise ConfigError(f"place: ray: Ray is not installed: {pip_install('ray')}")
@@ -162,7 +162,7 @@ def join_cluster() -> None:
 
 
 def said(error: BaseException) -> str:
-    """Return what Ray says of an error, on one line and without its ids."""
+    """Return Ray's message on an error, on one line and without its ids."""
     lines = (line.strip() for line in str(error).splitlines())
     kept = [line for line in lines if line and not line.startswith(_IDS)]
     return " ".join(kept)[:MOST] or type(error).__name__
@@ -173,7 +173,7 @@ _IDS = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:", "node_
 
 
 def _require_answer(address: str) -> None:
-    """Refuse an address where nobody answers, for which Ray itself waits for minutes."""
+    """Refuse an address that does not answer, for which Ray itself waits for minutes."""
     if address.startswith("ray://"):
         raise ConfigError(
             f"place: ray: {ADDRESS}={address}: Ray's client is not enough: make this machine a "

@@ -1,9 +1,9 @@
 # pyright: basic
-"""A model's process in a Ray cluster: an actor that does what `worker_main` does.
+"""A model's process in a Ray cluster: an actor that does the work of `worker_main`.
 
-Ray finds the node, gives the GPUs and tells of their end. Whatever ends there, be it the actor or
-the node, ends the process; a new one is a new actor, perhaps on another node. A driver that ends
-takes its actors and placement groups along.
+Ray finds the node, assigns the GPUs and reports their end. The process ends with the actor or the
+node; a new process is a new actor, perhaps on another node. A driver that ends takes its actors and
+placement groups along.
 """
 
 import itertools
@@ -64,11 +64,11 @@ class RayWorker:
         self._inbox: Any = None
 
     def met(self) -> dict[str, str | None]:
-        """Say what runs here."""
+        """Return the version and the log of the actor."""
         return {"version": installed("lpfloop"), "log": str(self._log)}
 
     def put(self, number: int, frame: Frame) -> None:
-        """Take a frame, after those of lower numbers: Ray may call out of order."""
+        """Take a frame, after the frames of lower numbers: Ray may call out of order."""
         self._early[number] = frame
         while self._next in self._early:
             self._take_in(self._early.pop(self._next))
@@ -129,7 +129,7 @@ class RayWorker:
 
 
 class RayProcess(ModelProcess):
-    """An actor in a placement group of its own, on a node of the cluster."""
+    """An actor in a separate placement group, on a node of the cluster."""
 
     def __init__(self, opening: Opening, request: RayRequest) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class RayProcess(ModelProcess):
             self._replies.put("ended")
 
     def _refusal(self) -> str:
-        """Wait for the actor; return why there will never be a model, if so."""
+        """Wait for the actor; return the reason if there will never be a model."""
         if not self._placed():
             return "" if self._gone.is_set() else self._no_room()
         try:
@@ -270,7 +270,7 @@ class RayProcess(ModelProcess):
         )
 
     def _what_ended(self, error: BaseException) -> str:
-        """Say briefly what ended: the actor, its node or the cluster."""
+        """Return a short name of the part that ended: the actor, its node or the cluster."""
         self._told = said(error)
         try:
             alive = {node.host for node in ray_cluster().nodes}
@@ -282,7 +282,7 @@ class RayProcess(ModelProcess):
 
 
 def ray_processes(request: RayRequest) -> Starter:
-    """Return what starts processes in the Ray cluster, each with what `request` names."""
+    """Return a starter of processes in the Ray cluster, each with the resources of `request`."""
 
     def start(opening: Opening) -> ModelProcess:
         logger.info("a Ray worker loads %s", opening.model)

@@ -1,10 +1,10 @@
-"""A model of any number of replicas; what it answers does not depend on how many there are.
+"""A model of any number of replicas; its answers do not depend on their number.
 
-Each replica is a `HostedModel` with a thread. The thread that consumes a stream takes
-the caller's batches one by one, hands each to the replica with the fewest requests outstanding, and
-yields results as they come. What a replica had that gave up is handed out again; so nothing is lost
-or given twice. Replicas come and go while streams are under way: a new one joins them, one that
-leaves finishes what it has. A single replica works in the thread of the consumer.
+Each replica is a `HostedModel` with a thread. The thread that consumes a stream takes the caller's
+batches one by one, hands each to the replica with the fewest requests outstanding, and yields
+results as they come. Batches of a replica that gave up are handed out again, so that none is lost
+or given twice. Replicas come and go while streams are running: a new one joins them, one that
+leaves finishes its batches. A single replica works in the thread of the consumer.
 """
 
 import logging
@@ -38,7 +38,7 @@ GATHER_S = 2.0
 it would take all of a small stage."""
 
 USELESS = (GivenUpError, UnloadableError, StaleWeightsError)
-"""What a replica raises that cannot go on, where others may."""
+"""Errors of a replica that cannot go on, while others may."""
 
 Config = TypeVar("Config", EngineConfig, RewardConfig)
 T = TypeVar("T")
@@ -49,10 +49,10 @@ Opener = Callable[[int, Placement, str, Config], HostedModel]
 
 @dataclass(eq=False, kw_only=True)
 class Replica:
-    """A model in one process, and a thread; whoever uses the model holds `busy`.
+    """A model in one process, and a thread; the user of the model holds `busy`.
 
-    Its number may be given to another one later. One that is `leaving` gets nothing more. `losses`
-    counts how often it gave up in a row.
+    Its number may be given to another one later. A replica that is `leaving` gets no more work.
+    `losses` counts how often it gave up in a row.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Replica:
         self.thread = ThreadPoolExecutor(1, f"replica-{self.number}")
 
     def do(self, job: Callable[[], T]) -> Future[T]:
-        """Have the replica's thread do a job, after those that it was given before.
+        """Queue a job for the replica's thread.
 
         The job fails if the replica has left.
         """
@@ -135,28 +135,28 @@ class Replicas(ModelCalls, Generic[Config]):
             yield from _SharedStream(self, source, work).results()
 
     def prove(self, proof: Proof) -> None:
-        """Have every replica prove its weights now, and each later one before it is given work.
+        """Make every replica prove its weights now, and each later one before its first task.
 
         Raises:
-            EngineError: as `proof` does, of the first that does not hold the weights; that of
-                the first, if none can be loaded.
+            EngineError: as `proof` does, for the first replica without the weights; or the first
+                replica's error, if all replicas fail to load.
         """
         self._proof = proof
         self._each(lambda model: model.prove(proof))
 
     def reload(self, folder: Path) -> None:
-        """Replace the weights of every replica by those of another folder.
+        """Replace the weights of every replica by those in another folder.
 
-        One that cannot starts again on that folder in the next stream.
+        A replica that fails starts again on that folder in the next stream.
 
         Raises:
-            EngineError: if none can.
+            EngineError: if all fail.
         """
         self._model, self._proof = str(folder), None
         self._each(lambda model: _reload(model, folder))
 
     def can_sleep(self) -> bool:
-        """Say whether to sleep frees anything, once the model is loaded."""
+        """Return whether sleep frees memory, once the model is loaded."""
         return all(self._each(lambda model: model.can_sleep()))
 
     def sleep(self) -> None:
@@ -169,7 +169,7 @@ class Replicas(ModelCalls, Generic[Config]):
         """Move every replica back to its devices, then take the size that was set meanwhile.
 
         Raises:
-            EngineError: if none can, or no further process can be started.
+            EngineError: if all fail, or no further process can be started.
         """
         self._each(lambda model: model.wake())
         with self._changing:
@@ -194,7 +194,7 @@ class Replicas(ModelCalls, Generic[Config]):
             replica.model.configure(config)
 
     def close(self) -> None:
-        """End every replica; what streams are under way end with an error."""
+        """End every replica; running streams end with an error."""
         with self._changing:
             self._closed = True
             replicas, self.replicas = [*self.replicas, *self._leaving], []
@@ -211,14 +211,14 @@ class Replicas(ModelCalls, Generic[Config]):
         """Return all replicas.
 
         Raises:
-            EngineError: if it was closed; the last replica's, if all of them were left out.
+            EngineError: if it was closed; the last replica's error, if all of them were left out.
         """
         if not self.replicas:
             raise EngineError(CLOSED) if self._closed or not self._last_error else self._last_error
         return self.replicas
 
     def is_kept(self, replica: Replica, error: EngineError) -> bool:
-        """Say whether a replica that is of no use is tried again; leave it out if not.
+        """Return whether a failed replica is tried again; leave it out if not.
 
         Raises:
             EngineError: its own, if it was the last.
@@ -228,7 +228,7 @@ class Replicas(ModelCalls, Generic[Config]):
                 return False
             told = f"replica {replica.number + 1} of {len(self.replicas)}: {error}"
             replica.losses += 1
-            # What cannot be loaded once cannot be loaded again, but other devices may hold it.
+            # A model that failed to load fails again, but other devices may hold it.
             if replica.losses <= RETRIES and isinstance(error, GivenUpError):
                 logger.warning("%s; tried again (%d of %d)", told, replica.losses, RETRIES)
                 return True
@@ -240,7 +240,7 @@ class Replicas(ModelCalls, Generic[Config]):
         return False
 
     def _resize(self) -> None:
-        """Have a replica at each placement; those that leave finish what they have."""
+        """Match the replicas to the placements; leaving replicas finish their batches."""
         with self._changing:
             if self._closed or self._asleep:
                 return
@@ -264,7 +264,7 @@ class Replicas(ModelCalls, Generic[Config]):
         self._changed()
 
     def _dismiss(self, replica: Replica) -> None:
-        """Let a replica go once it has finished what it has."""
+        """Remove a replica once it has finished its batches."""
         self.replicas = [other for other in self.replicas if other is not replica]
         replica.leaving = True
         self._leaving = [*self._leaving, replica]
@@ -272,7 +272,7 @@ class Replicas(ModelCalls, Generic[Config]):
         replica.do(partial(self._let_go, replica))
 
     def _let_go(self, replica: Replica) -> None:
-        """End a replica that has finished what it had (the last job of its thread)."""
+        """End a replica that has finished its batches (the last job of its thread)."""
         replica.model.close()
         replica.thread.shutdown(wait=False)
         with self._changing:
@@ -283,13 +283,13 @@ class Replicas(ModelCalls, Generic[Config]):
             events.put(None)
 
     def _each(self, order: Callable[[HostedModel], T]) -> list[T]:
-        """Have every replica do something at the same time; return what each says.
+        """Run `order` on every replica concurrently; return the results.
 
-        One that gives up says nothing: the next stream tries it again. One that cannot be loaded
-        is left out.
+        A replica that gives up has no result: the next stream tries it again. A replica that cannot
+        be loaded is left out.
 
         Raises:
-            EngineError: if all are of no use, or one cannot do it in another way.
+            EngineError: if all fail, or one fails in another way.
         """
         replicas = self.open_replicas()
         jobs = [(replica, replica.do(partial(order, replica.model))) for replica in replicas]
@@ -356,7 +356,7 @@ class _Alone(Source[In]):
 
 @dataclass(eq=False, kw_only=True)
 class _Share(Generic[In]):
-    """What one replica has of a stream; a `window` of 0 means that it still loads."""
+    """One replica's part of a stream; a `window` of 0 means that it still loads."""
 
     replica: Replica
     feed: Feed[In] = field(default_factory=Feed[In])
@@ -376,13 +376,13 @@ class _Share(Generic[In]):
         self.replica.model.nudge()
 
     def end(self, *, now: bool) -> None:
-        """Hand it nothing more; what it has it finishes, or drops `now`."""
+        """Give the replica no more items; it finishes its own, or drops them `now`."""
         self.feed.cancel() if now else self.feed.finish()
         self.replica.model.nudge()
 
 
 Event = Callable[[], Sequence[Result[Ans]]]
-"""What the consumer of a stream is to do next, because of what a replica's thread did."""
+"""The next action of the consumer of a stream, after an event of a replica's thread."""
 
 
 class _SharedStream(Generic[In, Ans]):
@@ -418,7 +418,7 @@ class _SharedStream(Generic[In, Ans]):
                 share.end(now=True)
 
     def _join_all(self) -> None:
-        """Let new replicas in, and hand nothing more to those that leave."""
+        """Add new replicas, and give no more items to those that leave."""
         for share in self._shares.values():
             if share.replica.leaving:
                 share.end(now=not share.away)
@@ -447,7 +447,7 @@ class _SharedStream(Generic[In, Ans]):
     def _hand_out(self) -> float | None:
         """Hand the next item to the replica with the least to do.
 
-        Return how many seconds to wait for an event: None if only an event can change anything.
+        Return the seconds to wait for an event: None if only an event can change anything.
         """
         share = min(
             (share for share in self._shares.values() if share.has_room),
@@ -469,7 +469,7 @@ class _SharedStream(Generic[In, Ans]):
         return 0.0
 
     def _gathering_s(self) -> float:
-        """Return how long those that have loaded still wait for those that have not."""
+        """Return how long the loaded replicas still wait for the others."""
         loading = any(not (s.window or s.replica.model.waits) for s in self._shares.values())
         if not loading:
             return 0.0
@@ -478,7 +478,7 @@ class _SharedStream(Generic[In, Ans]):
         return self._gathered - time.monotonic()
 
     def _next_item(self) -> In | None:
-        """Return what came back from a replica that gave up, else what the caller has ready."""
+        """Return an item of a replica that gave up, else the caller's next item, if ready."""
         if self._returned:
             return self._returned.popleft()
         if not self._more:
@@ -499,7 +499,7 @@ class _SharedStream(Generic[In, Ans]):
             return None
 
     def _loaded(self, share: _Share[In], window: int) -> Sequence[Result[Ans]]:
-        """Let a replica have work that can do some."""
+        """Note that a replica is loaded and can take work."""
         share.window = window
         return ()
 
@@ -511,7 +511,7 @@ class _SharedStream(Generic[In, Ans]):
         return (result,)
 
     def _left(self, share: _Share[In], error: BaseException | None) -> Sequence[Result[Ans]]:
-        """Take back what a replica had that left or gave up, and let it try again."""
+        """Take back the items of a replica that left or gave up, and let it try again."""
         replica = share.replica
         over = replica.leaving and (error is None or isinstance(error, EngineError))
         if not (over or isinstance(error, USELESS)):

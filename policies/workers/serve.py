@@ -1,7 +1,7 @@
 """vLLM's OpenAI-compatible server of one model, as a child of this process that ends with it.
 
-The child runs `python -m lpfloop.policies.workers.serve`, which becomes that server, under the
-arguments with which a run's engine opens the same model.
+The child runs `python -m lpfloop.policies.workers.serve`, which becomes that server, with the
+arguments that a run's engine uses for the same model.
 """
 
 import json
@@ -29,7 +29,7 @@ from .work import WATCH_S
 SERVER = "vllm.entrypoints.openai.api_server"
 
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
-"""Its warnings are about how it was built and started, which whoever asks for a model did not."""
+"""Hides warnings about vLLM's build and start, which users of the model cannot change."""
 
 
 def require_free(host: str, port: int) -> None:
@@ -65,7 +65,7 @@ def is_loopback(host: str) -> bool:
 
 
 class ModelServer:
-    """A server that starts at once; what it prints goes to this process's stderr.
+    """A server that starts at once; its output goes to this process's stderr.
 
     With LPFLOOP_API_KEY set, clients must send that key.
     """
@@ -110,7 +110,7 @@ class ModelServer:
             time.sleep(WATCH_S / 4)
 
     def wait(self) -> None:
-        """Wait until the server ends, which it never does by itself.
+        """Wait until the server ends, which is an error.
 
         Raises:
             EngineError: if it does.
@@ -119,7 +119,7 @@ class ModelServer:
         self._require_alive()
 
     def close(self) -> None:
-        """End the server: it may finish what it does, then it is killed with its processes."""
+        """End the server: it may finish its requests, then it is killed with its processes."""
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
@@ -137,7 +137,7 @@ class ModelServer:
 
 
 def main(model: str, config: EngineConfig, more: list[str]) -> None:
-    """Become the server of a model, until this process is told to end."""
+    """Become the server of a model, until this process gets a signal."""
     from vllm.platforms import current_platform
 
     threading.Thread(target=_end_with_parent, daemon=True).start()

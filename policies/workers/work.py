@@ -1,8 +1,8 @@
-"""What a model's process is sent and what it replies, as pickled dataclasses; the kinds of work.
+"""The messages between a model's process and its parent, as pickled dataclasses; kinds of work.
 
-The process gets an `Opening` first. Then come calls, each with a number of its own: a call is a
-stream of items that ends with a `Cancel`, or a single `Order`. Until the model is loaded the only
-replies are a `WorkerInfo` or a `Failure`.
+The process gets an `Opening` first. Then come calls, each with a unique number: a call is a stream
+of items that ends with a `Cancel`, or a single `Order`. Until the model is loaded the only replies
+are a `WorkerInfo` or a `Failure`.
 """
 
 import copyreg
@@ -29,14 +29,14 @@ LOAD_S = 3600.0
 room in a busy Ray cluster.
 """
 WATCH_S = 2.0
-"""Seconds between looks at something that gives no sign: a parent process, a busy cluster."""
+"""Seconds between polls of a process or cluster that sends no signal, such as a parent."""
 
 OrderTask = Literal["reload", "sleep", "wake"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoughtModel:
-    """How another machine finds a model, and knows that it has the right one.
+    """The data by which another machine finds a model, and checks that it is the right one.
 
     `identity` is the digest of model and chat template together. `address` is where in a bucket
     the model can be downloaded, if it was published there.
@@ -73,14 +73,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The end of a call: what is not answered yet is not wanted any more."""
+    """The end of a call: answers that are still missing are not needed any more."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A change of the loaded model; `model` and `sought` are those of `reload`."""
+    """A change of the loaded model; `model` and `sought` are only for `reload`."""
 
     call: int
     task: OrderTask
@@ -92,7 +92,7 @@ class Order:
 class WorkerInfo:
     """The loaded model.
 
-    `window` is how many requests to send ahead; `sleeps` says whether it can leave its devices.
+    `window` is how many requests to send ahead; `sleeps`: whether it can leave its devices.
     """
 
     engine: str
@@ -112,7 +112,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an item or an order of a call fails, in this process and in any other."""
+    """The reason why an item or an order of a call fails, in this process and in any other."""
 
     call: int
     reason: str
@@ -120,7 +120,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the process ends: its model cannot be loaded, or cannot go on."""
+    """The reason why the process ends: its model cannot be loaded, or cannot go on."""
 
     message: str
 
@@ -166,9 +166,9 @@ Ans = TypeVar("Ans")
 class WorkKind(Generic[In, Ans]):
     """One kind of work.
 
-    `worked` tells whether the model computed an answer, which it does not for an overlong prompt.
+    `worked`: whether the model computed an answer, which it does not for an overlong prompt.
     `refusal` makes the answer of a request that cannot be answered, from its id and the reason; it
-    is None where a missing answer means that the model is at fault.
+    is None if a missing answer means that the model is at fault.
     """
 
     task: str

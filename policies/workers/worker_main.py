@@ -1,4 +1,4 @@
-"""What a model's process does: it loads one model, then works on one call after another.
+"""A model's process: it loads one model, then works on one call after another.
 
 The main thread works; another reads frames for as long as the process lives, so that the parent
 never waits for a full connection. An exception ends the process with its traceback in the log,
@@ -56,13 +56,13 @@ UNLOADABLE = (
     *(ValueError, TypeError, LookupError, AttributeError, ImportError, AssertionError),
     *(OSError, RuntimeError, SafetensorError),
 )
-"""What libraries raise about a setting or a file; some also raise it about what may pass."""
+"""Exceptions of libraries about a setting or a file; some are also about passing conditions."""
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
 Scorer = RewardScorer | VLLMScorer | EntailmentScorer | OwnScorer
 LocalModel = LocalEngine | Scorer
 HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer | EntailmentScorer
-"""What can leave its devices."""
+"""Models that can leave their devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Inbox:
 
 
 def serve(inbox: Inbox, send: Callable[[Reply], None]) -> None:
-    """Load the model that is asked for, report it, and work on calls until the process ends.
+    """Load the requested model, report it, and work on calls until the process ends.
 
     Raises:
         EngineError: if the model cannot be loaded, or cannot go on.
@@ -186,7 +186,7 @@ def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, 
 
 
 def _own_scores(model: OwnScorer, stream: _Stream) -> Iterator[Answer | Refusal]:
-    """Score batch after batch; a fault of the user's function is told, as it would come again."""
+    """Score batch after batch; an error of the user's function is a refusal, as it would recur."""
     for batch in stream.feed:
         try:
             result: ScoreResult
@@ -206,7 +206,7 @@ def _measured(
 
 
 def _carried_out(model: LocalModel, order: Order) -> Answer | Refusal:
-    """Change the model; tell the parent if that cannot be done, as a new process will not help."""
+    """Change the model; refuse if that is impossible, because a new process will not help."""
     try:
         _change(model, order)
     except UNLOADABLE as error:

@@ -26,7 +26,7 @@ from (
     from claims where verdict is not null group by all
 ) group by all
 """
-"""FActScore by SQL, as docs/facts.md has it on one line."""
+"""FActScore by SQL, as docs/evaluate.md has it on one line."""
 LABELLED = {"supported": 2100, "not_supported": 1971, "irrelevant": 665}
 
 

@@ -9,9 +9,9 @@ from .section import Place, Section, semantic
 Role = Literal["strong", "medium", "weak"]
 """Which of three models an annotator of a pool uses."""
 Ordering = Literal["random", "both"]
-"""How two answers are shown to an annotator."""
+"""The order in which an annotator sees two answers."""
 Keying = Literal["pair", "instruction"]
-"""What annotator, order and noise are drawn by."""
+"""The inputs of the draws of annotator, order and noise."""
 
 
 class AnnotatorModel(Section):
@@ -78,11 +78,11 @@ class AnnotationConfig(Section):
 
 
 INITIAL = "initial"
-"""The reference that is no file: what M_0 itself answered."""
+"""The reference that is not a file: M_0's own answers."""
 
 
 class AnswerJudge(Section):
-    """The strong model that scores answers by forms; nobody but who is named here plays it."""
+    """The strong model that scores answers by forms; without a name here, no model does."""
 
     model: Place | None = semantic(
         None, "folder or OpenAI-compatible URL; not the policy, and needed for assessment.scores"
@@ -95,7 +95,7 @@ class AnswerJudge(Section):
 
 
 class AssessmentConfig(Section):
-    """What is measured of a policy's held-out answers besides what can be verified."""
+    """Measurements of a policy's held-out answers in addition to verification."""
 
     reference: Place | dict[ExamName, Place] | None = semantic(
         None,

@@ -31,8 +31,8 @@ BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 class ConfigField:
     """One settable value: its dotted path, its meaning, and whether it can change a row.
 
-    `kind` is its type in words, `range` what it may be besides; `recipe` names the recipe whose
-    setting it is.
+    `kind` is its type in words, `range` its bounds or alternatives; `recipe` names the recipe that
+    has this setting.
     """
 
     path: str
@@ -53,7 +53,7 @@ def _alternatives(annotation: object) -> list[object]:
 
 
 def sections_of(info: FieldInfo) -> list[type[Section]]:
-    """Return the sections that a field may hold; none for a plain value."""
+    """Return the sections that a field may hold; empty for a plain value."""
     kinds = list[object](variants().values())
     if info.annotation is not Recipe:
         kinds = _alternatives(info.annotation)
@@ -69,7 +69,7 @@ def effect_of(info: FieldInfo) -> Effect:
     """Return the effect that a field declares.
 
     Raises:
-        TypeError: if it declares nothing.
+        TypeError: if the field declares no effect.
     """
     extra = info.json_schema_extra
     if not isinstance(extra, dict) or EFFECT not in extra:
@@ -78,7 +78,7 @@ def effect_of(info: FieldInfo) -> Effect:
 
 
 def _in_words(kind: object) -> str:
-    """Return a type as a reader of YAML calls it."""
+    """Return the name of a type for readers of YAML."""
     if get_origin(kind) is Annotated:
         return _in_words(get_args(kind)[0])
     if get_origin(kind) is Literal:
@@ -104,7 +104,7 @@ def _range(info: FieldInfo) -> str:
 def _walk(
     section: type[Section], prefix: str, recipe: str = "", usual: Section | None = None
 ) -> Iterator[ConfigField]:
-    """Yield the fields of a section; `usual` is what it is if nobody says a word of it."""
+    """Yield the fields of a section; `usual` is its default value."""
     for name, info in section.model_fields.items():
         path = f"{prefix}{name}"
         default = getattr(usual, name, cast("object", info.get_default(call_default_factory=True)))  # pyright: ignore[reportUnknownMemberType, reportCallIssue]
@@ -155,7 +155,7 @@ def every_field() -> list[ConfigField]:
 
 
 def fields() -> Iterator[ConfigField]:
-    """Yield every field of the configuration, those of all recipes included."""
+    """Yield every field of the configuration, with the fields of all recipes."""
     yield from _fields().values()
 
 

@@ -1,4 +1,4 @@
-"""What runs a language model, how completions are drawn from it, and models by name."""
+"""The engine of a language model, its sampling, and models by name."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -41,14 +41,14 @@ OWN_FIELDS = frozenset(
         "top_p",
     }
 )
-"""Fields of a request that lpfloop sets, or on which its reading of the answer relies."""
+"""Fields of a request that lpfloop sets, or that it needs to read the answer."""
 SECRET_FIELDS = frozenset(
     {"access_token", "api_key", "apikey", "auth", "authorization", "password", "secret", "token"}
 )
 
 
 def _only_more(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Refuse fields of lpfloop's own, and what looks like a key: the configuration is stored."""
+    """Refuse lpfloop's own fields, and names that look like a key: the configuration is stored."""
     for name in body:
         if name.lower() in OWN_FIELDS:
             raise ValueError(f"{name!r} is a field that lpfloop sets itself; use its setting")
@@ -94,7 +94,7 @@ Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
 """A context length in tokens, `auto` for what fits into memory, or None for the model's own."""
 
 NO_MODEL = "none"
-"""The name of a model that nobody named."""
+"""The name of a model without a configured name."""
 
 TINY = "tiny"
 """The preset world that runs on a laptop, and the name of its models and prompts."""
@@ -129,11 +129,11 @@ WHOLE: Mapping[str, Any] = {
     "repetition_penalty": None,
     "stop": (),
 }
-"""Sampling from all that a model says, as measurements of its probabilities take it."""
+"""Sampling from the whole distribution, as measurements of a model's probabilities do."""
 
 
 class VLLMConfig(Section):
-    """Arguments of vLLM's engine; only these, and only where it runs the model here."""
+    """Arguments of vLLM's engine, only for vLLM on this machine."""
 
     max_num_seqs: int | None = cosmetic(None, "requests that run at once", ge=1)
     max_num_batched_tokens: int | None = cosmetic(None, "tokens of one step", ge=16)
@@ -149,7 +149,7 @@ class VLLMConfig(Section):
 
 
 class EngineConfig(Section):
-    """What runs a language model, and where."""
+    """The engine of a language model, and its place."""
 
     kind: Literal["auto", "vllm", "transformers", "openai", "scripted"] = semantic(
         "auto", "auto: openai for a URL, else vllm if installed, else transformers"
@@ -245,7 +245,7 @@ class EngineConfig(Section):
 
     @property
     def besides(self) -> dict[str, JsonValue]:
-        """What is added to the body of each request to an endpoint."""
+        """The fields that are added to the body of each request to an endpoint."""
         effort = self.reasoning_effort
         return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}
 
@@ -259,8 +259,8 @@ ANY_NAME = "NAME"
 class ModelConfig(Section):
     """A model that roles refer to by its name in `models`.
 
-    A setting of such a role's engine (`policy.engine.dtype`) is one of its model, so it holds for
-    every role that names the model.
+    A setting of such a role's engine (`policy.engine.dtype`) is a setting of its model, so it
+    applies to every role that names the model.
     """
 
     location: Place | None = semantic(

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 V = TypeVar("V")
 
 _BESIDE = re.compile(r"-[0-9a-f]{8}$")
-"""How the name of a file that is measured beside a run ends: with the hash of its prompts."""
+"""The end of the name of a file that is measured outside a run: the hash of its prompts."""
 
 
 def _unlike_a_file_beside(name: str) -> str:
@@ -25,7 +25,7 @@ ExamName = Annotated[
 
 
 def of_exam(setting: V | Mapping[str, V] | None, exam: str | None) -> V | None:
-    """Return what a setting says of a set: the same of all of them, unless it names them."""
+    """Return a setting's value for a set: the same for all, unless the setting names sets."""
     if isinstance(setting, Mapping):
         named = cast("Mapping[str, V]", setting)
         return None if exam is None else named.get(exam)

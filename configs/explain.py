@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 SHOWN = 5
-"""At most this many mistakes are listed; the rest is counted."""
+"""The most mistakes that are listed; the others are counted."""
 SHOWN_VALUE = 60
 USUAL_DEPTH = 3
 SUGGESTED = 3
@@ -67,12 +67,12 @@ def _fault(item: "ErrorDetails", dotted: str) -> str:
 
 
 def _unknown_key(path: Path, settings: frozenset[str]) -> str:
-    """Say that a key is unknown, and which one was probably meant."""
+    """Return the message for an unknown key, with the key that was probably meant."""
     known = [tuple(field.path.split(".")) for field in settable()]
     if path[:1] == (MODELS,):
         every = (tuple(field.path.split(".")) for field in fields())
         known += [(MODELS, *path[1:2], *of[2:]) for of in every if of[:2] == (MODELS, ANY_NAME)]
-    # A part of a recipe's own settings is known by its fields.
+    # A nested section of the recipe is known by its fields.
     parts = {path[:2] for path in known if path[2:]}
     known += [("recipe", name) for name in settings if ("recipe", name) not in parts]
     *section, leaf = path
@@ -93,7 +93,8 @@ def _meant(
 ) -> list[str]:
     """Return the paths that were probably meant, the likeliest first.
 
-    A field of just this name in another place is likelier than one beside it with a similar name.
+    A field of exactly this name in another section is likelier than one in the same section with a
+    similar name.
     """
 
     def called(name: str) -> list[str]:
@@ -111,5 +112,5 @@ def _meant(
 
 
 def _deep(path: Path) -> bool:
-    """Whether a field lies so deep that another of the same name is more likely meant."""
+    """Whether a field is so deep that another of the same name is more likely meant."""
     return len(path) > USUAL_DEPTH

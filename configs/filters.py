@@ -55,7 +55,7 @@ class VarianceFilter(Section):
 
 
 People = Literal["decide", "ignored"]
-"""What people's ratings are worth where the critic has rated the same answer."""
+"""The weight of people's ratings if the critic has rated the same answer."""
 
 
 class PairsConfig(Section):

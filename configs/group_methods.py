@@ -1,7 +1,7 @@
-"""How a policy is trained on groups of its own answers: the settings of GRPO, RLOO and online DPO.
+"""The settings of GRPO, RLOO and online DPO, which train on groups of the policy's own answers.
 
-Each step draws `group` answers to each of its prompts, and compares them with one another: no
-method of these has a value model.
+Each step draws `group` answers to each of its prompts, and compares them with one another: these
+methods have no value model.
 """
 
 from typing import ClassVar, Literal
@@ -13,7 +13,7 @@ from .section import cosmetic, semantic
 
 
 class GroupTraining(SteppedTraining):
-    """What methods have that compare the answers to one prompt with one another."""
+    """The settings of methods that compare the answers to one prompt with one another."""
 
     reference_reward: ClassVar[bool] = False
     """An answer's reward is compared with its group's, never with a reference answer's."""

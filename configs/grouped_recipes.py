@@ -1,7 +1,7 @@
 """The settings of the recipes that compare a prompt's answers with one another, and their rewards.
 
-Who rewards an answer is not the recipe's business: the critic, the verifier, a reward model, a
-function of the user's own (`reward.model=./FILE.py:NAME`), or several of them by weight.
+Any of these can reward an answer: the critic, the verifier, a reward model, a user's function
+(`reward.model=./FILE.py:NAME`), or several of them by weight.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from .section import Section, semantic
 
 
 class RewardWeights(Section):
-    """r(x, y), a sum: how much each judge of an answer counts; 0 leaves it unasked."""
+    """r(x, y), a sum: the weight of each judge of an answer; a judge of weight 0 is not used."""
 
     verifier: float = semantic(0.0, "1 where the verifier finds an answer right, else 0", ge=0)
     critic: float = semantic(1.0, "share of the aspects the critic rates that it passes", ge=0)
@@ -32,13 +32,13 @@ class RewardWeights(Section):
 
     @property
     def counted(self) -> Mapping[str, float]:
-        """The weights of those that have a say."""
+        """The weights above 0."""
         weights: dict[str, float] = dict(self)
         return {name: weight for name, weight in weights.items() if weight}
 
     @property
     def silent(self) -> frozenset[str]:
-        """Those that have none."""
+        """The judges of weight 0."""
         return frozenset(dict(self)) - frozenset(self.counted)
 
 

@@ -1,4 +1,4 @@
-"""Who judges answers, and how a judge is asked: critic, grader, and judge of facts."""
+"""The judges of answers, and their prompts: critic, grader, and judge of facts."""
 
 from typing import ClassVar, Literal, Self
 
@@ -63,7 +63,7 @@ class CriticConfig(Section):
 
 
 class GradingConfig(Section):
-    """The model that grades and critiques completions, and how it is asked."""
+    """The model that grades and critiques completions, and its settings."""
 
     model: Place | None = semantic(None, "folder or OpenAI-compatible URL; default: the critic's")
     engine: EngineConfig = EngineConfig()
@@ -90,7 +90,7 @@ class GradingConfig(Section):
 
 
 class EntailmentConfig(Section):
-    """The model that says whether one text follows from another (natural language inference)."""
+    """The model that decides if one text follows from another (natural language inference)."""
 
     model: Place | None = semantic(
         None, "a folder with a sequence classifier that has a label 'entailment'"

@@ -1,10 +1,10 @@
-"""What to say of a name that is unknown: which one was probably meant, and which there are."""
+"""Suggestions for an unknown name: the one that was probably meant, and a list of all."""
 
 import difflib
 from collections.abc import Collection, Sequence
 
 SHOWN = 16
-"""How many names an error lists at most, the likeliest first."""
+"""The most names that an error lists, the likeliest first."""
 
 
 def likely(name: str, known: Collection[str]) -> str | None:
@@ -23,7 +23,7 @@ def meant(name: str, known: Collection[str]) -> str:
 
 
 def listed(known: Sequence[str], more: str = "") -> str:
-    """Return names as a list that fits an error; `more` says how to see the rest."""
+    """Return names as a list for an error; `more` names a way to see the rest."""
     if len(known) <= SHOWN:
         return ", ".join(known) or "none"
     rest = f"and {len(known) - SHOWN} more"

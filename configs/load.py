@@ -1,7 +1,7 @@
 """Merges files, environment and options into one validated configuration.
 
-Later sources win: the schema's defaults, a file and what it extends, `LPFLOOP_*`, the options of
-the command. Errors name the source and the field.
+Later sources win: the schema's defaults, a file and the files it extends, `LPFLOOP_*`, the options
+of the command. Errors name the source and the field.
 """
 
 import json
@@ -52,10 +52,10 @@ __all__ = [
 
 PREFIX = "LPFLOOP_"
 MAPPING = "the configuration"
-"""How messages call one that is given as a mapping, not as a file."""
+"""The source, in messages, of a configuration that is given as a mapping, not as a file."""
 ConfigSource = str | Mapping[str, object]
 RESERVED = frozenset({API_KEY, "LPFLOOP_LAKE", "LPFLOOP_SHARED_DATA", "LPFLOOP_STATE"})
-"""Variables with the prefix that are no fields: keys, lake, a machine's folders, tests' data."""
+"""Variables with the prefix that are not fields: keys, lake, a machine's folders, tests' data."""
 
 
 def parse_set(text: str) -> Override:
@@ -64,7 +64,7 @@ def parse_set(text: str) -> Override:
     The key may be the end of a path, such as `ppo.kl_coef`, if it is unique.
 
     Raises:
-        ConfigError: if there is no `=`, or the value is not YAML.
+        ConfigError: if `=` is missing, or the value is not YAML.
     """
     path, equals, value = text.partition("=")
     path = path.strip()
@@ -117,7 +117,7 @@ def from_environment(env: Mapping[str, str]) -> list[Override]:
 
 
 def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str | None:
-    """Return the variant that command and environment ask for; they must agree."""
+    """Return the variant of the command and the environment; they must agree."""
     chosen = variant
     for override in overrides:
         if override.path != "recipe.name":
@@ -158,7 +158,7 @@ def _layers(source: ConfigSource | None, variant: str | None) -> list[Layer]:
 
 
 def _plain(values: Mapping[str, object]) -> Values:
-    """Return values as a file would give them: paths as texts, sequences as lists."""
+    """Return values in the form of a file: paths as texts, sequences as lists."""
     return json.loads(json.dumps(dict(values), default=str))
 
 
@@ -171,8 +171,8 @@ def load_config(
     """Load a preset or a file, lay the environment and the options over it, and validate.
 
     Args:
-        source: a shipped preset (`tiny`), a YAML file, or what such a file holds; default: the tiny
-            world.
+        source: a shipped preset (`tiny`), a YAML file, or the content of such a file; default: the
+            tiny world.
         variant: the recipe; default: the one that the file names.
         overrides: `key=value` texts of `--set`, and `Override`s of other options; later ones win.
         env: the environment.
@@ -189,7 +189,7 @@ def load_with_sources(
     overrides: Sequence[str | Override],
     env: Mapping[str, str],
 ) -> tuple[RunConfig, Mapping[str, str]]:
-    """Load a configuration as `load_config`; return with it who set what, by dotted path.
+    """Load a configuration as `load_config`; return with it the source of each value, by path.
 
     Raises:
         ConfigError: as `load_config`.
@@ -227,7 +227,7 @@ def _require_models(merged: MergedLayers) -> None:
 
 
 def defaults_of(config: RunConfig) -> RunConfig:
-    """Return the configuration that sets nothing but the recipe of `config`."""
+    """Return the configuration that sets only the recipe of `config`."""
     return RunConfig(recipe=type(config.recipe)(name=config.recipe.name))
 
 
@@ -238,10 +238,10 @@ def stored_config(
     *,
     to_run: bool = True,
 ) -> RunConfig:
-    """Rebuild a run's configuration from what `resolved` stored.
+    """Rebuild a run's configuration from the output of `resolved`.
 
-    Of the environment it takes the endpoints' key alone: the rest was resolved at the beginning.
-    Unless it is `to_run`, the file of a recipe of the user's own is not read.
+    Of the environment it takes only the endpoints' key: the rest was resolved at the beginning.
+    Unless it is `to_run`, the file of a user's recipe is not read.
 
     Raises:
         ConfigError: as `load_config`.
@@ -273,7 +273,7 @@ def _validated(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
 
 
 def _settings(values: Values) -> frozenset[str]:
-    """Return the names of the settings of the recipe that was asked for, if there is one."""
+    """Return the names of the settings of the named or default recipe; empty if it is invalid."""
     try:
         return settings_of(named_variant(values) or DEFAULT_VARIANT)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Values of several sources, laid over one another, and which source set each."""
+"""Values of several sources, merged, and the source of each."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -55,7 +55,7 @@ class MergedLayers:
         path = self._moved(tuple(override.path.split(".")))
         values = self._section(path[:-1], override)
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
-        if path[:-1]:  # What its section refuses as a whole is by whom touched it last.
+        if path[:-1]:  # The last source of a section is to blame for its errors.
             self.sources[path[:-1]] = override.source
 
     def named_models(self) -> Mapping[str, str]:
@@ -87,7 +87,7 @@ class MergedLayers:
         return path
 
     def _section(self, path: Path, override: Override | None = None) -> Values:
-        """Return the mapping at a path, which is made if there is none."""
+        """Return the mapping at a path; make it if it does not exist."""
         values = self.values
         for depth, name in enumerate(path, start=1):
             inner = values.setdefault(name, self._empty(path[:depth]))
@@ -107,7 +107,7 @@ class MergedLayers:
         for name, value in new.items():
             path = (*prefix, name)
             if value is None and _known(path) in self._sections:
-                continue  # `policy:` with nothing below it says nothing
+                continue  # `policy:` with an empty value sets nothing
             if path in self._engines and isinstance(value, dict):
                 moved = self._engines[path]
                 self._merge(self._section(moved), cast("Values", value), moved, source)

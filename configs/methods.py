@@ -8,7 +8,7 @@ from pydantic import model_validator
 from .section import AutoWeight, Place, Section, cosmetic, semantic
 
 MissingEnd = Literal["none", "replace", "subtract", "below"]
-"""What becomes of the reward of an answer without an end token."""
+"""The treatment of the reward of an answer without an end token."""
 
 
 class DPOTraining(Section):
@@ -43,7 +43,7 @@ class DPOTraining(Section):
 
     @model_validator(mode="after")
     def _together(self) -> "DPOTraining":
-        """Refuse what the loss does not have."""
+        """Refuse settings that the loss does not have."""
         if self.chosen_penalty and self.loss != "sigmoid":
             raise ValueError(
                 f"chosen_penalty is part of loss=sigmoid (Eq. 3): with loss={self.loss} leave it "
@@ -143,7 +143,7 @@ class RewardTraining(Section):
 
     @model_validator(mode="after")
     def _with_effect(self) -> "RewardTraining":
-        """Refuse what would change nothing."""
+        """Refuse settings without an effect."""
         if self.min_rate and self.scheduler != "cosine":
             raise ValueError(
                 f"min_rate is where scheduler=cosine ends: with {self.scheduler} leave it at 0"
@@ -157,7 +157,7 @@ class RewardTraining(Section):
 
 
 class SteppedTraining(Section):
-    """What methods have that sample while they train: policies published on the way."""
+    """The settings of methods that sample while they train: their intermediate policies."""
 
     publish_every: int = semantic(
         0,
@@ -175,7 +175,7 @@ class SteppedTraining(Section):
 
     @model_validator(mode="after")
     def _published(self) -> "SteppedTraining":
-        """Refuse settings about policies on the way where there are none."""
+        """Refuse settings about intermediate policies if none are published."""
         asked = "choose=best" if self.choose == "best" else "held_out_each=true"
         if not self.publish_every and (self.choose == "best" or self.held_out_each):
             raise ValueError(
@@ -262,11 +262,11 @@ class PPOTraining(SteppedTraining):
 
 
 class QuarkTraining(SteppedTraining):
-    """Quark: SFT on the best quantile of its own samples, with a KL term (Lu et al., 2022)."""
+    """Quark: SFT on the best quantile of the policy's samples, with a KL term (Lu et al., 2022)."""
 
     rollouts: int = semantic(512, "samples a step", ge=1)
     reference_reward: ClassVar[bool] = False
-    """Samples are sorted by their own rewards."""
+    """Samples are sorted by their absolute rewards."""
     batch_size: int = semantic(128, "samples an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "samples a forward pass on one device", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
@@ -291,7 +291,7 @@ class QuarkTraining(SteppedTraining):
 
 
 class NextToken(Section):
-    """A next-token loss on people's answers beside a policy's own (ChatGLM-RLHF, Eq. 6)."""
+    """A next-token loss on people's answers, added to a policy's loss (ChatGLM-RLHF, Eq. 6)."""
 
     weight: float = semantic(0.0, "beta of Eq. 6; 0 turns the loss off", ge=0)
     source: Place | None = semantic(

@@ -1,7 +1,7 @@
-"""A function of the user's own, in a file (`./mine.py:name`) or an installed module (`a.b:name`).
+"""A user's function, in a file (`./mine.py:name`) or an installed module (`a.b:name`).
 
 A file is imported under a name that its bytes decide, from those very bytes, and its folder is not
-searched for modules: what runs is what was hashed.
+searched for modules: the code that runs is the code that was hashed.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class OwnFunction:
 
     @property
     def identity(self) -> list[str]:
-        """What keys hold of it."""
+        """The parts of it that enter keys."""
         return ["function", self.name, self.sha256]
 
     def __call__(self, *arguments: Any) -> Any:
@@ -61,12 +61,12 @@ class OwnFunction:
 
 
 def names_function(place: str) -> bool:
-    """Whether a place is a function's, by its looks: a URL, a folder or a shipped name is not."""
+    """Whether a place has the form of a function's: a URL, a folder or a shipped name has not."""
     return PLACE.fullmatch(place) is not None
 
 
 def hash_of(place: str) -> str | None:
-    """Return the hash of the file that a function's place names now; None if it is not there."""
+    """Return the present hash of the file of a function's place; None if it does not exist."""
     try:
         return file_of(place)[2]
     except ConfigError:
@@ -77,7 +77,7 @@ def file_of(place: str) -> tuple[Path, bytes, str]:
     """Return the file that a function's place names, its bytes and their hash.
 
     Raises:
-        ConfigError: if it is not there.
+        ConfigError: if it does not exist.
     """
     path = _path(place.rpartition(":")[0])
     try:
@@ -91,7 +91,7 @@ def own_function(place: str, *, arguments: int) -> OwnFunction:
     """Import the function at a place; it must take so many arguments.
 
     Raises:
-        ConfigError: if there is no such function, or importing it fails, naming the line.
+        ConfigError: if the function does not exist, or importing it fails, naming the line.
     """
     if not names_function(place):
         raise ConfigError(
@@ -101,7 +101,7 @@ def own_function(place: str, *, arguments: int) -> OwnFunction:
     path, source, _ = file_of(place)
     try:
         module = _module(path, source) if where.endswith(".py") else importlib.import_module(where)
-    # What a user's file raises while it is imported can be anything.
+    # A user's file can raise anything while it is imported.
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{place}: {fault(error, path)}") from error
     found = getattr(module, name, None)
@@ -146,7 +146,7 @@ def _module(path: Path, source: bytes) -> ModuleType:
 
 
 def fault(error: BaseException, path: Path) -> str:
-    """Return what a file of the user's raised, and at which of its lines."""
+    """Return the exception of a user's file, with the line."""
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     lines = [
         frame.lineno

@@ -1,4 +1,4 @@
-"""Pools: lists of named entries in YAML, shipped, or your own, which may extend a shipped one.
+"""Pools: lists of named entries in YAML, shipped, or the user's, which may extend a shipped one.
 
 A file has one list, under the plural name of its entries. With `extends: NAME` it starts from a
 shipped pool: an entry of a known name replaces only the fields that it states, a new name adds an
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """The pools of one kind: the folder of the shipped ones, and what an entry of one is called.
+    """The pools of one kind: the folder of the shipped ones, and the word for an entry.
 
     `nested` are the fields that are mappings themselves, of which an entry may state a part; their
     keys may be integers.
@@ -50,7 +50,8 @@ class Pools:
         """Return the entries of a file as sections of the configuration.
 
         Raises:
-            ConfigError: if it is no list of such entries; names the file, the entry and the field.
+            ConfigError: if it is not a list of such entries; names the file, the entry and the
+                field.
         """
         return [
             self.as_section(path, name, entry, section)
@@ -61,7 +62,7 @@ class Pools:
         """Return an entry of a file as a section of the configuration.
 
         Raises:
-            ConfigError: if it is none; names the file, the entry and the field.
+            ConfigError: if it is not valid; names the file, the entry and the field.
         """
         try:
             return section.model_validate(entry)
@@ -70,7 +71,7 @@ class Pools:
             raise ConfigError(f"{path}: {self.item} {name!r}: {told}") from error
 
     def entries(self, path: Path, *, may_extend: bool = True) -> Entries:
-        """Return the entries of a file by name, laid over those of the pool that it extends.
+        """Return the entries of a file by name, merged over the pool that it extends.
 
         Raises:
             ConfigError: if it cannot be read, or is not a list of named entries; names the file,
@@ -131,7 +132,7 @@ class Pools:
 
 
 def read_yaml(path: Path, *, missing: str, hint: str = "", integer_keys: bool = False) -> object:
-    """Return the data of a YAML file; `missing` says what cannot be read where there is none.
+    """Return the data of a YAML file; `missing` is the message if it cannot be read.
 
     Raises:
         ConfigError: naming the file, and the line if there is one.
@@ -147,7 +148,7 @@ def read_yaml(path: Path, *, missing: str, hint: str = "", integer_keys: bool = 
 
 
 def fault(error: ValidationError, section: type[Section]) -> str:
-    """Return the first mistake: the field, what is wrong with it, its value."""
+    """Return the first mistake: the field, the kind of mistake, the value."""
     item = error.errors()[0]
     field = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":

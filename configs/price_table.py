@@ -1,4 +1,4 @@
-"""What models cost: a table in YAML, and prices of one's own.
+"""The prices of models: a table in YAML, and configured prices.
 
 A file (`configs.pools`) lists `prices`, each with the `name` under which a model is served, and the
 price of a million tokens of its prompts and of its completions. Shipped is `example`.
@@ -22,7 +22,7 @@ class PricedModel(ModelPrice):
 
 
 def prices_of(config: PriceConfig) -> Mapping[str, ModelPrice]:
-    """Return the configured prices by the models' names; those of `models` go before the table's.
+    """Return the configured prices by the models' names; `models` takes precedence over the table.
 
     Raises:
         ConfigError: if the table cannot be read; names the file, and the line or the entry.

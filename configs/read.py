@@ -1,7 +1,7 @@
 """Reading YAML files of the configuration, and the presets that they extend.
 
 Only plain data is built from YAML, and a duplicate key is refused: the second would win silently. A
-file may say `extends: NAME`: a preset world (`tiny`), or another file beside it.
+file may have `extends: NAME`: a preset world (`tiny`), or another file in the same folder.
 """
 
 from collections.abc import Hashable
@@ -31,7 +31,7 @@ class Layer:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only; every key a text, and there once. Integers become texts if they may."""
+    """Plain data only; every key a text, and unique. Integers become texts if allowed."""
 
     integer_keys = False
 
@@ -40,7 +40,7 @@ class _Loader(yaml.SafeLoader):
         node: yaml.MappingNode,
         deep: bool = False,  # noqa: FBT001, FBT002
     ) -> dict[Hashable, object]:
-        """Build a mapping; refuse other than unique string keys."""
+        """Build a mapping; refuse keys that are not unique strings."""
         seen = set[str]()
         for key_node, _ in node.value:
             key = cast("object", self.construct_object(key_node, deep=True))  # pyright: ignore[reportUnknownMemberType]
@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, *, integer_keys: bool = False) -> object:
-    """Return the data of one YAML document, in which keys are texts, or integers if they may be.
+    """Return the data of one YAML document, whose keys are texts, or integers if allowed.
 
     Raises:
         ConfigError: if it is not YAML, or has a duplicate key; the message names the line.
@@ -87,10 +87,10 @@ def presets() -> list[str]:
 
 
 def preset_file(world: str, variant: str) -> Path:
-    """Return the file of a shipped preset: the variant's own, or that of its settings' class.
+    """Return the file of a shipped preset: the variant's, or the one of its settings' class.
 
     Raises:
-        ConfigError: if there is no such world, no such variant, or the world does not have it.
+        ConfigError: if world or variant does not exist, or the world lacks the variant.
     """
     if world not in presets():
         hint = meant(world, presets())
@@ -113,7 +113,7 @@ def is_file_name(name: str) -> bool:
 
 
 def read_file(path: Path) -> Layer:
-    """Read one file, without what it extends.
+    """Read one file, without the files it extends.
 
     Raises:
         ConfigError: if it cannot be read, or is not a mapping.
@@ -137,7 +137,7 @@ def read_file(path: Path) -> Layer:
 
 
 def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> list[Layer]:
-    """Read a file and all that it extends, the most general first.
+    """Read a file and all files that it extends, the most general first.
 
     `variant` chooses the file of a preset; without one, the recipe that the files name is used.
 
@@ -150,7 +150,7 @@ def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> li
 def extended(
     layer: Layer, path: Path, variant: str | None, left: int = LONGEST_CHAIN
 ) -> list[Layer]:
-    """Return a layer behind all that it extends; what it names lies beside `path`.
+    """Return a layer after all layers that it extends; file names are relative to `path`.
 
     Raises:
         ConfigError: as `read_chain`.
@@ -175,7 +175,7 @@ def extended(
 
 
 def named_variant(values: Values) -> str | None:
-    """Return the recipe's name in `values`, if there is one."""
+    """Return the recipe's name in `values`, if it is set."""
     recipe = values.get("recipe")
     name = cast("Values", recipe).get("name") if isinstance(recipe, dict) else None
     return name if isinstance(name, str) else None

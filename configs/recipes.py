@@ -1,6 +1,6 @@
-"""The settings of each recipe; its base classes say what the recipe needs of a run.
+"""The settings of each recipe; its base classes define the resources that it needs of a run.
 
-A run opens what its recipe's settings ask for, and nothing else. A recipe of your own takes one of
+A run opens exactly the resources that its recipe's settings need. A user's recipe takes one of
 these classes, or one that extends the bases it needs.
 """
 
@@ -43,9 +43,9 @@ class PairWeights(Section):
 
 
 class Recipe(Section):
-    """The settings of a recipe that needs nothing but prompts, a policy and a critic.
+    """The settings of a recipe that needs only prompts, a policy and a critic.
 
-    `preset` is the file of a preset world that it starts from, where it has none of its own.
+    `preset` is the file of a preset world that it starts from, if the world has none for it.
     """
 
     preset: ClassVar[str] = "base"
@@ -89,26 +89,26 @@ class Graded(Pooled):
 
 
 class Rewarded(Recipe):
-    """It optimises a reward: the configured reward model's, or else that of one it trains.
+    """It optimises a reward: the configured reward model's, or else the one it trains.
 
-    Together with `Annotated` or `Graded`: those are asked only where no reward model is configured.
+    Together with `Annotated` or `Graded`: these are used only if no reward model is configured.
     """
 
 
 class Ranked(Recipe):
-    """It ranks answers by the configured reward model alone, which must be named."""
+    """It ranks answers by the configured reward model, which must be named."""
 
 
 class Varied(Recipe):
-    """It can leave out prompts whose answers have all the same reward."""
+    """It can leave out prompts whose answers all have the same reward."""
 
 
 JudgeWeights = Literal["follows", "frozen"]
-"""Whose weights judge: the policy's of each iteration, or those of the configured critic."""
+"""The weights that judge: the policy's of each iteration, or the configured critic's."""
 
 
 class SelfJudged(Recipe):
-    """The policy judges its own answers, or the configured critic does, as a setting says."""
+    """The policy judges its own answers, or the configured critic does, by a setting."""
 
     judge: JudgeWeights = semantic(
         "follows",
@@ -121,7 +121,7 @@ Objective = Literal["dpo", "rs"]
 
 
 class Scheduled(Recipe):
-    """It trains on pairs or on positives alone: the same each time, or as a schedule says."""
+    """It trains on pairs or on positives alone: the same each time, or by a schedule."""
 
     train: Objective | tuple[Objective, ...] = semantic(
         "dpo",
@@ -132,7 +132,7 @@ class Scheduled(Recipe):
     @field_validator("train", mode="before")
     @classmethod
     def _words(cls, value: object) -> object:
-        """Refuse what is neither a word nor a list of them, in one sentence."""
+        """Refuse a value that is neither a word nor a list of words, in one sentence."""
         listed = isinstance(value, list | tuple)
         words = cast("list[object]", value) if listed else [value]
         if not words or any(word not in get_args(Objective) for word in words):
@@ -142,7 +142,7 @@ class Scheduled(Recipe):
         return tuple(words) if listed else words[0]
 
     def objective(self, iteration: int) -> Objective:
-        """Return what an iteration trains by; the first one is 1."""
+        """Return the objective of an iteration; the first one is 1."""
         if isinstance(self.train, str):
             return self.train
         return self.train[min(iteration, len(self.train)) - 1]
@@ -221,13 +221,13 @@ class FeedME(Annotated):
 
 
 class RewardConditioning(Annotated):
-    """Both answers of a pair behind a control token; the positive one conditions the policy."""
+    """Both answers of a pair after a control token; the positive one conditions the policy."""
 
     name: str = semantic("reward-conditioning", "the variant; see `lpfloop config variants`")
     positive: ClassVar[str] = "Good answer:"
-    """Stands before a prompt whose answer won."""
+    """Put before a prompt whose answer won."""
     negative: ClassVar[str] = "Bad answer:"
-    """Stands before a prompt whose answer lost."""
+    """Put before a prompt whose answer lost."""
 
 
 class DPO(Annotated):
@@ -333,7 +333,7 @@ class TaskReward(Annotated):
 
 
 class ChatGLM(Annotated, Rewarded, Varied):
-    """What ChatGLM-RLHF's recipes share: a debiased reward model of all comparisons."""
+    """The shared settings of ChatGLM-RLHF's recipes: a debiased reward model of all comparisons."""
 
     preset: ClassVar[str] = "chatglm"
 

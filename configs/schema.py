@@ -1,7 +1,7 @@
 """The typed run configuration: every field has a meaning, a range and a default.
 
-Its parts are in `engines`, `methods`, `annotation`, `recipes` and others; `section` says what a
-field can declare.
+Its parts are in `engines`, `methods`, `annotation`, `recipes` and others; `section` defines the
+declarations of a field.
 """
 
 from pathlib import Path
@@ -51,7 +51,7 @@ __all__ = [
 class PartsConfig(Section):
     """How many of an iteration's prompts serve each purpose; fewer are split in proportion.
 
-    The sizes are AlpacaFarm's (Section 4.1). Recipes that need no parts take all prompts.
+    The sizes are AlpacaFarm's (Section 4.1). Recipes that do not use parts take all prompts.
     """
 
     layout: Literal["disjoint", "used", "same"] = semantic(
@@ -78,7 +78,7 @@ PromptField = Literal[
     "cluster",
     "part",
 ]
-"""What a field of a row of prompts can be."""
+"""The types of a field in a row of prompts."""
 
 
 class PromptsConfig(Section):
@@ -198,9 +198,9 @@ class TrackingConfig(Section):
 
 
 class SmokeConfig(Section):
-    """A few prompts through all that a run will do, before anything long is paid for.
+    """A few prompts through all stages of a run, before anything long is paid for.
 
-    Nothing of it is trained on, published or evaluated, so no row of the loop depends on it.
+    Its rows are not trained on, published or evaluated, so no row of the loop depends on them.
     """
 
     prompts: int = cosmetic(
@@ -264,7 +264,7 @@ class CompletionConfig(Section):
 
 
 class BudgetConfig(Section):
-    """What a run may spend in total; at a limit it stops cleanly and can be resumed with more."""
+    """Limits of a run's total cost; at a limit it stops cleanly and can be resumed with more."""
 
     tokens: int | None = live(None, "prompt and completion tokens of all models", ge=0)
     judge_calls: int | None = live(None, "requests to the feedback model", ge=0)
@@ -274,14 +274,14 @@ class BudgetConfig(Section):
 
 
 class ModelPrice(Section):
-    """What a million tokens of a model cost."""
+    """The price of a million tokens of a model."""
 
     prompt: float = Field(ge=0)
     completion: float = Field(ge=0)
 
 
 class PriceConfig(Section):
-    """What models cost, in a currency of your choice; what has no price and runs here costs 0."""
+    """Prices of models, in a currency of your choice; a local model without a price costs 0."""
 
     table: Place | None = live(
         None, "'example', or a YAML file of prices by the names that models are served under"

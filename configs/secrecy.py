@@ -1,13 +1,13 @@
-"""One's own secrets, and texts with them blacked out.
+"""The user's secrets, and texts with them blacked out.
 
-There are two kinds. Keys are what endpoints are sent: `api_key` of the configuration and
+There are two kinds. Keys are sent to endpoints: `api_key` of the configuration and
 LPFLOOP_API_KEY. They are blacked out in everything that is stored or shown, rows included: a server
-may repeat a key in its answer. Other secrets are what the environment holds under a name with KEY,
-TOKEN, SECRET or PASSWORD. They are blacked out in messages, logs and the journal, not in rows,
-where a password such as "postgres" would take words out of texts that nobody's secret is in.
+may repeat a key in its answer. Other secrets are the values of environment variables with KEY,
+TOKEN, SECRET or PASSWORD in their name. They are blacked out in messages, logs and the journal, not
+in rows, where a password such as "postgres" would remove words from texts without any secret.
 
-Blacked out is a secret as it is, as base64 (at any offset, in both alphabets), percent-encoded and
-as JSON writes it; and in messages the user's part of any URL.
+A secret is blacked out as it is, as base64 (at any offset, in both alphabets), percent-encoded and
+as in JSON; and in messages the user's part of any URL.
 """
 
 import base64
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from .section import Section
 
 API_KEY = "LPFLOOP_API_KEY"
-"""The variable with the key of endpoints that have none of their own."""
+"""The environment variable with the key of endpoints without a configured key."""
 WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 SHORTEST = 8
-"""Shorter values are no secrets, and would black out half of every text."""
+"""Shorter values are not secrets, and would black out half of every text."""
 BLACKED = "[hidden]"
 _ENDING = re.compile(rf"({'|'.join(WORDS)})(_?[0-9]+)?$", re.IGNORECASE)
 _USER = re.compile(r"(?<=://)[^/\s@]{1,256}@")
@@ -43,20 +43,20 @@ class Blackout:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to black out."""
+        """Whether the set is empty."""
         return self._pattern is None
 
     def add(self, secret: str) -> None:
         """Black out a secret from now on, in all its forms, unless it is too short to be one."""
         if len(secret) >= SHORTEST and secret not in self._forms:
-            # Longest first, as one form may begin with another.
+            # Longest first, because one form may begin with another.
             forms = {*self._forms, *_forms(secret)}
             self._forms = sorted(forms, key=lambda form: (-len(form), form))
             self._pattern = re.compile("|".join(map(re.escape, self._forms)))
 
     def over(self, text: str) -> str:
         """Return a text without the secrets."""
-        # Looking for each form is three times as fast as looking for the pattern.
+        # A search for each form is three times as fast as a search for the pattern.
         if self._pattern is None or not any(form in text for form in self._forms):
             return text
         return self._pattern.sub(BLACKED, text)
@@ -77,15 +77,15 @@ def hide_key(key: str) -> None:
 
 
 def hide_own_key(environment: Mapping[str, str] = os.environ) -> None:
-    """Black out the key that the environment holds for endpoints."""
+    """Black out the environment's key of endpoints."""
     hide_key(environment.get(API_KEY, "").strip())
 
 
 def hide_environment() -> None:
-    """Black out what the environment holds under names that speak of secrets.
+    """Black out the values of environment variables whose names contain words for secrets.
 
     A number (MAX_TOKENS), and a path (KEY_FILE), is a secret only if its name ends with such a
-    word, and no file is there.
+    word, and the file does not exist.
     """
     hide_own_key()
     for name, value in os.environ.items():
@@ -96,7 +96,7 @@ def hide_environment() -> None:
 
 
 def hide_secrets_of(config: "Section") -> None:
-    """Black out every key that a configuration, or a part of one, holds."""
+    """Black out every key in a configuration, or in a part of one."""
     for secret in _secrets_in(config):
         hide_key(secret.strip())
 
@@ -112,7 +112,7 @@ def without_keys(text: str) -> str:
 
 
 def knows_keys() -> bool:
-    """Whether any key is known, so that rows are worth looking through."""
+    """Whether any key is registered, so that rows have to be searched."""
     return not _keys.empty
 
 
@@ -142,7 +142,7 @@ def _is_path(value: str) -> bool:
 
 
 def _secrets_in(section: "Section") -> Iterator[str]:
-    # Each command hides the environment's key, and most have no configuration.
+    # Each command hides the environment's key, and most are without a configuration.
     from pydantic import SecretStr
 
     from .section import Section
@@ -156,14 +156,14 @@ def _secrets_in(section: "Section") -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """Give the secret as it is, and as others write it down."""
+    """Yield the secret as it is, and in its encoded forms."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield quote(secret, safe="", errors="surrogateescape")
     yield quote_plus(secret, errors="surrogateescape")
     data = secret.encode("utf-8", errors="surrogateescape")
     for offset in range(3):
-        # The first characters mix with what stands before, the last with what follows.
+        # The first characters mix with the bytes before, the last with the bytes after.
         first = (offset * 8 + 5) // 6
         last = (offset + len(data)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):

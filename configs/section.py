@@ -2,7 +2,7 @@
 
 Unknown keys are refused. Every field declares its effect: *semantic* (it can change a row of the
 lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or how verbosely the
-same rows are made) or *live* (cosmetic, and can be changed while the run goes on).
+same rows are made) or *live* (cosmetic, and can be changed during a run).
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
 
 
 def live(default: Any, description: str, **constraints: Any) -> Any:
-    """Declare a cosmetic field that `lpfloop ctl set` can change while the run goes on."""
+    """Declare a cosmetic field that `lpfloop ctl set` can change during a run."""
     return _declared("live", default, description, **constraints)
 
 
@@ -95,10 +95,10 @@ AutoCount = Annotated[int | Literal["auto"], BeforeValidator(_auto_count)]
 """How many copies of a model, or processes, share its work; `auto`: as many as its devices hold."""
 
 AutoWeight = Annotated[float | Literal["auto"], BeforeValidator(_auto_weight)]
-"""What a side of a loss counts; `auto`: as its rows ask for."""
+"""The weight of a side of a loss; `auto`: by the counts of its rows."""
 
 WorkerPlace = Literal["local", "ray"]
-"""Where a worker is: on this machine, or in a Ray cluster."""
+"""The place of a worker: this machine, or a Ray cluster."""
 
 
 def _worker_places(value: object) -> object:
@@ -110,18 +110,18 @@ def _worker_places(value: object) -> object:
 
 
 WorkerPlaces = Annotated[WorkerPlace | dict[WorkerPlace, int], BeforeValidator(_worker_places)]
-"""Where the replicas of a model are: all in one place, or so many in each."""
+"""The place of a model's replicas: one for all, or the number in each."""
 
 
 def replicas_here(place: WorkerPlaces, replicas: AutoCount) -> AutoCount | None:
-    """Return how many replicas of a model this machine has; None for none."""
+    """Return how many replicas of a model this machine has; None if it has none."""
     if isinstance(place, str):
         return replicas if place == "local" else None
     return place.get("local")
 
 
 def single_place(place: WorkerPlaces) -> WorkerPlace:
-    """Return where a single replica is: in a Ray cluster if all of them are, else here."""
+    """Return the place of a single replica: a Ray cluster if all of them are there, else here."""
     places = {place} if isinstance(place, str) else {*place}
     return "ray" if places == {"ray"} else "local"
 
@@ -134,10 +134,10 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_own_defaults(cls, values: object) -> object:
-        """Complete sections of which a part is said by the defaults that they have here.
+        """Complete partly set sections by the defaults that they have in this section.
 
-        A critic whose `max_tokens` alone is set stays greedy: 0 is its temperature's default, as
-        it is not that of the section's class.
+        A critic with only `max_tokens` set stays greedy: 0 is its temperature's default, unlike the
+        default of the section's class.
         """
         if not isinstance(values, dict):
             return values

@@ -1,4 +1,4 @@
-"""A configuration as people read it: YAML, differences, JSON Schema, the first file of a run."""
+"""A configuration for readers: YAML, differences, JSON Schema, the first file of a run."""
 
 import shlex
 import textwrap
@@ -34,7 +34,7 @@ class SetField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDifference:
-    """A field with another value in each of two configurations; None where one lacks it."""
+    """A field with different values in two configurations; None for one that lacks it."""
 
     path: str
     first: str | None
@@ -77,7 +77,7 @@ def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
 
 
 def nested(shown: Iterable[SetField]) -> dict[str, object]:
-    """Return fields as the mapping that a file of them holds."""
+    """Return fields as the nested mapping of a configuration file."""
     whole: dict[str, object] = {}
     for field in shown:
         inner = whole
@@ -89,7 +89,7 @@ def nested(shown: Iterable[SetField]) -> dict[str, object]:
 
 
 def as_yaml(shown: Iterable[SetField], sources: Mapping[str, str]) -> str:
-    """Return fields as YAML, each with who set it, where that is known, and its default."""
+    """Return fields as YAML, each with its default and, if known, its source."""
     lines = list[str]()
     open_sections: list[str] = []
     for field in shown:
@@ -134,7 +134,7 @@ def _comment(field: SetField, sources: Mapping[str, str]) -> str:
 
 
 def _source(path: str, sources: Mapping[str, str]) -> str | None:
-    """Return who set a field, or the innermost section around it."""
+    """Return the source of a field, or of the innermost section around it."""
     names = path.split(".")
     for length in range(len(names), 0, -1):
         if found := sources.get(".".join(names[:length])):
@@ -194,7 +194,7 @@ SHOWN = (
     *("prompts.source", "policy.model", "policy.sampling.temperature"),
     *("policy.sampling.max_tokens", "critic.model"),
 )
-"""What a beginner looks at first."""
+"""The fields that a beginner needs first."""
 SUGGESTED: Mapping[str, object] = {
     "prompts.held_out": "FILE",
     "reward.model": "FOLDER",
@@ -239,14 +239,14 @@ def _head(preset: str, file: str) -> Iterator[str]:
 
 
 def _told(recipe: str) -> Mapping[str, ConfigField]:
-    """Return the fields by path, those of a recipe as this recipe has them."""
+    """Return the fields by path, with a recipe's own versions of its settings."""
     return {f.path: f for f in every_field() if f.recipe in ("", recipe)}
 
 
 def _section(
     prefix: str, leaves: Sequence[_Leaf], told: Mapping[str, ConfigField], of: Section
 ) -> Iterator[str]:
-    """Yield the lines of a section, those of sections within it after its own."""
+    """Yield the lines of a section, with nested sections after its own fields."""
     names = dict.fromkeys(leaf.path.removeprefix(prefix).partition(".")[0] for leaf in leaves)
     for name in sorted(names, key=lambda n: any(_within(f"{prefix}{n}.", leaves))):
         path = f"{prefix}{name}"
@@ -258,7 +258,7 @@ def _section(
             continue
         section = getattr(of, name)
         idle = not any(leaf.set_here for leaf in inner)
-        if idle:  # The whole section is behind a #, so its lines are not once more.
+        if idle:  # The whole section is commented out already, so its lines are not again.
             inner = [replace(leaf, set_here=True) for leaf in inner]
         lines = [f"{name}:", *(f"  {line}" for line in _section(f"{path}.", inner, told, section))]
         if not prefix:

@@ -1,4 +1,4 @@
-"""How an iteration's rows become the next model: the methods' settings, and where they run."""
+"""The training of the next model on an iteration's rows: the methods' settings, and the place."""
 
 from typing import Annotated, Literal, Self, cast
 

@@ -1,4 +1,4 @@
-"""Recipes by name: those that are shipped, and functions of the user's own."""
+"""Recipes by name: the shipped ones, and users' functions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ ITERATION_AND_CONFIG = 2
 
 @cache
 def variants() -> Mapping[str, type[Recipe]]:
-    """Return the settings' classes of the shipped recipes, by name: all that have one."""
+    """Return the settings' classes of the shipped recipes, by name."""
     members = {**vars(recipes), **vars(grouped_recipes)}
     classes = cast("list[object]", list(members.values()))
     found = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Recipe)]
@@ -31,7 +31,7 @@ def recipe_class(name: str) -> type[Recipe]:
     """Return the class of a recipe's settings.
 
     Raises:
-        ConfigError: if there is no such recipe, or the user's own cannot be used.
+        ConfigError: if the recipe does not exist, or the user's cannot be used.
     """
     if name in variants():
         return variants()[name]
@@ -41,7 +41,7 @@ def recipe_class(name: str) -> type[Recipe]:
 
 
 def own_recipe(place: str) -> OwnFunction:
-    """Import a recipe of the user's own.
+    """Import a user's recipe.
 
     Raises:
         ConfigError: if it cannot be used.
@@ -50,10 +50,10 @@ def own_recipe(place: str) -> OwnFunction:
 
 
 def settings_class(recipe: OwnFunction) -> type[Recipe]:
-    """Return the class that the second parameter of a user's recipe is annotated with.
+    """Return the class in the annotation of the second parameter of a user's recipe.
 
     Raises:
-        ConfigError: if there is none, or it is no class of a recipe's settings.
+        ConfigError: if it is missing, or is not a class of a recipe's settings.
     """
     parameter = list(inspect.signature(recipe.function).parameters.values())[1]
     kind = _resolved(recipe.function, parameter)
@@ -89,12 +89,12 @@ def chosen_recipe(value: object) -> object:
 
 
 def short_name(name: str) -> str:
-    """Return a recipe's name as it stands in the name of a run."""
+    """Return a recipe's name in the form for the name of a run."""
     return name.rpartition(":")[2].lower() if names_function(name) else name
 
 
 def unknown_variant(name: str) -> str:
-    """Say that no recipe has this name."""
+    """Return the message for an unknown recipe."""
     names = listed(alike(name, variants()), "`lpfloop config variants` lists them")
     return (
         f"there is no variant {name!r}; {meant(name, variants())}variants: {names}, or a function "
@@ -103,7 +103,7 @@ def unknown_variant(name: str) -> str:
 
 
 def _resolved(function: Callable[..., Any], parameter: inspect.Parameter) -> object:
-    """Return what a parameter is annotated with, also where it stands as a text."""
+    """Return the annotation of a parameter, also if it is a text."""
     wanted = type("Parameter", (), {"__annotations__": {"it": parameter.annotation}})
     try:
         return get_type_hints(wanted, globalns=inspect.unwrap(function).__globals__).get("it")
@@ -112,7 +112,7 @@ def _resolved(function: Callable[..., Any], parameter: inspect.Parameter) -> obj
 
 
 def _require_declared(place: str, section: type[Section]) -> None:
-    """Refuse settings that do not say whether they can change a row."""
+    """Refuse settings without a declared effect on rows."""
     for name, info in section.model_fields.items():
         kind = info.annotation
         if isinstance(kind, type) and issubclass(kind, Section):

@@ -22,6 +22,8 @@ from pydantic import (
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file and the field."""
 
+    code = "LPF-101"
+
 
 EFFECT = "effect"
 

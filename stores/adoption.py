@@ -32,6 +32,8 @@ ADOPTED = "adopted"
 class AdoptionError(ValueError):
     """A run that cannot be adopted here or now."""
 
+    code = "LPF-218"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedRun:

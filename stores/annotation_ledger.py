@@ -45,6 +45,8 @@ Choose = Callable[[Mapping[int, set[str]], set[int]], int | None]
 class LedgerError(RuntimeError):
     """A ledger that cannot be kept or read, or an entry that can no longer be changed."""
 
+    code = "LPF-210"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:

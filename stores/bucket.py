@@ -41,6 +41,8 @@ T = TypeVar("T")
 class BucketError(OSError):
     """A bucket that refused a request."""
 
+    code = "LPF-219"
+
 
 class OutOfReachError(BucketError):
     """A bucket that did not answer, even after retries; it may answer later."""

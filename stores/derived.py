@@ -49,6 +49,8 @@ ROWS_A_GROUP = 2048
 class DerivedError(ValueError):
     """A derived table that does not exist, or whose name is taken."""
 
+    code = "LPF-208"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:

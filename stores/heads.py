@@ -39,6 +39,8 @@ FEW = 32
 class AdoptedError(FencedError):
     """Another machine has taken the run over."""
 
+    code = "LPF-217"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:

@@ -42,6 +42,8 @@ _PART = pa.schema([("key", pa.string())])
 class IndexUnusableError(RuntimeError):
     """A search index that is absent, damaged or made differently; the message has a remedy."""
 
+    code = "LPF-209"
+
 
 def index_folder(lake: Path) -> Path:
     """Return the folder of a lake's index."""

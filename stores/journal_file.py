@@ -43,9 +43,13 @@ _DAMAGE = frozenset({apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
 class JournalError(RuntimeError):
     """A journal that cannot be used: newer than this code, absent, or contradicting the plan."""
 
+    code = "LPF-211"
+
 
 class DamagedJournalError(RuntimeError):
     """A journal whose bytes differ from the written ones."""
+
+    code = "LPF-212"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

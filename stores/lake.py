@@ -55,9 +55,13 @@ T = TypeVar("T")
 class RunNameError(ValueError):
     """A run name that is not allowed."""
 
+    code = "LPF-107"
+
 
 class OwedAgainError(RuntimeError):
     """Damaged rows were found and quarantined; their unit is owed again."""
+
+    code = "LPF-214"
 
 
 def run_folder(lake: Path, name: str) -> Path:

@@ -20,9 +20,13 @@ PATIENCE_S, POLL_S = 1.0, 0.01
 class LockedError(RuntimeError):
     """Another process holds the run."""
 
+    code = "LPF-215"
+
 
 class FencedError(RuntimeError):
     """This process was overtaken: a later holder of the run has begun to write."""
+
+    code = "LPF-216"
 
 
 def acquire(folder: Path, what: str | None = None) -> int:

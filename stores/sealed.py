@@ -36,6 +36,8 @@ class HashedFile:
 class DamagedError(OSError):
     """A published file that is missing, or whose bytes differ from the committed ones."""
 
+    code = "LPF-213"
+
 
 def read_part(path: Path, sha256: str) -> pa.Table:
     """Read a sealed part: the same bytes are hashed and parsed, so none can change between.

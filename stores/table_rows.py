@@ -16,8 +16,10 @@ from .journal_reader import RowFile
 from .objects import objects_of
 from .piece_hashes import Some
 from .schemas import SCHEMAS
-from .sealing import ROWS_A_GROUP
 from .stage_files import file_path, remedied, scan
+
+CLOSE = 500
+"""Reading so many rows between two others takes less time than beginning at another place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +83,21 @@ class TableRows:
         """
         ordered = sorted(set(places))
         some = Some(columns=frozenset(columns))
-        found, first = list[pl.LazyFrame](), 0
+        parts, groups, first = list[pl.LazyFrame](), list[list[int]](), 0
         for file in self._files:
             after = first + file.rows
             here = [place - first for place in ordered if first <= place < after]
-            if here:
-                found += _taken(self._scan([file], some), here)
+            rows = self._scan([file], some) if here else pl.LazyFrame()
+            for group in _close_together(here):
+                parts.append(rows.slice(group[0], group[-1] - group[0] + 1))
+                groups.append([place - group[0] for place in group])
             first = after
-        if not found:
+        if not parts:
             return pl.Schema(SCHEMAS[self._table]).to_frame().select(columns)
+        read = zip(pl.collect_all(parts), groups, strict=True)
+        found = pl.concat([part[group] for part, group in read]).select(columns)
         rank = {place: number for number, place in enumerate(ordered)}
-        frame = pl.concat(pl.collect_all(found)).select(columns)
-        return frame[[rank[place] for place in places]]
+        return found[[rank[place] for place in places]]
 
     def _scan(self, files: Sequence[RowFile], some: Some | None = None) -> pl.LazyFrame:
         return scan(self._folder, self._table, files, some or Some())
@@ -108,10 +113,13 @@ class TableRows:
         return file_path(self._folder, file.table, file.sha256)
 
 
-def _taken(rows: pl.LazyFrame, places: Sequence[int]) -> Iterator[pl.LazyFrame]:
-    """Yield the rows at ascending places of a file, those of a row group at once."""
-    for _, each in groupby(places, key=lambda place: place // ROWS_A_GROUP):
-        group = list(each)
-        first, last = group[0], group[-1]
-        here = rows.slice(first, last - first + 1)
-        yield here.select(pl.all().gather([place - first for place in group]))
+def _close_together(places: Sequence[int]) -> Iterator[list[int]]:
+    """Yield groups of ascending places that are read at once."""
+    group = list[int]()
+    for place in places:
+        if group and place > group[-1] + CLOSE:
+            yield group
+            group = []
+        group.append(place)
+    if group:
+        yield group

@@ -20,6 +20,8 @@ VERSION = 1
 class TargetError(ValueError):
     """A target that cannot be written to, or that exists already."""
 
+    code = "LPF-103"
+
 
 def folder_target(target: Path, *, force: bool) -> Path:
     """Return the path of a new folder, with links resolved.

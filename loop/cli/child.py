@@ -43,10 +43,11 @@ def _work(order: Mapping[str, Any], ends: int) -> None:
         job = job_of(order, lake_folder(order["lake"]), os.environ)
         turn(job, stop_signal(job.config, lift_pause=order["lift_pause"]))
     except Exception as error:
-        told = outcome(error)
-        if told is None:
+        found = outcome(error)
+        if found is None:
             raise
-        os.write(ends, json.dumps({"code": told[0], "said": told[1][:LONGEST]}).encode())
+        end = {"exit": found.exit, "code": found.code, "said": found.said[:LONGEST]}
+        os.write(ends, json.dumps(end).encode())
 
 
 def _stop_with_the_parent() -> None:

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,7 @@ from ..lake.query.forms import Form, FormError, OutputError
 from .word_completion import field_names, run_names
 
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+UNWRITABLE_CODE = "LPF-108"
 
 
 class Exit(IntEnum):
@@ -137,6 +139,15 @@ def folder_of(lake: Path, name: str) -> Path:
     return reader.folder
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an expected error means to the user: exit code, stable code (`LPF-102`), sentence."""
+
+    exit: Exit
+    code: str
+    said: str
+
+
 @contextmanager
 def exit_codes() -> Generator[None]:
     """Turn expected errors into one sentence and an exit code; anything else is a fault."""
@@ -145,18 +156,27 @@ def exit_codes() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        told = outcome(error)
-        if told is None:
+        found = outcome(error)
+        if found is None:
             raise
-        code, said = told
         heads = {Exit.NOTHING_TO_TRAIN_ON: "nothing to train on", Exit.REGRESSED: "stopped"}
-        say(said if code is Exit.STOPPED else f"{heads.get(code, 'error')}: {said}")
-        raise typer.Exit(code) from error
+        head = f"{heads.get(found.exit, 'error')} {found.code}: "
+        say(found.said if found.exit is Exit.STOPPED else f"{head}{found.said}")
+        raise typer.Exit(found.exit) from error
 
 
-def outcome(error: Exception) -> tuple[Exit, str] | None:
-    """Return the exit code and the sentence of an expected error; None of any other."""
-    return _told(error) or _unwritable(error)
+def outcome(error: Exception) -> Outcome | None:
+    """Return what an expected error means; None of any other.
+
+    An error that repeats the sentence of the one that caused it has that one's code.
+    """
+    told = _told(error)
+    if told is None:
+        return _unwritable(error)
+    cause = error.__cause__
+    source = cause if cause is not None and str(cause) in str(error) else error
+    code = getattr(source, "code", None) or getattr(error, "code", "")
+    return Outcome(exit=told[0], code=str(code), said=told[1])
 
 
 def _told(error: Exception) -> tuple[Exit, str] | None:
@@ -246,9 +266,9 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     return None
 
 
-def _unwritable(error: Exception) -> tuple[Exit, str] | None:
-    """Tell where something could not be written, or not be read for want of permission."""
+def _unwritable(error: Exception) -> Outcome | None:
+    """Return the outcome of an error of the system that says that a file may not be used."""
     if not isinstance(error, OSError) or error.errno not in UNWRITABLE or error.filename is None:
         return None
     said = f"{error.filename} cannot be written or read here: {error.strerror}"
-    return Exit.BAD_INPUT, said
+    return Outcome(exit=Exit.BAD_INPUT, code=UNWRITABLE_CODE, said=said)

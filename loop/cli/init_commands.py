@@ -90,7 +90,7 @@ def _answer(option: str, given: str | None, question: str, checked: Callable[[st
         try:
             return checked(said.strip())
         except (ConfigError, InputError) as error:
-            say(f"error: {error}")
+            say(f"error {error.code}: {error}")
 
 
 def _prompts(said: str) -> str:

@@ -88,6 +88,7 @@ def build(
     ] = 1.0,
 ) -> None:
     """Train the tiny world's models from scratch."""
+    from ...stores.targets import TargetError
     from ..run.terminal import say
     from ..tiny.build import CARD
     from ..tiny.build import build as build_models
@@ -99,7 +100,7 @@ def build(
             say(f"{progress.stage} {progress.step}/{progress.steps}  loss {progress.loss:.3f}")
 
     if output.exists():
-        say(f"error: {output} exists already; name a folder that does not")
+        say(f"error {TargetError.code}: {output} exists already; name a folder that does not")
         raise typer.Exit(Exit.BAD_INPUT)
     report = build_models(output, seed=SEED if seed is None else seed, scale=scale, watch=watch)
     typer.echo((output / CARD).read_text())

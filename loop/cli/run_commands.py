@@ -1,7 +1,8 @@
 """Commands that run the loop: `demo`, `run` and `resume`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -236,16 +237,34 @@ def run(
             return
         loaded = options.resolved()
         name = name or options.name_of(loaded)
-        if dry_run:
-            print_plan(_job(loaded, lake, name, fork), as_json=as_json)
-        elif detach:
+        if detach and not dry_run:
             words = [f"--set={item}" for item in settings or ()]
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
             given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
-        else:
-            work_on(_job(loaded, lake, name, fork), stop_signal(loaded), announce)
+            return
+        job = _job(loaded, lake, name, fork)
+        with _missing_models_too(job):
+            if dry_run:
+                print_plan(job, as_json=as_json)
+            else:
+                work_on(job, stop_signal(loaded), announce)
+
+
+@contextmanager
+def _missing_models_too(job: "Job") -> Generator[None]:
+    """Report an unusable input file together with models that are not there."""
+    from ..daemon.run_request import missing_models
+    from ..data.text_lines import InputError
+
+    try:
+        yield
+    except InputError as error:
+        also = missing_models(job.config)
+        if not also:
+            raise
+        raise InputError("; ".join([str(error), *also])) from error
 
 
 def _arms(variants: str | None, paper: str | None) -> "tuple[Arm, ...]":

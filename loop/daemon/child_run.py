@@ -43,8 +43,10 @@ Display = Literal["auto", "plain", "none"]
 class FaultError(RuntimeError):
     """The process that worked on a run failed; the message says at what."""
 
+    code = "LPF-001"
 
-ENDS: Mapping[int, type[Exception]] = {
+
+ENDS: Mapping[int, type[FaultError | ConfigError | Stopped | NothingToTrainOn | Regressed]] = {
     1: FaultError,
     2: ConfigError,
     3: Stopped,
@@ -175,13 +177,15 @@ def _read(child: subprocess.Popen[str], give: Callable[[], None], lines: SimpleQ
 def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool) -> None:
     """Raise what became of the child, unless it did all its work."""
     said: dict[str, Any] = json.loads(ended) if ended else {}
-    kind = ENDS.get(said.get("code", code), FaultError)
+    kind = ENDS.get(said.get("exit", code), FaultError)
     if interrupted and (kind is Stopped or code < 0 or code > 128):  # noqa: PLR2004 -- by a signal
         raise KeyboardInterrupt(
             f"run {job.name} is stopped; lpfloop.resume({job.name!r}) goes on where it stopped"
         )
     if said:
-        raise kind(said["said"])
+        error = kind(said["said"])
+        error.code = said["code"]
+        raise error
     if code:
         raise FaultError(
             f"the process that worked on run {job.name} ended with {code}: {last.strip()[-2000:]}"

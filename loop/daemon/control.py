@@ -124,13 +124,19 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 class ControlError(RuntimeError):
     """A command that was not obeyed; the message says why."""
 
+    code = "LPF-220"
+
 
 class NoDaemonError(ControlError):
     """Nobody works on the run."""
 
+    code = "LPF-221"
+
 
 class CommandRefusedError(ControlError):
     """The daemon refused the command."""
+
+    code = "LPF-222"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,6 +135,24 @@ def critic_overrides(critic: str | None) -> "list[Override]":
     ]
 
 
+def missing_models(config: "RunConfig") -> list[str]:
+    """Return a sentence for each of the policy and the critic whose folder holds no model."""
+    from ...configs.own_function import names_function
+    from ...policies.engines.engine import EngineError
+    from ...policies.workers.identity import check_folder, is_url
+    from ..run.models import located
+
+    found = list[str]()
+    for option, model in (("--policy", config.policy.model), ("--critic", config.critic.model)):
+        try:
+            place = located(model)
+            if not is_url(place) and not names_function(place):
+                check_folder(Path(place))
+        except EngineError as error:
+            found.append(f"{option} {model}: {error}")
+    return found
+
+
 def model_folder(lake: Path, role: str, place: str | None) -> str | None:
     """Return a model's place; that of a run's model is its folder, every byte of it compared.
 

@@ -20,6 +20,8 @@ class RowError(ValueError):
 class InputError(ValueError):
     """A file that cannot be used; the message names the file, the place and the remedy."""
 
+    code = "LPF-102"
+
 
 BadRow = Callable[[Path, str, RowError], None]
 """Handles a row that cannot be read: its file, its place and the error."""

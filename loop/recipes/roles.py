@@ -53,6 +53,8 @@ class NeededRole:
 class UnplayedRolesError(ConfigError):
     """Models that a run needs but that are not configured; `roles` are all that it needs."""
 
+    code = "LPF-106"
+
     def __init__(self, told: str, roles: "Sequence[NeededRole]") -> None:
         super().__init__(told)
         self.roles = roles

@@ -7,10 +7,16 @@ WENT_ON = "went on after alarms"
 class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
     """An iteration that ends before training; the message says why."""
 
+    code = "LPF-402"
+
 
 class Regressed(Exception):  # noqa: N818 -- an outcome, not an error
     """A run that stops because its last policy is worse than the best; the message has the gap."""
 
+    code = "LPF-403"
+
 
 class AlarmStopError(Exception):
     """An alarm that stops was raised, and the run is to stop at it."""
+
+    code = "LPF-404"

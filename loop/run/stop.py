@@ -25,6 +25,8 @@ ROUNDS = 3
 class Stopped(Exception):  # noqa: N818 -- a clean end, not an error
     """A requested stop; everything finished is committed and the run can be resumed."""
 
+    code = "LPF-400"
+
 
 class StopSignal:
     """Requests to stop or pause the run; any thread may make them.

@@ -37,6 +37,8 @@ class UnreadRepliesError(Exception):
     `told` has the reasons; for a `run` in a folder that can go on, the message says how.
     """
 
+    code = "LPF-501"
+
     def __init__(self, told: str, run: Path | None = None) -> None:
         super().__init__(told if run is None else f"{told}. {_continuation(run)}")
         self.told = told

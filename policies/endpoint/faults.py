@@ -104,6 +104,8 @@ class DeniedError(EngineError):
     is the server's sentence.
     """
 
+    code = "LPF-304"
+
     def __init__(self, sentence: str, *, reason: str) -> None:
         super().__init__(sentence)
         self.reason = reason

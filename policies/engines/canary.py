@@ -41,6 +41,8 @@ CLEARLY_ROWS = 4
 class StaleWeightsError(EngineError):
     """An engine that does not run the weights of the folder that it opened."""
 
+    code = "LPF-305"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryRow:

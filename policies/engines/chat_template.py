@@ -71,6 +71,8 @@ ADVICE = (
 class TemplateFaultError(UnloadableError):
     """A chat template that cannot be parsed, raises an error, or leaves out a text."""
 
+    code = "LPF-303"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTemplate:

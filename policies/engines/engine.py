@@ -193,9 +193,13 @@ None if the conversation does not fit the model, or kills every worker that read
 class EngineError(RuntimeError):
     """An engine that cannot start or go on; the message has a remedy."""
 
+    code = "LPF-301"
+
 
 class UnloadableError(EngineError):
     """A model that cannot be loaded as configured, even after retries."""
+
+    code = "LPF-302"
 
 
 PASSING = re.compile(

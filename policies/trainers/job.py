@@ -68,6 +68,8 @@ BY_REWARD: Mapping[RewardSource, float] = {"reward": 1.0}
 class TrainingError(RuntimeError):
     """A failed training: `kind` is the kind of failure, the message has reason and log path."""
 
+    code = "LPF-401"
+
     def __init__(self, kind: FaultKind, message: str) -> None:
         super().__init__(message)
         self.kind: FaultKind = kind

@@ -77,6 +77,8 @@ Proof = Callable[[Measure], None]
 class GivenUpError(EngineError):
     """A model whose processes keep dying or hanging, or that no node has room for."""
 
+    code = "LPF-306"
+
 
 class ModelCalls(ABC):
     """The calls of an engine and of a scorer, as streams of batches."""

@@ -42,6 +42,8 @@ class WorkerDeathError(EngineError):
     The message also names the log, and the last line in it.
     """
 
+    code = "LPF-307"
+
     def __init__(self, message: str, how: str) -> None:
         super().__init__(message)
         self.how = how

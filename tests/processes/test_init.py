@@ -37,6 +37,6 @@ def test_three_answers():
     stdout, stderr = process.communicate(timeout=300)
     os.close(ours)
     assert (process.returncode, stdout) == (Exit.DONE, "lpfloop.yaml\n"), stderr
-    assert "error: nowhere: no such model folder" in stderr
+    assert "error LPF-101: " in stderr
     assert stderr.count("Which model shall be improved?") == 2
     assert yaml.safe_load(Path("lpfloop.yaml").read_text())["critic"]["model"] == "tiny"

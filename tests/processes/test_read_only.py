@@ -95,7 +95,7 @@ def test_finished_run_can_be_read(lakes, tmp_path: Path):
     # What would write says so in one sentence.
     for code, out, said in refused:
         assert (code, out) == (2, "")
-        assert f"error: {run_folder(lake, RUN)}" in said
+        assert f"error LPF-108: {run_folder(lake, RUN)}" in said
         assert "Traceback" not in said
 
 

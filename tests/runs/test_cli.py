@@ -94,23 +94,34 @@ def test_bad_prompts_are_refused(tmp_path):
         if data is not None:
             path.write_bytes(data)
         told = invoke("run", "--config", "tiny", "--prompts", path, "--lake", tmp_path / "lake")
-        refused(told, expected)
+        refused(told, "LPF-102", expected)
         assert not (tmp_path / "lake").exists()
+
+
+def test_bad_inputs_are_reported_together(tmp_path):
+    inputs = ("--prompts", "/nowhere/prompts.jsonl", "--policy", "/nowhere/model")
+    told = invoke("run", *inputs, "--critic", "tiny", "--lake", tmp_path / "lake")
+    for place in inputs[1::2]:
+        refused(told, "LPF-102", place)
 
 
 TOYS = ["--prompts", "tiny", "--critic", "tiny"]
 BAD_OPTIONS = {
-    "variant": (["--variant", "rlfr"], "rlrf"),
-    "key": (["--set", "recipe.nn=3"], "recipe"),
-    "policy": (["--policy", "/nowhere/model", *TOYS], "/nowhere/model"),
-    "critic": (["--critic", "http://127.0.0.1:9/v1", *TOYS[:2], "--policy", "tiny"], "127.0.0.1:9"),
+    "variant": (["--variant", "rlfr"], "LPF-101", "rlrf"),
+    "key": (["--set", "recipe.nn=3"], "LPF-101", "recipe"),
+    "policy": (["--policy", "/nowhere/model", *TOYS], "LPF-301", "/nowhere/model"),
+    "critic": (
+        ["--critic", "http://127.0.0.1:9/v1", *TOYS[:2], "--policy", "tiny"],
+        "LPF-301",
+        "127.0.0.1:9",
+    ),
 }
 
 
 def test_bad_options_are_refused(tmp_path):
-    for options, expected in BAD_OPTIONS.values():
+    for options, code, expected in BAD_OPTIONS.values():
         told = invoke("run", *options, "--lake", tmp_path / "lake")
-        refused(told, expected)
+        refused(told, code, expected)
         assert not (tmp_path / "lake").exists()
 
 
@@ -130,9 +141,9 @@ def test_demo_is_a_run_of_the_tiny_preset(tmp_path):
     assert told[0].stdout == told[1].stdout
 
 
-def refused(told, expected):
+def refused(told, code, expected):
     assert told.exit_code == Exit.BAD_INPUT, (told.stderr, told.exception)
-    assert told.stderr.startswith("error: ")
+    assert told.stderr.startswith(f"error {code}: ")
     assert expected in told.stderr
     assert "Traceback" not in told.stderr
     assert told.stdout == ""

@@ -31,6 +31,7 @@ COMMANDS = (
     f"status {RUN} --json",
     f"critiques {RUN} --format csv",
     f"candidates {TOLD} --min-reward 0.3",
+    f"candidates {TOLD} --sort -reward --limit 5",
     f"pairs {RUN} --derived {KEPT}",
     f"diff {RUN}",
     f"compare {RUN} {TOLD}",

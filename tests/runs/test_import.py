@@ -60,7 +60,7 @@ def rows(run, table):
 def refusal(lake, *arguments):
     told = invoke("import", *arguments, "--run", "x", "--lake", lake)
     assert told.exit_code == Exit.BAD_INPUT, told.stdout
-    assert told.stderr.startswith("error: ")
+    assert told.stderr.startswith("error LPF-")
     assert "\n" not in told.stderr.strip()
     assert not (lake / "runs").exists()
     return told.stderr

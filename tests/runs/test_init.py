@@ -27,7 +27,7 @@ def invoke(*words):
 
 def refused(told, reason):
     assert (told.exit_code, told.stdout) == (Exit.BAD_INPUT, "")
-    assert told.stderr.startswith("error: ")
+    assert told.stderr.startswith("error LPF-")
     assert reason in told.stderr
     assert told.stderr.count("\n") == 1
 

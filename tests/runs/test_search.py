@@ -126,7 +126,7 @@ def test_command_prints_rows(lake):
     assert [row["id"] for row in json.loads(stdout)] == [f"crit-{FIRST}-1-1"]
     code, stdout, stderr = call(lake, "search", 'an "open phrase')
     assert (code, stdout) == (2, "")
-    assert stderr.startswith("error: query ")
+    assert stderr.startswith("error LPF-")
 
 
 def test_damaged_index_rebuilt(lake):

@@ -27,6 +27,8 @@ NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
 class NoSuchFigureError(ValueError):
     """A figure by which no model can be the best."""
 
+    code = "LPF-204"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStanding:

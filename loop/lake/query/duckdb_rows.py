@@ -37,6 +37,8 @@ _CONNECTING = threading.Lock()
 class SqlError(ValueError):
     """A query that cannot be answered."""
 
+    code = "LPF-206"
+
 
 def cursor(*, joins_in_order: bool = False) -> "duckdb.DuckDBPyConnection":
     """Return a connection to a database in memory, for queries of lpfloop itself.

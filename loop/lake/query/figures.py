@@ -26,6 +26,8 @@ COUNTS = (
 class NotMeasuredError(ValueError):
     """A split or a figure of which a run has nothing."""
 
+    code = "LPF-203"
+
 
 CONTROLLED = "length_controlled_win_rate"
 ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score", "kl")

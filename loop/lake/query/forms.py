@@ -32,6 +32,10 @@ class ResultsGrouping(StrEnum):
 class FormError(ValueError):
     """A format that is not possible here."""
 
+    code = "LPF-104"
+
 
 class OutputError(RuntimeError):
     """Rows that could not be written to stdout."""
+
+    code = "LPF-105"

@@ -42,6 +42,8 @@ COUNTED = (
 class NoSuchRunError(ValueError):
     """A run that is not in the lake, or a checkpoint that is not in the run."""
 
+    code = "LPF-201"
+
 
 def open_run(lake: Path, name: str | None) -> RunReader:
     """Open a run for reading; without a name, the one written last.

@@ -33,6 +33,8 @@ FEW = 1000
 class ListError(ValueError):
     """A filter or a sort column that a list does not have."""
 
+    code = "LPF-205"
+
 
 def table_of(name: str) -> RowTable:
     """Return what a list of a table has; of a table without a list of its own, its columns.

@@ -27,6 +27,8 @@ from .diff_page import Diff
 class DiffError(ValueError):
     """Two measurements that cannot be compared."""
 
+    code = "LPF-207"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffRequest:

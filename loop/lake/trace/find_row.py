@@ -62,6 +62,8 @@ HEXADECIMAL = re.compile(r"[0-9a-f]{1,64}")
 class NoSuchIdError(ValueError):
     """An id that is in no run, or an ambiguous beginning of one."""
 
+    code = "LPF-202"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:

@@ -1,17 +1,29 @@
 """Lists of a run's rows: each filter keeps exactly the rows that it names, in their order."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import polars as pl
 import pytest
-from lakes import PROMPTS, RUNS, SAMPLES, asked_lake, unordered_candidates, write_run
+from lakes import (
+    PROMPTS,
+    RUNS,
+    SAMPLES,
+    asked_lake,
+    make_units,
+    unit_rows,
+    unordered_candidates,
+    write_run,
+)
 from rows import PROMPT, REWARD
 
 from lpfloop.loop.lake.query.runs import NoSuchRunError, open_run
 from lpfloop.loop.lake.query.tables import ListError, rows, words
 from lpfloop.stores.derived import DerivedError
+from lpfloop.stores.failpoints import armed
 from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import Candidate, Prompt, Reward
+from lpfloop.stores.sealed import DamagedError
 
 ROWS = PROMPTS * SAMPLES * 2
 EACH = PROMPTS * 2
@@ -153,4 +165,62 @@ def test_many_rows_keep_their_order_and_are_listed_once(tmp_path):
     page = rows(reader, "candidates", {"task": PROMPT.task, "min_reward": 100}, limit=50, start=200)
     passing = [name for name in stored if scores[name] >= 100]
     assert page.collect()["candidate_id"].to_list() == passing[200:250]
+    reader.close()
+
+
+def test_lists_of_an_unfinished_run(tmp_path, subtests):
+    """Rows lie in the journal, in files, or in a file some of whose units are owed again."""
+
+    def require_same_rows(state):
+        reader = RunReader(tmp_path / "a")
+        with subtests.test(state), closing(reader):
+            stored = reader.scan("candidates").collect()
+            assert rows(reader, "candidates").collect()[stored.columns].equals(stored)
+            page = rows(reader, "candidates", limit=7, start=3).collect()[stored.columns]
+            assert page.equals(stored[3:10])
+            last = rows(reader, "candidates", sort="-candidate_id", limit=9).collect()
+            names = sorted(stored["candidate_id"], reverse=True)[:9]
+            assert last["candidate_id"].to_list() == names
+            said = rows(reader, "critiques", {"aspect": "Readability"}, limit=50).collect()
+            assert said.equals(reader.scan("critiques").collect())
+
+    with armed({"lake.seal": "enospc"}):
+        writer = make_units(tmp_path / "a", [4, 5, 6])
+        writer.seal()
+    require_same_rows("in the journal")
+    writer.seal()
+    require_same_rows("in files")
+    writer.journal.lose("1-1")
+    require_same_rows("owed again")
+    with armed({"lake.seal": "enospc"}):
+        writer.commit("1-1", unit_rows(1, 5), {})
+        writer.flush()
+        require_same_rows("made again")
+    writer.close()
+
+
+def test_a_list_has_the_rows_of_the_moment_it_was_asked_for(tmp_path):
+    with armed({"lake.seal": "enospc"}):
+        writer = make_units(tmp_path / "a", [4, 5])
+    reader = RunReader(tmp_path / "a")
+    found = rows(reader, "candidates", limit=100), rows(reader, "candidates")
+    writer.journal.lose("1-0")
+    writer.close()
+    assert [frame.collect().height for frame in found] == [9, 9]
+    assert rows(reader, "candidates", limit=100).collect().height == 5
+    reader.close()
+
+
+def test_altered_files_are_not_listed(tmp_path, subtests):
+    make_units(tmp_path / "a", [4, 5]).close()
+    (altered,) = tmp_path.glob("a/files/candidates/*.parquet")
+    data = bytearray(altered.read_bytes())
+    for place in range(4, len(data) // 4):
+        data[place] ^= 1
+    altered.write_bytes(data)
+    reader = RunReader(tmp_path / "a")
+    for limit in (5, None):
+        with subtests.test(limit=limit), pytest.raises(DamagedError, match="lake repair"):
+            rows(reader, "candidates", limit=limit).collect()
+    assert rows(reader, "critiques", limit=5).collect().height == 5
     reader.close()

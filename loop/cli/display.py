@@ -131,10 +131,10 @@ class LineReporter:
         title = one_line(stage, limit=LONGEST_STAGE)
         tally = _Tally(title=title, planned=planned, before=done, now=self._now)
         self._stages[iteration, stage] = tally
-        if not is_exam(stage) and done < planned and stage.partition(":")[0] != "watch":
+        if done < planned:
             self._end_evaluations(iteration)
-        elif is_exam(stage) and done < planned:
-            self._evaluations.setdefault(iteration, _Evaluation(started=tally.started))
+            if is_exam(stage):
+                self._evaluations.setdefault(iteration, _Evaluation(started=tally.started))
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
         """Count what a unit adds."""

@@ -67,7 +67,7 @@ class MergedLayers:
         return {role: name for role, name in asked if isinstance(name, str) and name in models}
 
     def give_models(self) -> None:
-        """Give each role that names a model the model's location and engine."""
+        """Copy location and engine of a model into each role that names it."""
         models = cast("Mapping[str, Values]", self.values.pop(MODELS, {}))
         for role, name in self._named.items():
             path = tuple(role.split("."))

@@ -88,7 +88,7 @@ def file_of(place: str) -> tuple[Path, bytes, str]:
 
 
 def own_function(place: str, *, arguments: int) -> OwnFunction:
-    """Import the function at a place; it must take so many arguments.
+    """Import the function at a place; it must accept `arguments` arguments.
 
     Raises:
         ConfigError: if the function does not exist, or importing it fails, naming the line.
@@ -158,7 +158,7 @@ def fault(error: BaseException, path: Path) -> str:
 
 
 def _require_arguments(place: str, function: Callable[..., Any], count: int) -> None:
-    """Refuse a function that cannot be called with so many arguments."""
+    """Refuse a function that cannot be called with `count` arguments."""
     if inspect.iscoroutinefunction(function):
         raise ConfigError(f"{place}: an async function; write `def`, not `async def`")
     try:

@@ -54,7 +54,7 @@ class Recipe(Section):
 
 
 class Completed(Recipe):
-    """It can ask a pool of models for the answers that it learns from."""
+    """It can learn from the answers of a pool of models."""
 
 
 class Annotated(Completed):

@@ -3,8 +3,8 @@
 There are two kinds. Keys are sent to endpoints: `api_key` of the configuration and
 LPFLOOP_API_KEY. They are blacked out in everything that is stored or shown, rows included: a server
 may repeat a key in its answer. Other secrets are the values of environment variables with KEY,
-TOKEN, SECRET or PASSWORD in their name. They are blacked out in messages, logs and the journal, not
-in rows, where a password such as "postgres" would remove words from texts without any secret.
+TOKEN, SECRET or PASSWORD in their name. They are blacked out in messages, logs and the journal, but
+not in rows: a password such as "postgres" would remove words from texts without any secret.
 
 A secret is blacked out as it is, as base64 (at any offset, in both alphabets), percent-encoded and
 as in JSON; and in messages the user's part of any URL.

@@ -116,7 +116,7 @@ WorkerPlaces = Annotated[WorkerPlace | dict[WorkerPlace, int], BeforeValidator(_
 
 
 def replicas_here(place: WorkerPlaces, replicas: AutoCount) -> AutoCount | None:
-    """Return how many replicas of a model this machine has; None if it has none."""
+    """Return how many replicas of a model this machine has, or None."""
     if isinstance(place, str):
         return replicas if place == "local" else None
     return place.get("local")

@@ -99,7 +99,7 @@ class StepRecorder(TrainerCallback):
     """Records every step, requests and seals checkpoints, stops if a number is not finite.
 
     `diverged` names the number that was not finite, and its step; None if all were finite.
-    `ending`: the training was asked to end before its last step.
+    `ending`: the training is to end before its last step, at the parent's request.
     """
 
     def __init__(self, job: TrainJob, identity: str, resumed_from: int) -> None:

@@ -114,7 +114,7 @@ class AnnotationLedger:
         return [item for (item,) in found]
 
     def holders(self, queue: str) -> dict[int, set[str]]:
-        """Return who has judged each place of a queue, or holds it now."""
+        """Return the people who have judged each place of a queue, or hold it now."""
         found = dict[int, set[str]]()
         for place, annotator in self._ask(
             "SELECT i.place, a.annotator FROM items i JOIN assignments a ON a.item = i.item "
@@ -125,7 +125,7 @@ class AnnotationLedger:
         return found
 
     def judged(self, queue: str) -> dict[int, set[str]]:
-        """Return who has judged each place of a queue."""
+        """Return the people who have judged each place of a queue."""
         found = dict[int, set[str]]()
         for place, annotator in self._ask(
             "SELECT i.place, a.annotator FROM items i JOIN assignments a ON a.item = i.item "
@@ -272,7 +272,7 @@ class AnnotationLedger:
 
 
 def has_ledger(folder: Path) -> bool:
-    """Whether anybody has begun to judge the run at `folder`."""
+    """Whether judging of the run at `folder` has begun."""
     return (folder / LEDGER).exists()
 
 

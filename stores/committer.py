@@ -1,5 +1,5 @@
 # pyright: basic
-"""Committing in the background: what finishes together is made durable together.
+"""Committing in the background: units that finish together are made durable together.
 
 One thread writes the journal, so that the loop does not wait for the disk: while one group of
 units, and of replies to parts of units, is made durable, the next one gathers. A full disk pauses

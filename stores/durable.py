@@ -57,7 +57,7 @@ def publish_file(draft: Path, path: Path) -> None:
 
 
 def move(draft: Path, path: Path) -> None:
-    """Give a folder whose files are durable its final name, durably."""
+    """Rename a folder whose files are durable to its final name, durably."""
     _rename(draft, path, "draft")
     sync_folder(path.parent, "draft")
 

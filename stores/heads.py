@@ -174,7 +174,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> Headship:
 
 
 def newest_head(bucket: Bucket) -> Head | None:
-    """Return the head with the newest epoch of a run; None if nobody ever took one."""
+    """Return the head with the newest epoch of a run; None if no epoch was ever taken."""
     names = [name for name in bucket.sizes(HEADS) if name.endswith(".json")]
     return Head(**json.loads(bucket.read(max(names)))) if names else None
 

@@ -83,9 +83,9 @@ class Snapshots:
     def take(self, revision: int, *, ending: bool = False) -> None:
         """Store the journal's present state in the bucket, unless that is done for this `revision`.
 
-        On return this head's epoch is the newest still, so that what the snapshot does not refer to
-        may be removed: whoever adopts the run from now on finds it. `ending`: nothing will be
-        committed after it.
+        On return this head's epoch is still the newest, so objects that the snapshot does not refer
+        to may be removed: whoever adopts the run from now on finds the snapshot. `ending`: nothing
+        will be committed after it.
 
         Raises:
             AdoptedError: if another machine has taken the run over.

@@ -4,7 +4,7 @@
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
 journal.sqlite, journal.commits (how many commits it has), backups/ (of the journal),
 files/TABLE/SHA256.parquet (rows of finished stages), checkpoints/SHA256/, reward_models/SHA256/,
-own/ (copies of the user's own code), quarantine/ (damaged files), work/ (unpublished), logs/.
+own/ (copies of the user's code), quarantine/ (damaged files), work/ (unpublished), logs/.
 """
 
 import re
@@ -102,7 +102,7 @@ class RunReader:
         """Return the rows of a table that are committed now, with its columns or some of them.
 
         They come stage by stage, of those `stages`; within a stage the order is not fixed, as
-        files are sorted by prompt: sort by what you need. Files are verified first, by column.
+        files are sorted by prompt: sort the result if needed. Files are verified first, by column.
         """
         some = ALL if columns is None else Some(columns=frozenset(columns))
         files = [file for file in self._present(table, iteration) if stages(file.stage)]

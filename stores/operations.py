@@ -14,7 +14,7 @@ from .failpoints import reach
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step: what happened to `path`, which was moved to `target` or got `data`."""
+    """One step on `path`, which was moved to `target` or got `data`."""
 
     purpose: str
     kind: str

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Files and folders that the user asked for: whole under their name, or absent.
+"""Files and folders of the user's commands: whole under their name, or absent.
 
 They are outside the lake and can be made again, so they are written as a draft and moved into place
 at the end; an existing target stays until then. Like the lake, they are readable only by their
@@ -124,7 +124,7 @@ def _place(draft: Path, place: Path, target: Path, *, force: bool) -> None:
         place.rename(old)
     try:
         if old.exists():
-            # Nobody finds the folder under this name, so no file can be added to it from now on.
+            # The folder has another name now, so no file can be added to it.
             require_replaceable(old, target)
         draft.rename(place)
     except BaseException:

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The hashes of a stage file's pieces, stored in it, so that a search hashes only what it reads.
+"""The hashes of a stage file's pieces, stored in it, so that a search hashes only its own pieces.
 
 A piece is one column of one row group. Between the row groups and Parquet's footer, a region that
 readers of Parquet ignore, a stage file holds the place and hash of each piece and the first and

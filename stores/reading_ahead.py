@@ -20,7 +20,7 @@ R = TypeVar("R")
 def read_ahead(
     fetch: Callable[[T], R], things: Iterable[T], size: Callable[[T], int]
 ) -> Generator[R]:
-    """Yield what `fetch` returns for each thing, which has `size` bytes; an error comes in order.
+    """Yield the results of `fetch` for things of `size` bytes; an error comes in order.
 
     When the reader stops, the remaining requests are cancelled.
     """

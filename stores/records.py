@@ -2,7 +2,8 @@
 
 A candidate is a sampled answer y, or a refinement z; a critique is f(x, y) with one rating an
 aspect (-1 failure, 0 moderate, 1 success); a rating that could not be read is None with a reason,
-never 0. Ids are hashes of what determines the row (see `keys`). The Arrow schemas are in `schemas`.
+never 0. Ids are hashes of the inputs that determine the row (see `keys`). The Arrow schemas are in
+`schemas`.
 """
 
 from dataclasses import dataclass
@@ -476,7 +477,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One prompt-level row behind an `Evaluation`."""
+    """One prompt-level score of an `Evaluation`."""
 
     iteration: int
     checkpoint_id: str

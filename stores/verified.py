@@ -32,7 +32,7 @@ _looked: dict[str, tuple[Hashable, str]] = {}
 class SealedFile:
     """A file or object of rows: its place, and the SHA-256 that it must have.
 
-    `look` tells, cheaply, whether it may have changed since; `sha256` hashes it.
+    `look` returns attributes that reveal a change cheaply; `sha256` hashes it.
     """
 
     place: str
@@ -113,7 +113,7 @@ def verify_some(paths: Sequence[Path], some: Some) -> None:
 
 
 def forget() -> None:
-    """Have every file hashed again at its next use."""
+    """Make every file be hashed again at its next use."""
     _looked.clear()
     _in_pieces.clear()
 

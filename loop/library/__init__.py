@@ -1,1 +1,1 @@
-"""The Python interface: runs to read, and what works on them."""
+"""The Python interface: runs to read, and functions that work on them."""

@@ -59,7 +59,7 @@ class FirstRows:
 
     @property
     def title(self) -> str:
-        """How many rows and columns there are, and of what."""
+        """The numbers of rows and columns, and the table's name."""
         if self.fault:
             return f"rows that cannot be computed: {self.fault}"
         what = f"{self.table.replace('_', ' ')}: " if self.table else ""
@@ -95,7 +95,7 @@ class FirstRows:
 
 
 def cell(value: object, limit: int) -> str:
-    """Return a value as one line of at most so many characters."""
+    """Return a value as one line of at most `limit` characters."""
     if value is None:
         return "-"
     if isinstance(value, float):

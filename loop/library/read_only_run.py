@@ -1,4 +1,4 @@
-"""What `lpfloop.open` returns: a run to read from Python, while it is written or afterwards."""
+"""The result of `lpfloop.open`: a run to read from Python, while it is written or afterwards."""
 
 import os
 from pathlib import Path

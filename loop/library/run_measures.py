@@ -1,6 +1,6 @@
 """A run's results, verdicts, checks, lists and exports, as methods.
 
-Each method does what the command of its name does, with the options of the same names.
+Each method works like the command of its name, with the options of the same names.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class RunMeasures(RunTables):
         """Return the figures of every model with their changes since the first, one row each.
 
         `by` is task, family, source or exam; `split` is dev, held-out or the name of a set of
-        held-out prompts, by default what `lpfloop status` shows.
+        held-out prompts, by default the split of `lpfloop status`.
 
         Raises:
             NotMeasuredError: if that split was not measured.
@@ -77,7 +77,8 @@ class RunMeasures(RunTables):
 
         Raises:
             NoSuchRunError: if one does not exist, or has measured nothing.
-            FormError: if `against` is not in the comparison, or too few methods are to rank.
+            FormError: if `against` is not in the comparison, or fewer methods than needed are
+                ranked.
         """
         names = [self.name, *others]
         if rank_with:
@@ -211,7 +212,7 @@ class RunMeasures(RunTables):
         return export_table(job)
 
     def annotations(self, *, quality: bool = False, limit: int | None = None) -> RowsFrame:
-        """Return what people judged; with `quality`, their pace and agreement by day."""
+        """Return people's judgements; with `quality`, their pace and agreement by day."""
         rows = quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
         return RowsFrame.of(rows if limit is None else rows.head(limit))
 

@@ -63,5 +63,5 @@ def _replicas(part: EngineConfig | RewardConfig) -> int:
 
 @lru_cache
 def _cluster() -> RayCluster:
-    """Return the cluster as it was when first asked, so that all stages see the same."""
+    """Return the cluster as it was at the first call, so that all stages see the same."""
     return ray_cluster()

@@ -52,7 +52,7 @@ def grades(config: RunConfig) -> bool:
 
 
 def completes(config: RunConfig) -> bool:
-    """Whether a run's recipe asks a pool of models: to have answers graded, or compared.
+    """Whether a run's recipe uses a pool of models: to have answers graded, or compared.
 
     Without a named pool, the policy's own samples are compared.
     """
@@ -64,8 +64,8 @@ def completers_of(config: RunConfig) -> Completers | None:
     """Read the pool and the mix of a run that completes prompts by a pool; None for any other.
 
     Raises:
-        ConfigError: if a file cannot be used, a model of the pool has no place, or a setting has
-            no effect with this recipe.
+        ConfigError: if a file cannot be used, a model of the pool lacks a place, or a setting
+            does not apply to this recipe.
     """
     _require_use(config)
     if not completes(config):

@@ -2,7 +2,7 @@
 
 A policy that learned good and bad answers after different texts answers well after the text of
 the good ones (reward conditioning). So it is sampled with this text, here and in evaluations. The
-same holds for a policy that learned each quantile of the reward after its own token (Quark).
+same is true of a policy that learned each quantile of the reward after its own token (Quark).
 """
 
 from ...configs.recipes import Quark, RewardConditioning

@@ -1,8 +1,8 @@
-"""The stages that run at the same time, each in its own thread.
+"""The stages that run at the same time, in separate threads.
 
 The main thread runs the recipe: a verb plans its stage there and hands its work over. A stage
 begins when the places it needs are free, in the recipe's order; a unit begins when its input rows
-are committed. Stages that ask no model run in the main thread, under the same rules.
+are committed. Stages without a model run in the main thread, under the same rules.
 
 The first error of any stage keeps all others from beginning units. Requests in flight are finished,
 as after a stop, and then the main thread raises the error.

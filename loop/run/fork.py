@@ -68,7 +68,7 @@ class Fork:
         return [unit for unit in units if unit.key not in found]
 
     def _found(self, store: RunWriter, unit: Unit) -> Iterator[Mapping[str, pa.Table]]:
-        """Give the parent's rows of a unit by table, if it has them."""
+        """Yield the parent's rows of a unit by table, if it has them."""
         if not self.parent.journal.is_done(unit.key):
             return
         parts = self.parent.journal.parts_of(unit.key)

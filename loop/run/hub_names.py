@@ -1,7 +1,7 @@
 """Models and data sets that a configuration names as the hub does, and their cached copies.
 
 A name is looked up in the hub's cache once, when a command reads its configuration. From then on
-the configuration holds the name with its commit, so a branch that moves changes no run. A folder
+the configuration holds the name with its commit, so a later commit does not change a run. A folder
 of the same name takes precedence over the hub.
 """
 

@@ -18,7 +18,7 @@ class Inquiry(Protocol[Request_co, Answer_contra]):
 
     @property
     def settled(self) -> bool:
-        """Whether it needs no further request: it was answered, or its attempts are used up."""
+        """Whether its requests are over: it was answered, or its attempts are used up."""
         ...
 
     @property
@@ -27,11 +27,11 @@ class Inquiry(Protocol[Request_co, Answer_contra]):
         ...
 
     def request(self) -> Request_co:
-        """Return its next request, with its own seed."""
+        """Return its next request, with a new seed."""
         ...
 
     def heard(self, answer: Answer_contra) -> Sequence[Self]:
-        """Return the inquiry after an answer, or the parts that are to be asked separately."""
+        """Return the inquiry after an answer, or its parts, which then get separate requests."""
         ...
 
 

@@ -28,7 +28,7 @@ from .run import Run, Verb, Work
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
-    """The state of an iteration, M_{t-1} and its prompts, and what all verbs share."""
+    """The state of an iteration, M_{t-1} and its prompts, shared by all verbs."""
 
     run: Run
     number: int
@@ -38,7 +38,7 @@ class Iteration:
     held_out: Prompts
 
     def prompts(self, part: PromptPart | None = None) -> Prompts:
-        """Return the prompts of this iteration, x ~ D, or those in one part of them."""
+        """Return the prompts of this iteration, x ~ D, or one part of them."""
         if part is None:
             return self.train_prompts
         config = self.run.config.prompts
@@ -98,7 +98,7 @@ class Iteration:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the run has comparisons by people, so that training asks no annotators."""
+        """Whether the run has comparisons by people, so that training uses no annotators."""
         return self.run.labels is not None
 
     def work(self, verb: Verb, params: Json, *handles: AnyRows) -> Work:

@@ -1,6 +1,6 @@
 """Comparisons of other answers by people, as training data of a run (`annotation.source`).
 
-A run with such a source asks no annotators in training.
+A run with such a source uses no annotators in training.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -46,7 +46,7 @@ class EngineLine:
         return Batch(key=key, requests=tuple(requests), sampling=sampling)
 
     def stream(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[Completion]]]:
-        """Give the completions of each batch under its key."""
+        """Yield the completions of each batch with its key."""
         for result in self.run.engine(self.served).generate(batches):
             yield result.key, result.answers
 
@@ -224,7 +224,7 @@ def _provenances(answers: Sequence[Completion]) -> list[Provenance]:
 
 
 def _completion(fields: dict[str, Any]) -> Completion:
-    """Read a kept completion; completions of older versions have no provenance."""
+    """Read a kept completion; completions of older versions lack provenance."""
     tokens: list[int] | None = fields["token_ids"]
     told: dict[str, Any] | None = fields.get("provenance")
     return replace(

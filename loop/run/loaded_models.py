@@ -1,6 +1,6 @@
 """The models that are loaded: opened or woken on demand, and put to sleep or closed for others.
 
-A model stays in its process as long as the run may ask it again. If devices are too small for all,
+A model stays in its process as long as the run may use it again. If devices are too small for all,
 `turns` decides which models sleep and which are closed, and `LoadedModels` does it.
 """
 

@@ -23,7 +23,7 @@ POOLS = Pools(folder=Path(__file__).parent / "pools", item="model")
 
 
 class OwnSampling(Section):
-    """A model's sampling settings, where set instead of those in `policy.sampling`."""
+    """A model's own sampling settings; None takes the value of `policy.sampling`."""
 
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = Field(default=None, gt=0, le=1)

@@ -111,7 +111,7 @@ class Models:
     ) -> "Models":
         """Identify the configured models that the run needs; nothing is loaded yet.
 
-        `asked` are the roles that the run needs: among those of `JUDGES`, reward and facts.nli.
+        `asked` are the roles that the run needs, out of `JUDGES`, reward and facts.nli.
         `roles` are the annotators' models, `completers` a pool's models except the policy.
 
         Raises:
@@ -180,7 +180,7 @@ class Models:
         return self._asked(SCORING_JUDGE)
 
     def _asked(self, role: str) -> Served:
-        """Return the model in a role; it is missing if the rehearsal did not ask the role."""
+        """Return the model in a role; it is missing if the rehearsal did not use the role."""
         if role not in self.judging:
             raise ConfigError(
                 f"the recipe asks a {role}, and did not in its rehearsal, so none was named: begin "
@@ -303,7 +303,7 @@ class Models:
         """Load the weights of a policy into the engine of its predecessor, if possible.
 
         Once there is a new checkpoint, the previous one is not used again and its engine is free;
-        M_0 may still be asked for references.
+        M_0 may still be needed for references.
         """
         before = self._predecessor(served)
         if before is None:
@@ -331,7 +331,7 @@ class Models:
     def _predecessor(self, served: Served) -> Served | None:
         """Return the loaded policy whose engine can take over, preferably with the same settings.
 
-        A policy that judges, too, may be run in a second way: neither engine replaces the other.
+        A policy that also judges may run under two settings: neither engine replaces the other.
         """
         if served.canary is None:
             return None
@@ -347,7 +347,6 @@ class Models:
 
 
 def _judge(config: RunConfig, role: str) -> Served:
-    """Return the model in one of the `JUDGES` roles."""
     model, engine = place_of(config, role)
     return identified(model, engine)
 

@@ -1,4 +1,4 @@
-"""A summary of a recipe's rehearsal: the roles it asks, its trainings and its prompts."""
+"""A summary of a recipe's rehearsal: its roles, its trainings and its prompts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,7 +14,7 @@ class Observed:
     """The actions of a recipe in `iterations` iterations.
 
     `asked` maps each role (policy, critic, reward, grading, annotation, completion) to the verbs
-    that asked it. `trainings` are the methods that trained, in their order; `trains` is also true
+    that use it. `trainings` are the methods that trained, in their order; `trains` is also true
     if the run ended because it could not train. `parts` are the parts of the prompts in use.
     """
 

@@ -5,7 +5,7 @@ WENT_ON = "went on after alarms"
 
 
 class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
-    """An iteration that ends before training; the message says why."""
+    """An iteration that ends before training; the message has the reason."""
 
     code = "LPF-402"
 

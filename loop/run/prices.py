@@ -1,4 +1,4 @@
-"""What the models of a run cost: a price for each name, and a refusal of names without one."""
+"""The prices of a run's models by name, and a check that none is missing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

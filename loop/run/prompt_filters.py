@@ -35,7 +35,7 @@ class Filters:
 
 
 def _refuse_without_effect(config: RunConfig) -> None:
-    """Refuse filter settings that have no effect.
+    """Refuse filter settings without an effect.
 
     Raises:
         ConfigError: naming the field, and the setting that it needs.

@@ -110,7 +110,7 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the stage has no requests, so that no model need be loaded."""
+        """Whether the stage has no requests, so that its model need not be loaded."""
         return self._admission.look() is Next.NONE
 
     @property

@@ -58,7 +58,7 @@ def served_by(advance: Advance) -> list[dict[str, Json]]:
 
 
 class Reporter(Protocol):
-    """A display of the run; it never changes what the run does.
+    """A display of the run; it never changes the run's work.
 
     Several stages may be under way at one time. Each report of a stage waits for the one before it;
     `note` may be called at any time, from any thread.

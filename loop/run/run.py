@@ -78,8 +78,8 @@ class Run:
     `seen` is the summary of the recipe's rehearsal; `labels` are comparisons that replace those
     of its annotators. `retry` are the stages, by iteration and label, whose unread judgements
     are requested again. `trainer` replaces the trainer in a child process; `warm` starts that
-    process before its job is known. With `asks_most`, as in a rehearsal, a stage sends all
-    requests that it could need, whatever a critic passes.
+    process before its job is ready. With `asks_most`, as in a rehearsal, a stage sends all
+    requests that it could need, whether or not a critic passes an answer.
     """
 
     name: str
@@ -212,7 +212,7 @@ class Run:
         """Plan a stage, and run `pay` to commit its owed units, as soon as the places are free.
 
         If the main thread is one of the places, the stage is done on return, else it runs while the
-        recipe goes on. With `judge`, its requests go to the feedback model (for the budget).
+        recipe continues. With `judge`, its requests go to the feedback model (for the budget).
 
         Raises:
             Stopped: if units are still owed after a request to stop, or at a limit of the budget.

@@ -49,7 +49,7 @@ PLACE = {
 """Settings of an engine about its devices and their use."""
 
 FIXED = PLACE - {"place", "replicas"}
-"""Those of them that must not change while a run goes on."""
+"""Those of them that must not change during a run."""
 
 
 def located(model: str, part: str = "policy") -> str:
@@ -98,7 +98,7 @@ class Served:
     def by_schema(self) -> bool:
         """Whether a judge's reply follows a JSON schema: in vLLM here, or if its endpoint can.
 
-        An endpoint that is sent a `response_format` of the user's own gets no schema.
+        An endpoint with a configured `response_format` gets no schema.
         """
         own = "response_format" in self.engine.extra_body
         return not own and engine_kind(self.location, self.engine) in SCHEMA_ENGINES
@@ -183,7 +183,7 @@ def run_alike(one: EngineConfig, other: EngineConfig) -> bool:
 
 
 def _run_as(engine: EngineConfig, place: Collection[str] = PLACE) -> Mapping[str, Json]:
-    """Return how and where an engine runs any model."""
+    """Return the settings of an engine and its place, without the model."""
     where: Json = engine.model_dump(mode="json", include={*place})
     return {"engine": semantic(engine), "place": where}
 

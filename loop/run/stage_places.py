@@ -80,7 +80,7 @@ class DevicePlacement:
 def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
     """Return the names of a model's workers elsewhere, which serve one stage at a time.
 
-    A policy's workers load the weights of the next, so only one policy is asked at a time.
+    A policy's workers load the weights of the next, so only one policy is used at a time.
     """
     policy = config.policy
     first = served.engine == policy.engine and served.location == located(policy.model)

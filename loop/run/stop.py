@@ -56,7 +56,7 @@ class StopSignal:
 
     @property
     def halts(self) -> bool:
-        """Whether interruptible work, which can be resumed later, is to end now."""
+        """Whether interruptible work is to stop now; it can be resumed later."""
         return self._requested or self._paused
 
     @property
@@ -74,7 +74,7 @@ class StopSignal:
             signal.setitimer(signal.ITIMER_REAL, max(self.drain_s, POLL_S), AGAIN_S)
 
     def pause(self) -> None:
-        """Keep new units from beginning; work in flight goes on and is committed."""
+        """Keep new units from beginning; work in flight continues and is committed."""
         self._paused = True
 
     def unpause(self) -> None:
@@ -146,7 +146,7 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
 
 
 def _listened() -> list[signal.Signals]:
-    """Return the signals that ask for a stop; a hang-up that `nohup` ignores stays ignored."""
+    """Return the signals that request a stop; a hang-up that `nohup` ignores stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("signals are handled in the main thread only")
     hang_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN

@@ -81,5 +81,5 @@ def guard_streams() -> None:
 
 
 def say(text: str) -> None:
-    """Say one sentence to the person at the terminal; nothing in it can drive the terminal."""
+    """Print one sentence on the terminal, without control characters."""
     typer.echo(visible(redacted(text)), err=True)

@@ -1,6 +1,6 @@
 """Copies, in a run's bucket, of the checkpoints of a training in progress.
 
-The newest sealed checkpoint is copied while the training goes on, together with the rows of an
+The newest sealed checkpoint is copied during the training, together with the rows of an
 online method's steps and the policies saved in between. A copy is a list of files by their hashes,
 written after the last file; the previous list is removed only then. A machine that adopted the run
 does not have the work folder: it fetches the newest complete copy and goes on from there. It
@@ -166,7 +166,7 @@ def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | No
         if left_s == 0:
             hurried.set()
         ending.set()
-        # A slower copy goes on until the process ends. Its list is written last, so an incomplete
+        # A slower copy continues until the process ends. Its list is written last, so an incomplete
         # copy does not count, and the previous one stays.
         thread.join(left_s)
 

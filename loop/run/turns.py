@@ -28,7 +28,7 @@ class Allocation:
 
     It takes `share` of each device while it is awake, and `trace` while it sleeps, because its
     process stays; `alone`: no other model may be awake there. `ram` is the bytes of the
-    machine's memory that it takes while it sleeps. A model served elsewhere has no devices.
+    machine's memory that it takes while it sleeps. A model served elsewhere takes no device.
     """
 
     name: str

@@ -34,7 +34,7 @@ SECTIONS = {
 class UnreadRepliesError(Exception):
     """Too large a share of a stage's replies cannot be parsed, or none of the answers is whole.
 
-    `told` has the reasons; for a `run` in a folder that can go on, the message says how.
+    `told` has the reasons; for a `run` that can go on, the message has the command.
     """
 
     code = "LPF-501"

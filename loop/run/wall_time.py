@@ -23,7 +23,7 @@ class WallTime:
             return self._busy + (self._clock() - self._since if self._running else 0.0)
 
     def change(self, by: int) -> float:
-        """Note that so many more stages are at work; return the time."""
+        """Note that `by` more stages are at work; return the time."""
         with self._mutex:
             now = self._clock()
             self._twice += max(0, self._running - 1) * (now - self._since)

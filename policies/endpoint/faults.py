@@ -139,7 +139,7 @@ def fault_of(
 
 
 def server_message(body: object) -> str:
-    """Return the server's message in the body of an error; empty if it has none."""
+    """Return the server's message in the body of an error; empty without one."""
     if isinstance(body, str):
         return body.strip()
     if not isinstance(body, dict):
@@ -230,7 +230,7 @@ def _final(status: int, sentence: str) -> str:
 
 
 def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
-    """Return a Retry-After's seconds, at most an hour; None if it asks for less than one second.
+    """Return a Retry-After's seconds, at most an hour; None if it is less than one second.
 
     A date is compared with the server's own clock if the reply has it, else with `now` (seconds
     since 1970).

@@ -164,8 +164,8 @@ class OpenAIEngine:
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`; yield each batch when it is whole.
 
-        A batch with a refused request is held back until an endpoint has answered a request, or no
-        other work is left: if all requests are refused, the endpoint is to blame. When the source
+        A batch with a refused request waits until an endpoint has answered a request, or all other
+        work is done: if all requests are refused, the endpoint is to blame. When the source
         stops, the engine waits for requests in flight, but not for retries: their batches end
         without a result.
 

@@ -196,7 +196,7 @@ class RequestQueue:
         self._dispatch()
 
     async def ask(self, job: Job[T]) -> T:
-        """Return the result of a job, asked until an endpoint answers it.
+        """Return the result of a job, retried until an endpoint answers it.
 
         Raises:
             RefusedError: if an endpoint refuses the request, or it is given up.
@@ -222,7 +222,7 @@ class RequestQueue:
             self._dispatch()
 
     def stop(self, error: EngineError) -> None:
-        """Send no more requests; waiting requests raise the error."""
+        """Stop sending; waiting requests raise the error."""
         self._stopped = self._stopped or str(error)
         while self._waiting:
             future, _ = self._waiting.popleft()

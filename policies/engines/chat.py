@@ -218,7 +218,7 @@ class ChatTokenizer:
 
 
 def fold_system(tokenizer: Any) -> bool:
-    """Make a tokenizer fold system turns if its template has none; return whether it folds."""
+    """Make a tokenizer fold system turns if its template lacks them; return whether it folds."""
     template = tokenizer.chat_template
     if template and template.startswith(FOLDING):
         return True

@@ -343,7 +343,7 @@ def _reason(error: Exception) -> str:
 def _beginning(tokenizer: Any) -> str:
     """Return the text that gives a prompt the tokens that the tokenizer puts before every text.
 
-    A tokenizer of SentencePiece puts a space before a text, but not behind a special token.
+    A tokenizer of SentencePiece puts a space before a text, but not after a special token.
     """
     word, bos = "Below", tokenizer.bos_token
     meant = tokenizer(word).input_ids
@@ -381,7 +381,6 @@ def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """Return the settings of a tokenizer from a folder's files."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         path = folder / name

@@ -35,7 +35,7 @@ class Source(Iterator[T]):
 
 
 def take(items: Iterator[T], *, wait: bool) -> T | None:
-    """Return the next item; unless it is to `wait`, None if the item has not arrived yet.
+    """Return the next item; without `wait`, None if the item has not arrived yet.
 
     Raises:
         StopIteration: if no item follows.

@@ -286,7 +286,7 @@ def refuse_unserved(model: Path, architectures: Sequence[str]) -> None:
 
 
 def keep_head_exact(model: Any) -> None:
-    """Make a classifier compute the score in float32, whatever the type of the weights below.
+    """Make a classifier compute the score in float32, for weights of any type below.
 
     In bfloat16 two scores near 5 differ by 0.03 or not at all: the best of several would be a tie.
     """

@@ -1,7 +1,7 @@
 # pyright: basic
 """The reward of an answer: the weighted sum of the scores that each reward source gives it.
 
-The reward model, or the user's own function, scores in this process; the parent asks the verifier
+The reward model, or the user's function, scores in this process; the parent calls the verifier
 and the critic. If one of them gives an answer no score, the answer is without a reward.
 """
 

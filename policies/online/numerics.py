@@ -102,7 +102,7 @@ def advantages(
 ) -> tuple[Tensor, Tensor]:
     """Return generalised advantage estimates and the returns that the value model learns.
 
-    A_t = d_t + gamma lam A_{t+1} with d_t = r_t + gamma V_{t+1} - V_t, and V behind the last
+    A_t = d_t + gamma lam A_{t+1} with d_t = r_t + gamma V_{t+1} - V_t, and V after the last
     position 0 (GAE, Eq. 16); returns are A + V. Positions after an answer's end must have reward
     and value 0 so that they do not count.
     """
@@ -164,7 +164,7 @@ def quark_terms(
 
     Logits are (b, W, V) of the policy and (b, W, U) of the reference, U <= V. KL and entropy are
     over the first `vocabulary` tokens, which both models have. The likelihood is over all, as in
-    sampling: so the policy learns not to say the tokens that the reference lacks.
+    sampling: so the policy learns to avoid the tokens that the reference lacks.
     """
     chosen = logits.gather(-1, tokens[..., None])[..., 0]
     shared = logits[..., :vocabulary]

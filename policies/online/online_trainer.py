@@ -157,7 +157,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
         """The temperature at which answers are sampled, and at which they are learned."""
         return self.environment.online.sampling.temperature
 
-    # What the methods override
+    # Overridden by the methods
 
     @classmethod
     def planned_updates(cls, settings: Any) -> int:

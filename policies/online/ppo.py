@@ -162,7 +162,7 @@ def rewards_of(
     """Return R(x, y), or R(x, y) - R(x, y_ref) and the baseline (ChatGLM-RLHF, Eq. 5).
 
     R is the score after the rule for answers without an end, which applies to both answers. But
-    `below` applies to the difference: whatever its reference, no cut answer beats a complete one.
+    `below` applies to the difference: for any reference, no cut answer beats a complete one.
     """
     rule, penalty = settings.missing_eos, settings.missing_eos_penalty
     ended = [r.ended for r in rollouts]

@@ -105,7 +105,7 @@ def accelerate_settings(
         "machine_rank": 0,
         "num_processes": processes,
         "main_process_port": 0,
-        "mixed_precision": "no",  # The trainer's own arguments say bf16 on a GPU.
+        "mixed_precision": "no",  # The trainer's own arguments set bf16 on a GPU.
         "use_cpu": False,
         **fsdp,
     }

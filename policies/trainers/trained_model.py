@@ -106,7 +106,6 @@ def drop_master(job: TrainJob) -> None:
 
 
 def _move_weights(source: Path, target: Path) -> None:
-    """Move weights and config from one folder to another."""
     for pattern in ("config.json", "*.safetensors", "*.safetensors.index.json"):
         for path in source.glob(pattern):
             path.rename(target / path.name)

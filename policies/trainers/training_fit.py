@@ -25,7 +25,7 @@ SURVIVAL = "update/survival"
 NO_LORA = LoRAConfig()
 
 PLACES = frozenset({"devices", "nodes", "launcher"})
-"""The fields about the devices and nodes of a training."""
+"""The fields about the place of a training."""
 
 COSMETIC = frozenset({"gradient_checkpointing", "attention", "liger", "sharding"}) | PLACES
 """The fields that change only memory and speed."""
@@ -113,5 +113,5 @@ def fit_params(fit: TrainingFit) -> dict[str, Json]:
 
 
 def anywhere(fit: TrainingFit) -> TrainingFit:
-    """Return a fit with default devices and nodes."""
+    """Return a fit with the default devices, nodes and launcher."""
     return replace(fit, **{name: getattr(PLAIN, name) for name in PLACES})

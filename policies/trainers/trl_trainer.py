@@ -78,7 +78,7 @@ def _preferences(job: TrainJob, args: Any) -> dict[str, Any]:
 
 
 class SupervisedTrainer(BaseTrainer, SFTTrainer):
-    """Supervised fine-tuning by TRL, with what `BaseTrainer` adds."""
+    """Supervised fine-tuning by TRL, with the additions of `BaseTrainer`."""
 
 
 def fitted(job: TrainJob, trainer: Any) -> Trainer:

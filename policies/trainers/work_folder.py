@@ -1,6 +1,6 @@
 """The files by which a training's parent and child communicate, in the training's work folder.
 
-- `job.json`: what to train (`job.TrainJob`).
+- `job.json`: the job (`job.TrainJob`).
 - `orders.json`, by the parent: how often to save, and whether to save and end.
 - `metrics.jsonl`, by the child: one row for each start, step and question.
 - `alive`: the child touches it while it computes.

@@ -1,4 +1,4 @@
-"""The environment variables of a model's process: what libraries need, and no secrets."""
+"""The environment variables of a model's process: the ones that libraries need, and no secrets."""
 
 import os
 
@@ -45,7 +45,7 @@ Children of the worker do not import modules from the current folder, either.
 def worker_environment(
     config: Section | None = None, devices: DeviceGroup | None = None
 ) -> dict[str, str]:
-    """Return a worker's environment: what libraries need, without secrets.
+    """Return a worker's environment: the variables that libraries need, without secrets.
 
     `config` is the model's. The worker sees only the GPUs of `devices`; by default all that this
     process sees.

@@ -143,7 +143,7 @@ class ModelProcess(ABC):
 
     @abstractmethod
     def _put(self, frame: Frame, limit_s: float) -> None:
-        """Send a frame; raise BlockingIOError if it is not read, OSError if nobody can read it."""
+        """Send a frame; raise BlockingIOError if it is not read, OSError if the reader is gone."""
 
     @abstractmethod
     def _ended(self) -> str:

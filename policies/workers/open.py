@@ -50,7 +50,7 @@ Fit = Callable[[EngineConfig, DeviceGroup], EngineConfig]
 
 
 def as_it_is(config: EngineConfig, _: DeviceGroup) -> EngineConfig:
-    """Return the configuration unchanged, whatever the GPUs."""
+    """Return the configuration unchanged, for any GPUs."""
     return config
 
 

@@ -192,7 +192,7 @@ def _require_answer(address: str) -> None:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep what this process does on SIGTERM: Ray would have it exit at once."""
+    """Keep this process's handler of SIGTERM: Ray would make it exit at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -157,7 +157,7 @@ class RayProcess(ModelProcess):
         self._put(opening, 0)
 
     def kill(self) -> None:
-        """End the actor and what Ray set aside for it; any thread may."""
+        """End the actor and free its resources in Ray; any thread may."""
         with self._ending:
             if self._gone.is_set():
                 return

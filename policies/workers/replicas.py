@@ -51,7 +51,7 @@ Opener = Callable[[int, Placement, str, Config], HostedModel]
 class Replica:
     """A model in one process, and a thread; the user of the model holds `busy`.
 
-    Its number may be given to another one later. A replica that is `leaving` gets no more work.
+    Its number may be given to another one later. A `leaving` replica is given no further work.
     `losses` counts how often it gave up in a row.
     """
 
@@ -177,7 +177,7 @@ class Replicas(ModelCalls, Generic[Config]):
         self._resize()
 
     def configure(self, config: Config) -> None:
-        """Use the new stall limit, and have so many replicas, from now on.
+        """Use the new stall limit and the new number of replicas from now on.
 
         Raises:
             ConfigError: for devices or replicas that the machine cannot follow.
@@ -245,7 +245,7 @@ class Replicas(ModelCalls, Generic[Config]):
             if self._closed or self._asleep:
                 return
             wanted = Counter(self._placements(self._config))
-            # Whoever still waits for a node goes first.
+            # Replicas that still wait for a node leave first.
             for replica in sorted(self.replicas, key=lambda replica: replica.model.waits):
                 if not wanted[replica.placement]:
                     self._dismiss(replica)
@@ -285,8 +285,8 @@ class Replicas(ModelCalls, Generic[Config]):
     def _each(self, order: Callable[[HostedModel], T]) -> list[T]:
         """Run `order` on every replica concurrently; return the results.
 
-        A replica that gives up has no result: the next stream tries it again. A replica that cannot
-        be loaded is left out.
+        A replica that gives up is left out of the results: the next stream tries it again. One that
+        cannot be loaded is left out for good.
 
         Raises:
             EngineError: if all fail, or one fails in another way.
@@ -376,7 +376,7 @@ class _Share(Generic[In]):
         self.replica.model.nudge()
 
     def end(self, *, now: bool) -> None:
-        """Give the replica no more items; it finishes its own, or drops them `now`."""
+        """Stop giving the replica items; it finishes its own, or drops them `now`."""
         self.feed.cancel() if now else self.feed.finish()
         self.replica.model.nudge()
 
@@ -418,7 +418,7 @@ class _SharedStream(Generic[In, Ans]):
                 share.end(now=True)
 
     def _join_all(self) -> None:
-        """Add new replicas, and give no more items to those that leave."""
+        """Add new replicas, and stop giving items to leaving ones."""
         for share in self._shares.values():
             if share.replica.leaving:
                 share.end(now=not share.away)
@@ -504,14 +504,13 @@ class _SharedStream(Generic[In, Ans]):
         return ()
 
     def _came(self, share: _Share[In], result: Result[Ans]) -> Sequence[Result[Ans]]:
-        """Take a replica's result."""
         self._away.remove(result.key)
         share.outstanding -= len(share.away.pop(result.key).requests)
         share.replica.losses = 0
         return (result,)
 
     def _left(self, share: _Share[In], error: BaseException | None) -> Sequence[Result[Ans]]:
-        """Take back the items of a replica that left or gave up, and let it try again."""
+        """Take back the items of a replica that left or gave up, and have it try again."""
         replica = share.replica
         over = replica.leaving and (error is None or isinstance(error, EngineError))
         if not (over or isinstance(error, USELESS)):

@@ -112,21 +112,6 @@ def unread_bounds(
     return worst, best
 
 
-def agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
-    """Return how often a verdict equals the majority of people."""
-    return matched(counts, majority_standard(people, panel))
-
-
-def single_agreement(counts: Counts, others: Counts) -> Ratio:
-    """Return how often a verdict equals a random one of the others on the same pair."""
-    return matched(counts, single_standard(others))
-
-
-def decided_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
-    """Return the agreement between verdicts other than ties."""
-    return agreement(counts[:, :TIE], people[:, :TIE], panel)
-
-
 def held_out_agreement(counts: Counts, panel: int) -> Ratio:
     """Return how often a verdict equals the majority of `panel` - 1 others on the same pair.
 
@@ -141,11 +126,6 @@ def held_out_agreement(counts: Counts, panel: int) -> Ratio:
     return Ratio(
         numerator=matches, denominator=np.where(several, counts.sum(axis=1), 0).astype(float)
     )
-
-
-def agreement_in_place(people: Counts, judge: Counts, panel: int) -> Ratio:
-    """Return how often a judge agrees with the majority of `panel` - 1 others, as people do."""
-    return matched(judge, in_place_standard(people, panel))
 
 
 def in_place_standard(people: Counts, panel: int) -> AgreementStandard:

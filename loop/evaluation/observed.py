@@ -32,7 +32,6 @@ class ObservedAnswer:
     text: str
     right: bool | None = None
     approval: Mapping[str, float] = field(default_factory=dict[str, float])
-    ratings: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

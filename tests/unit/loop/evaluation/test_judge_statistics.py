@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.loop.evaluation.judge_statistics import (
-    agreement,
-    agreement_in_place,
-    decided_agreement,
+    TIE,
     error,
     first_shown,
     held_out_agreement,
+    in_place_standard,
     majorities_agreement,
     majority,
+    majority_standard,
+    matched,
     order_agreement,
     preference_for,
     repeat_agreement,
@@ -83,18 +84,20 @@ def test_agreement_with_people():
     judge = counts([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0])
     people = counts([2, 1, 0], [1, 1, 0], [0, 0, 2], [0, 0, 0])
     # Right; right by half, as people are divided; right; nobody was asked.
-    ratio = agreement(judge, people, PANEL)
+    ratio = matched(judge, majority_standard(people, PANEL))
     assert ratio.numerator.tolist() == [1, 0.5, 1, 0]
     assert ratio.denominator.tolist() == [1, 1, 1, 0]
-    decided = decided_agreement(counts([1, 0, 0], [0, 0, 1]), counts([1, 0, 2], [1, 0, 0]), PANEL)
+    decided_by = majority_standard(counts([1, 0, 2], [1, 0, 0])[:, :TIE], PANEL)
+    decided = matched(counts([1, 0, 0], [0, 0, 1])[:, :TIE], decided_by)
     assert (decided.numerator.tolist(), decided.denominator.tolist()) == ([1, 0], [1, 0])
 
 
 def test_judge_in_each_persons_place():
     people = counts([2, 1, 0])
     # Without one of the two: 1 and 2 are left, one half each. Without the third: 1 and 1.
-    assert value(agreement_in_place(people, counts([1, 0, 0]), PANEL)) == pytest.approx(2 / 3)
-    assert value(agreement_in_place(people, counts([0, 1, 0]), PANEL)) == pytest.approx(1 / 3)
+    standard = in_place_standard(people, PANEL)
+    assert value(matched(counts([1, 0, 0]), standard)) == pytest.approx(2 / 3)
+    assert value(matched(counts([0, 1, 0]), standard)) == pytest.approx(1 / 3)
 
 
 def test_bias_between_majorities():

@@ -70,7 +70,7 @@ def code_of(alarm: Alarm) -> AlarmCode:
 
 
 def severity(alarm: Alarm) -> str:
-    """Return `stop` if an alarm can stop its run, `info` if nothing is known, else `warning`."""
+    """Return `stop` if an alarm can stop its run, `info` if it is `UNVERIFIED`, else `warning`."""
     return "stop" if alarm.stops else "info" if alarm.kind == UNVERIFIED else "warning"
 
 
@@ -108,7 +108,7 @@ def alarm_fields(alarm: Alarm) -> dict[str, Json]:
 
 
 def _of_probe(number: Evaluation) -> Alarm:
-    """Return a probe's fall, of which `before` is not known, as an alarm."""
+    """Return a fall on a probe as an alarm without `before`."""
     return Alarm(
         iteration=number.iteration,
         checkpoint_id=number.checkpoint_id,

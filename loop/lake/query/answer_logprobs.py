@@ -1,7 +1,7 @@
-"""What a training on pairs did to the answers it learned: probable before, and after.
+"""How probable the answers of a run's pairs were before and after a training on pairs.
 
-Read from the numbers of its steps. DPO raises the chosen answer above the rejected one, and can do
-so while both become less probable (likelihood displacement, arXiv 2410.08847).
+Read from the training's step metrics. DPO raises the chosen answer above the rejected one, and can
+do so while both become less probable (likelihood displacement, arXiv 2410.08847).
 """
 
 import math
@@ -18,12 +18,12 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 
 MANY = 0.25
-"""The share of chosen answers below their reference above which there is a warning.
+"""Warn if more than this share of chosen answers is less probable than by the reference.
 
-It is a share of all pairs: where one task of three sinks, the others hide two thirds of it.
+The share is over all pairs: if one task of three sinks, the others hide two thirds of it.
 """
 TAIL = 4
-"""What is told is the mean over the last quarter of the steps."""
+"""Figures are means over the last quarter of the steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def told_survival(share: float) -> str:
 
 
 def answer_logprobs(run: RunReader, iteration: int) -> AnswerLogprobs | None:
-    """Return what an iteration's training on pairs did; None without one that tells it."""
+    """Return the log-probabilities of an iteration's training on pairs; None if not recorded."""
     names = (*TOKEN, BELOW)
     rows = run.scan("statistics", iteration=iteration).filter(pl.col("metric").is_in(names))
     steps = rows.select("step", "metric", "value").collect()

@@ -32,11 +32,11 @@ class NoSuchFigureError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStanding:
-    """A model's figure: its mean over `n` prompts, and how far it lies behind the best.
+    """A model's figure: its mean over `n` prompts, and its distance to the best.
 
-    `stderr` is that of clusters of prompts, where prompts name them.
-    `errors` is the lead of the best over it in standard errors of their paired difference; None
-    for the best itself, and where that error cannot be known.
+    `stderr` is clustered if the prompts name clusters. `errors` is the lead of the best over this
+    model in standard errors of their paired difference; None for the best itself, and if that error
+    is undefined.
     """
 
     checkpoint: Checkpoint
@@ -50,7 +50,7 @@ class ModelStanding:
 class BestModel:
     """The best model by a figure on a split; `standings` are all measured models, M_0 first.
 
-    `decided` says whether the loop itself found it the best, by its verdicts.
+    `decided`: the loop's own verdicts found it the best.
     """
 
     figure: Figure
@@ -74,12 +74,12 @@ class BestModel:
 def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None) -> BestModel:
     """Return the best of a run's models.
 
-    Without `by` it is the one that the loop's verdicts keep as the best; where there are none, the
-    best by the first of the usual figures that was measured. Dev prompts decide, if a run has them:
-    whoever chose by held-out prompts could not report on them.
+    Without `by` it is the one that the loop's verdicts keep as the best; for a run without
+    verdicts, the best by the first of the usual figures that was measured. Dev prompts decide, if a
+    run has them: a model chosen by held-out prompts could not be reported on them.
 
     Raises:
-        NoSuchFigureError: if nothing suitable was measured, or not what `by` names.
+        NoSuchFigureError: if nothing suitable was measured, or the figure `by` was not.
     """
     every = run.scan("scores")
     has_dev = every.filter(pl.col("benchmark") == DEV).select(pl.len()).collect().item() > 0

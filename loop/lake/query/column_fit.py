@@ -1,7 +1,7 @@
-"""How wide each column of a table is, and which columns a narrow terminal has no room for.
+"""How wide each column of a table is, and which columns a narrow terminal leaves out.
 
-A column is never narrower than its heading or than what it must show; what does not fit is left
-out whole. What room there is beyond that is shared evenly.
+A column is never narrower than its heading or its minimum; a column that does not fit is left out
+whole. Spare width is shared evenly.
 """
 
 import re
@@ -13,14 +13,15 @@ from rich.cells import cell_len
 GAP = 2
 """The blank characters between two columns."""
 _PIECE = re.compile(r"[^_ ]{1,20}[_ ]?|[_ ]")
-"""A heading is broken behind these; what is longer is an expression of SQL, broken anywhere."""
+"""Headings break behind these; a longer piece is an SQL expression, broken anywhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnNeed:
-    """A column: its heading, the least width that is of use, and the width that shows all of it.
+    """A column: its heading, its least useful width, and the width that shows all of it.
 
-    `keep` says how dear it is: where room is short, the last of the least dear is left out first.
+    `keep` is its priority: if width is short, the last column of the lowest priority is left out
+    first.
     """
 
     heading: str
@@ -77,7 +78,7 @@ def _kept(columns: Sequence[ColumnNeed], width: int) -> list[ColumnNeed]:
 
 
 def _share(widths: dict[str, int], wanted: Mapping[str, int], spare: int) -> int:
-    """Widen columns to what they want as evenly as there is room for; return what is left."""
+    """Widen columns towards `wanted`, as evenly as `spare` allows; return the unused width."""
     wanting = sorted(wanted, key=lambda heading: wanted[heading])
     for place, heading in enumerate(wanting):
         rest = [h for h in wanting[place:] if widths[h] < wanted[h]]

@@ -1,9 +1,9 @@
 # pyright: basic
-"""What a run's critic is worth, iteration by iteration and task by task, from its stored scores.
+"""How well a run's critic rates, by iteration and task, from its stored scores.
 
-A score says of an answer how each aspect was rated, and whether the critic agrees with the verifier
-(`critic_agreement`): both together say whether the answer is right. Nothing is verified again, so
-this takes no time. `lpfloop critic-check` says more, with intervals.
+A score has an answer's rating on each aspect, and whether the critic agrees with the verifier
+(`critic_agreement`): both together show whether the answer is right. No answer is verified again,
+so this is fast. `lpfloop critic-check` shows more, with intervals.
 """
 
 import json
@@ -30,12 +30,12 @@ _ANSWER = ("iteration", "benchmark", "prompt_id", "candidate_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticScore:
-    """A critic's worth on one task, or on all, by `n` answers that are rated and verified.
+    """A critic's quality on one task, or on all, by `n` answers that are rated and verified.
 
-    `approval` is the share that it passes, `verified` the share that is right; `precision` the
-    share of what it passes that is right, `recall` the share of what is right that it passes;
-    `auroc` how well its ratings, and `reward_auroc` how well the reward, tell right from wrong.
-    None stands where a class is missing, or nothing was rewarded.
+    `approval` is the share that it passes, `verified` the share of right answers; `precision` the
+    share of passed answers that are right, `recall` the share of right answers that it passes;
+    `auroc` how well its ratings, and `reward_auroc` how well the reward, separate right from wrong.
+    A measure is None if one class is missing, or no answer has a reward.
     """
 
     iteration: int
@@ -57,9 +57,9 @@ class CriticScore:
 
 
 def critic_scores(run: RunReader, iteration: int | None = None) -> list[CriticScore]:
-    """Return the scores of each iteration and task, tasks ahead of all of them together.
+    """Return the scores of each iteration and task; each iteration ends with all tasks together.
 
-    There are none where the verifier is the critic: it would agree with itself.
+    Empty if the verifier is the critic: it would agree with itself.
     """
     if judged_by_verifier(run):
         return []
@@ -77,7 +77,7 @@ def judged_by_verifier(run: RunReader) -> bool:
 
 
 def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
-    """Return one row an answer that is rated and verified: what is said of it, and its task."""
+    """Return one row for each answer that is rated and verified: its ratings, and its task."""
     metric, value = pl.col("metric"), pl.col("value")
     rated = metric.str.starts_with(RATING)
     judged = rated & (metric != f"{RATING}{VERIFIED}")

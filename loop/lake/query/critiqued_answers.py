@@ -14,7 +14,7 @@ INDENT = "    "
 
 
 def critiques_in_order(run: RunReader) -> Iterator[Critique]:
-    """Yield the critic's critiques of a run as their answers stand in the file."""
+    """Yield the critic's critiques of a run in the order of their answers in the file."""
     parts = run.journal.parts(table="critiques")
     for first in range(0, len(parts), PARTS):
         frame = run.scan_parts("critiques", parts[first : first + PARTS])
@@ -50,7 +50,7 @@ def as_text(critique: Critique, width: int) -> str:
 
 
 def _reason(critique: Critique) -> list[str]:
-    """Return the first line of what was said, if anything was."""
+    """Return the first line of the critique's text, if it has one."""
     texts = (*(aspect.comment for aspect in critique.aspects), critique.text)
     return [line.strip() for text in texts for line in text.splitlines() if line.strip()][:1]
 

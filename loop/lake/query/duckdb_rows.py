@@ -56,7 +56,8 @@ def _database(*, joins_in_order: bool) -> "duckdb.DuckDBPyConnection":
 
     spill = Path(tempfile.gettempdir()) / f"lpfloop-sql-{os.getpid()}"
     connection = duckdb.connect(config={**PRIVATE, "temp_directory": str(spill)})
-    connection.execute("set enable_progress_bar = false")  # it goes to stdout, among the rows
+    # the bar is printed to stdout, among the rows
+    connection.execute("set enable_progress_bar = false")
     connection.execute("set enable_external_file_cache = false")  # it would fill the memory
     if joins_in_order:
         connection.execute("set threads = 1")
@@ -91,7 +92,7 @@ def _select(connection: "duckdb.DuckDBPyConnection", rows: RowRange, columns: Se
 
 
 def registered(connection: "duckdb.DuckDBPyConnection", frame: object) -> str:
-    """Return the name of a frame's rows in queries; only what a query needs is computed."""
+    """Register a frame, of which queries compute only the rows that they need; return its name."""
     name = f"_{secrets.token_hex(8)}"
     connection.register(name, frame)
     return name

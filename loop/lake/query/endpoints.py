@@ -1,4 +1,4 @@
-"""What is to be known of a run: whether the endpoints that served it changed, what was odd."""
+"""Warnings about a run's endpoints: changed models, unusual replies."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,7 +7,7 @@ from ....stores.journal_reader import Reader, Serving
 from ...run.remarks import REMARK
 
 SHOWN = 3
-"""How many answers of an endpoint to the question what it is are listed."""
+"""How many reported identities of an endpoint are listed."""
 
 
 def warnings(journal: Reader) -> list[str]:
@@ -24,7 +24,7 @@ def _changes(journal: Reader) -> list[str]:
 
 
 def _told(model: str, stages: Mapping[tuple[int, str], list[Serving]]) -> list[str]:
-    """Return where a model changed: each stage that says other things than the one before."""
+    """Return the changes of a model: stages whose endpoints report another model than before."""
     found = list[str]()
     before: list[str] = []
     for (iteration, stage), servings in stages.items():

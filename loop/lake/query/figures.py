@@ -1,8 +1,8 @@
-"""The figures that tell how good a policy's answers are, prompt by prompt, under one name each.
+"""The figures that measure a policy's answers, prompt by prompt, under one name each.
 
-What is verified has one name for every task (`verified`), what the critic says is one share
-(`approval`), and everything else that was measured keeps its metric's name. Nothing is stored for
-it: the figures are computed from the scores, so that runs from before have them, too.
+Verified results have one name for every task (`verified`), the critic's ratings are one share
+(`approval`), and every other metric keeps its name. Figures are not stored: they are computed from
+the scores, so that older runs have them, too.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ COUNTS = (
     *("sentences_right", "sentences_wrong", "critic_agreement"),
     *("facts_supported", "facts_not_supported", "facts_irrelevant", "facts_unread", "abstained"),
 )
-"""Metrics that are no figure of a policy: parts of one, and what is said of the critic."""
+"""Metrics that do not measure a policy: parts of a figure, and measures of the critic."""
 
 
 class NotMeasuredError(ValueError):
-    """A split or a figure of which a run has nothing."""
+    """A run has measured neither the split nor, on it, the figure."""
 
     code = "LPF-203"
 
 
 CONTROLLED = "length_controlled_win_rate"
 ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score", "kl")
-"""The figures that are told first; then others by name, and the length."""
+"""The figures that are listed first; then others by name, and the length."""
 SHARES = (
     *("verified", "approval", "win_rate", CONTROLLED),
     *(*SUCCESSES, UNDECIDED, UNMARKED, "json_valid", "self_identified", "passed"),
     *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
     "critic_agreement",
 )
-"""The figures between 0 and 1 that are told in percent."""
+"""The figures between 0 and 1 that are shown in percent."""
 
 
 def figure_interval(
@@ -46,7 +46,7 @@ def figure_interval(
 ) -> tuple[float, float] | None:
     """Return the 95 % interval of a figure over `n` prompts with this error; None without one.
 
-    A share's lies between 0 and 1. The error is that of clusters of prompts.
+    The interval of a share stays between 0 and 1. The error is clustered by prompts.
     """
     if figure in SHARES:
         return share_interval(value, error, n)
@@ -61,11 +61,11 @@ def measured_metrics(scores: pl.LazyFrame) -> list[str]:
 def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.DataFrame:
     """Return all figures of a run on a split: a row for each policy, prompt and figure.
 
-    A row has what its prompt is counted with: `exam`, `task`, `family`, `source` and `cluster`; a
-    prompt of no cluster is one by itself.
+    Each row has the groups of its prompt: `exam`, `task`, `family`, `source` and `cluster`; a
+    prompt without a cluster is its own cluster.
 
     Raises:
-        NotMeasuredError: if nothing was measured there, or not `only`.
+        NotMeasuredError: if nothing was measured on the split, or `only` was not.
     """
     scores = run.scan("scores").filter(measured_on(split))
     measured = measured_metrics(scores)
@@ -89,7 +89,7 @@ def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.Dat
 
 
 def _figures(measured: Sequence[str]) -> list[Figure]:
-    """Return what can be told of the metrics measured, in the order in which it is told."""
+    """Return the figures of the measured metrics, in display order."""
     used = {m for figure in USUAL for m in metrics_of(figure, measured)} | set(COUNTS)
     names = [f.name for f in USUAL if metrics_of(f, measured)]
     names += [metric for metric in measured if metric not in used]
@@ -98,31 +98,29 @@ def _figures(measured: Sequence[str]) -> list[Figure]:
 
 
 def place_of(figure: str) -> tuple[int, str]:
-    """Return where a figure stands among others: the first are those by which models are chosen."""
+    """Return the sort key of a figure: the figures that choose models come first."""
     if figure in ORDER:
         return ORDER.index(figure), ""
     return len(ORDER) + (figure == LENGTH), figure
 
 
 def deciding(measured: Sequence[str]) -> Figure | None:
-    """Return the figure by which models are compared if none is asked for, of those measured."""
+    """Return the default figure to compare models by: the first usual one that was measured."""
     return next((figure for figure in USUAL if metrics_of(figure, measured)), None)
 
 
 def deciding_of(run: RunReader, split: str) -> Figure | None:
-    """Return the figure by which a run's models are compared on a split if none is asked for."""
+    """Return the default figure to compare a run's models by on a split."""
     return deciding(measured_metrics(run.scan("scores").filter(measured_on(split))))
 
 
 def shown_split(run: RunReader, wanted: str | None = None) -> str | None:
-    """Return the split whose figures are shown: the one asked for, else held-out, else dev.
+    """Return the split whose figures are shown: `wanted`, else held-out, else dev.
 
-    A set of held-out prompts can be asked for by its name.
-
-    None if nothing was measured.
+    `wanted` can also be the name of a set of held-out prompts. None if nothing was measured.
 
     Raises:
-        NotMeasuredError: if nothing was measured on the one asked for.
+        NotMeasuredError: if nothing was measured on `wanted`.
     """
     numbers = run.scan("evaluations").select(pl.col("benchmark").unique()).collect()
     measured = numbers["benchmark"].to_list()

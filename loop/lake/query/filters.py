@@ -1,4 +1,4 @@
-"""What a list of rows can be filtered by: one table of filters, and the columns that they read.
+"""The filters of row lists: one table of filters, and the columns that they read.
 
 A new filter is a line of `Filters`. `lpfloop candidates`, `critiques` and `pairs`, the lists of
 `lpfloop view`, and `run.rows` in Python take their filters from here. Nothing heavy is imported.
@@ -73,7 +73,7 @@ FILTERS: Mapping[str, tuple[type, Filter]] = MappingProxyType(
 )
 """Each filter's type and condition, by its name."""
 BY_CRITIQUE = frozenset({"aspect", "rating", "unscored"})
-"""The filters that read the critiques of a candidate, if the table has no such columns."""
+"""The filters that read the critiques of a candidate, if the table lacks such columns."""
 
 JOINED: Mapping[str, tuple[str, str]] = {
     **{
@@ -86,7 +86,7 @@ JOINED: Mapping[str, tuple[str, str]] = {
     "kind": ("candidate_id", "select candidate_id, kind from candidates {of}"),
     "reward": (
         "candidate_id",
-        # The last reward counts: arg_max_null keeps it even if it has no score.
+        # The last reward counts: arg_max_null keeps it even if its score is null.
         """select candidate_id, arg_max_null(score, _place) as reward from rewards {of}
         group by candidate_id""",
     ),
@@ -105,11 +105,12 @@ def _columns(row_type: type) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTable:
-    """What a list of a table has: stored columns, columns of other tables, computed columns.
+    """The columns of a table's list: stored columns, columns of other tables, computed columns.
 
-    `added` are the columns of `JOINED` that are shown. `texts` are what the filter `text` reads,
-    in SQL. `candidate` is the column of the candidate whose critiques are filtered by aspect and
-    rating. Rows of equal rank are sorted by `key`. `unit` is that of the column `length`.
+    `added` are the columns of `JOINED` that are shown. `texts` are the columns that the filter
+    `text` reads, in SQL. `candidate` is the column of the candidate whose critiques are filtered by
+    aspect and rating. Rows of equal rank are sorted by `key`. `unit` is the unit of the column
+    `length`.
     """
 
     stored: Sequence[str]
@@ -164,7 +165,7 @@ TABLES: Mapping[str, RowTable] = {
         },
         texts=["rationale", "type_rationale"],
     ),
-    # The reward and the length are those of the chosen answer, the ratings those of the rejected.
+    # The reward and the length are the chosen answer's, the ratings the rejected one's.
     "pairs": RowTable(
         stored=_columns(Pair),
         key="pair_id",

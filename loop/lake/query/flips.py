@@ -1,6 +1,6 @@
-"""What a mean hides: the groups of prompts that gained and lost most, with prompts to look at.
+"""The groups of prompts that gained and lost most, which a mean hides, with example prompts.
 
-A group is a family of prompts, or a task where its prompts are of no family.
+A group is a family of prompts, or a task if its prompts name no family.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class LostMost:
 
 
 def group_changes(paired: pl.DataFrame, *, examples: int = EXAMPLES) -> list[GroupChange]:
-    """Return the change of each group, what it lost most first.
+    """Return the change of each group, the largest loss first.
 
     `paired` has a row for each prompt, with `task`, `family`, `value` and `value_after`.
     """
@@ -75,14 +75,14 @@ def group_changes(paired: pl.DataFrame, *, examples: int = EXAMPLES) -> list[Gro
 
 
 def lost_since(run: RunReader, results: RunResults) -> LostMost | None:
-    """Return what the model that results tell of lost most, against the first; None if nothing."""
+    """Return the group in which the model reported by `results` lost most since M_0, if any."""
     if results.split is None:
         return None
     return lost_most(run, results.split, results.models[0].iteration, results.told.iteration)
 
 
 def lost_most(run: RunReader, split: str, before: int, after: int) -> LostMost | None:
-    """Return what a model lost most of in the figure that compares models; None if nothing."""
+    """Return the group that lost most in the figure that compares models; None if no group lost."""
     figure = deciding_of(run, split)
     if figure is None or before == after:
         return None

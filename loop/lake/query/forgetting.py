@@ -1,7 +1,7 @@
 """How much of a probe a policy has lost, and whether that is more than chance.
 
 The fall is the mean, over prompts, of the share passed before minus the share now. Both policies
-answer the same prompts, so its standard error is that of the paired differences.
+answer the same prompts, so its standard error is the error of the paired differences.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ def falls(
 ) -> list[Evaluation]:
     """Return the fall of each probe from `before` to `after`, as the later policy's evaluation.
 
-    Its error is that of `clusters` of prompts.
+    The standard error is clustered by `clusters`.
     """
     held, now = _passed(before), _passed(after)
     numbers = list[Evaluation]()
@@ -62,7 +62,7 @@ def alarming(number: Evaluation) -> bool:
 
 
 def _of_policy(benchmark: str) -> str:
-    """Return the benchmark of M_t, for that of a policy on the way to it, too."""
+    """Return the benchmark of M_t, also for the benchmark of a step's policy."""
     named = step_of(benchmark)
     return benchmark if named is None else named[1]
 

@@ -1,7 +1,7 @@
-"""By whom each figure of a run was measured, so that figures of different judges are told apart.
+"""Which judge measured each figure of a run, so that figures of different judges are kept apart.
 
-The runs' own fingerprints say it: which critic, reward model and annotators were asked, by which
-templates, and which verifier of the user's own decided.
+Read from the runs' own fingerprints: critic, reward model and annotators, their templates, and the
+user's own verifier.
 """
 
 import json
@@ -28,11 +28,11 @@ KINDS: Mapping[str, str] = {
     "true_score": ORACLE,
     "kl": START,
 }
-"""What measures a metric; others need nobody."""
+"""The kind of judge of each metric; other metrics do without."""
 
 
 def judge_kind(metric: str) -> str | None:
-    """Return what kind of judge a metric is by; None if nobody is asked."""
+    """Return the kind of judge that measures a metric; None if it is measured without one."""
     if metric.startswith(RATING):
         return CRITIC
     return ANSWER_JUDGE if ":" in metric else KINDS.get(metric)

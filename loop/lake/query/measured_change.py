@@ -1,8 +1,8 @@
-"""How much a figure changed between two policies on the same prompts, and how sure that is.
+"""How much a figure changed between two policies on the same prompts, with its interval.
 
-A change has one interval wherever it is told. If the loop has a verdict on the two policies, the
-bounds of the figure that it decided by are the verdict's, and those of other figures hold at its
-level. Without a verdict, both bounds make an interval of 95 %.
+A change has the same interval everywhere. If the loop has a verdict on the two policies, the bounds
+of the figure that it decided by are the verdict's, and other figures have bounds at its level.
+Without a verdict, both bounds make an interval of 95 %.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ....stores.records import PolicyVerdict
 from ..statistics.clustered_bounds import bounds, cluster_sums
 
 USUAL_LEVEL = 0.025
-"""The level of each bound of a change on which there is no verdict."""
+"""The level of each bound of a change without a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The figures of a run's models: each with its change against the policy that the run began with.
 
-The two are compared on the prompts that both answered, each with itself. The bounds of a change
-are the verdict's where the loop decided by it, and else found in the same way and at the same level
-(`statistics.clustered_bounds`), so that a gain has one interval wherever it is told.
+Both are compared on the prompts that both answered, as paired differences. The bounds of a change
+are the verdict's if the loop decided by it, and else computed in the same way and at the same level
+(`statistics.clustered_bounds`), so that a gain has the same interval everywhere.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ _Of = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredModel:
-    """A model that was measured; `marks` say whether it is the best, and the latest."""
+    """A model that was measured; `marks` can contain `best` and `latest`."""
 
     iteration: int
     checkpoint_id: str
@@ -48,7 +48,7 @@ class MeasuredModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResults:
-    """What was measured of a run's models on a split of its prompts; `split` None: nothing."""
+    """The figures of a run's models on a split; `split` is None if nothing was measured."""
 
     run: str
     split: str | None
@@ -57,7 +57,7 @@ class RunResults:
 
     @property
     def told(self) -> MeasuredModel:
-        """The model whose change is told: the best, if the run has decided it, else the latest."""
+        """The model whose change is reported: the best, if the run has one, else the latest."""
         best = [model for model in self.models[1:] if "best" in model.marks]
         return best[0] if best else self.models[-1]
 
@@ -107,8 +107,8 @@ def run_results(
     """Return the figures of a run's models over each scope; all figures, or only `figure`.
 
     Raises:
-        NotMeasuredError: if nothing was measured on the split that is asked for, or not `figure`,
-            or if the prompts are of no family and are to be told by it.
+        NotMeasuredError: if nothing was measured on `split`, or `figure` was not, or if `by` has
+            families and the prompts have none.
     """
     shown = shown_split(run, split)
     if shown is None:
@@ -209,7 +209,7 @@ class _Scoped:
             )
 
     def _change(self, figure: str, first: int, number: int) -> dict[str, Any]:
-        """Return the fields of a figure that say how much it has changed since the first model."""
+        """Return the fields for a figure's change since the first model."""
         before, after = self.columns[figure, first], self.columns[figure, number]
         both = ~np.isnan(before) & ~np.isnan(after)
         verdict = self.verdicts.get((number, self.scope, self.name))
@@ -224,7 +224,7 @@ class _Scoped:
                 self.clusters[both].tolist(),
                 verdict,
             )
-        # A policy has not changed against itself, and how sure that is would say nothing.
+        # The change of a policy against itself is 0: bounds would be meaningless.
         sure = found if number != first else None
         return {
             "paired": found.n if found else 0,
@@ -265,7 +265,7 @@ def _of_scope(
 
 
 def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
-    """Return each figure of each model by prompt, NaN where there is none, and the clusters."""
+    """Return each figure of each model by prompt, NaN if it is missing, and the clusters."""
     of = values.select("figure", "iteration").unique().rows()
     of.sort(key=lambda pair: (place_of(pair[0]), pair[1]))
     wide = values.with_columns(of=pl.format("{} {}", "iteration", "figure")).pivot(
@@ -279,9 +279,9 @@ def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
 
 
 def _beside_raw(rows: list[ModelFigure], whole: list[ModelFigure]) -> list[ModelFigure]:
-    """Put each figure without values by prompt behind the others of the same prompts.
+    """Insert each figure without values by prompt after the others of the same prompts.
 
-    The win-rate at equal lengths stands behind the raw one.
+    The win-rate at equal lengths follows the raw one.
     """
     for (scope, name, figure), group in groupby(whole, key=lambda r: (r.scope, r.name, r.figure)):
         own = [n for n, r in enumerate(rows) if (r.scope, r.name) == (scope, name)]

@@ -1,7 +1,7 @@
 """Names of a run's models: `M_2`, `latest`, `best`, or the beginning of a checkpoint's id.
 
-`M_2@20` is what the training of M_2 published after step 20, on its way. `RUN:M_2` also says whose.
-Without a run, the latest is meant that has models of its own.
+`M_2@20` is the policy that the training of M_2 published after step 20. `RUN:M_2` names the run,
+too. Without a run, the latest one that made models is used.
 """
 
 import re
@@ -19,11 +19,11 @@ from .runs import NoSuchRunError, open_run
 
 LATEST, BEST = "latest", "best"
 PUBLISHED = ""
-"""What is meant where no model is named: the best that the loop keeps, else the latest."""
+"""The default model: the best that the loop keeps, else the latest."""
 NUMBER = re.compile(r"[Mm]_([0-9]{1,6})(?:@([0-9]{1,9}))?")
 ID = re.compile(r"[0-9a-f]{1,64}")
 OWN = f"{NUMBER.pattern}|{LATEST}|{BEST}"
-"""Names that are no ids: `M_2`, `latest`, `best`."""
+"""The names other than ids: `M_2`, `latest`, `best`."""
 SHORTEST_ID = 6
 """Fewer digits of an id behind a run's name could be the port of a server."""
 _NAME = re.compile(rf"(?:({RUN_NAME.pattern}):)?({OWN})")
@@ -33,7 +33,7 @@ FORMS = "M_T, M_T@STEP, latest, best, or the beginning of a checkpoint's id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelName:
-    """A model as it is asked for; `run` is None where none is named."""
+    """A requested model; `run` is None if the name does not contain one."""
 
     run: str | None
     which: str
@@ -64,7 +64,7 @@ def open_with_models(lake: Path, name: str | None) -> RunReader:
     """Open a run for reading; without a name, the one written last that has a checkpoint.
 
     Raises:
-        NoSuchRunError: if there is none.
+        NoSuchRunError: if no such run exists.
     """
     if name is not None:
         return open_run(lake, name)
@@ -82,8 +82,8 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
     """Return the checkpoint of a run that a name means; `by` is the figure of `best`.
 
     Raises:
-        NoSuchRunError: if there is none, or several.
-        NoSuchFigureError: if nothing was measured that tells the best.
+        NoSuchRunError: if no checkpoint, or several, match.
+        NoSuchFigureError: if no measured figure decides the best.
     """
     made = checkpoints(run)
     if not made:
@@ -127,7 +127,7 @@ def iteration_of(run: RunReader, text: str) -> int:
     """Return the iteration that a number or a model's name means.
 
     Raises:
-        NoSuchRunError: if it is neither, or the run has no such model, or that is no M_T.
+        NoSuchRunError: if it is neither, the run lacks the model, or the model is not an M_T.
     """
     if text.isdecimal():
         return int(text)
@@ -144,6 +144,6 @@ def policy_of(run: RunReader, text: str) -> Checkpoint:
     """Return the policy that an iteration's number or a model's name means.
 
     Raises:
-        NoSuchRunError: if the run has no such policy.
+        NoSuchRunError: if the run lacks the policy.
     """
     return model_of(run, f"M_{text}" if text.isdecimal() else text)

@@ -1,7 +1,7 @@
 """The figures by which policies are compared: one value a prompt, of which more is better.
 
-The first of the usual ones that was measured decides: what a verifier finds, else what annotators
-prefer, else what the critic approves.
+The first of the usual ones that was measured decides: the verifier's, else the annotators'
+preferences, else the critic's approval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled
 RATING = "rating:"
 
 PLACE = ("iteration", "checkpoint_id", "benchmark", "prompt_id")
-"""What says which policy's answer to which prompt a score is about."""
+"""The columns that identify a score's answer: its policy and its prompt."""
 
 Values = Mapping[str, float]
 """A figure's value of each prompt, by its id."""
@@ -27,7 +27,7 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure by which policies are compared: its name for `--metric`, and what it is."""
+    """A figure by which policies are compared: its name for `--metric`, and its meaning."""
 
     name: str
     meaning: str
@@ -39,13 +39,13 @@ APPROVAL = Figure(
     name="approval", meaning="share of answers that the critic rates 1 in all aspects"
 )
 USUAL = (VERIFIED, WIN_RATE, APPROVAL)
-"""The figures that are tried, in order, if none is asked for."""
+"""The default figures, in the order in which they are tried."""
 
 
 def measured_on(split: str, step: int | None = None) -> pl.Expr:
     """Return whether a row's benchmark is about prompts of a split, or of one of its named sets.
 
-    With a `step` it is about the policy that was published there, on the way to M_t.
+    With a `step` it is about the policy that was published at that step of the training of M_t.
     """
     own = pl.col("benchmark") == step_benchmark(split, step)
     sets = pl.col("benchmark").str.starts_with(step_benchmark(EXAM, step))
@@ -53,7 +53,7 @@ def measured_on(split: str, step: int | None = None) -> pl.Expr:
 
 
 def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
-    """Return the metrics that a figure is made of, as far as they were measured."""
+    """Return the measured metrics among those that make up a figure."""
     if figure == VERIFIED:
         return [OWN_VERDICT] if OWN_VERDICT in measured else [m for m in SUCCESSES if m in measured]
     if figure == APPROVAL:
@@ -68,9 +68,10 @@ def undecided(scores: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> pl.LazyFrame:
-    """Return a figure's value of each policy, benchmark and prompt, and of which answer it is.
+    """Return a figure's value for each policy, benchmark and prompt, with the answer's id.
 
-    An answer whose math could not be decided has no verified value, whatever else it fulfils.
+    An answer whose math could not be decided gets no verified value, even if it passes other
+    checks.
     """
     value = pl.col("value")
     one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()

@@ -13,7 +13,7 @@ AGAIN_S = 0.2
 
 @dataclass(slots=True)
 class TimeLimit:
-    """Interrupts what runs within it once `seconds` have been spent in all; 0 is no limit."""
+    """Interrupts queries once `seconds` have been spent in all; 0 disables the limit."""
 
     interrupt: Callable[[], None]
     seconds: float
@@ -24,7 +24,7 @@ class TimeLimit:
 
     @property
     def told(self) -> str | None:
-        """What to say of an interrupted query; None if it was not this that interrupted it."""
+        """The message for an interrupted query; None if something else interrupted it."""
         if not self._over:
             return None
         return (

@@ -226,9 +226,10 @@ def _say_count(rows: int) -> None:
 
 
 def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
-    """Print a table, shortened to what a terminal holds, and say how many rows there are.
+    """Print a table, shortened to the terminal's size, and the number of rows.
 
-    Rows without one of the columns, as the steps of some trainings, show all that they have.
+    Rows that lack one of the columns, as the steps of some trainings do, are printed with all of
+    theirs.
     """
     found = frame.head(TABLE_ROWS + 1).collect()
     there = columns if set(columns) <= set(found.columns) else ()

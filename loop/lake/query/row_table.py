@@ -1,9 +1,9 @@
 # pyright: basic
 """Rows as a table for people, in the width of their terminal.
 
-What does not fit is left out by whole columns, which are named below. Texts are wrapped and cut;
-a pair's two answers are one column, which marks what differs; neighbours that differ in their ids
-alone are one row.
+Columns that do not fit are left out whole and listed below. Texts are wrapped and cut; the two
+answers of a pair share a column that marks their differences; neighbours that differ only in their
+ids are merged into one row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,21 +29,21 @@ LONGEST = 1000
 LINES, DIFF_LINES = 3, 5
 """The lines that a text may take in a cell, and the differences of two."""
 SHORT_TEXT = 14
-"""A column whose texts are no longer is shown whole."""
+"""A column whose texts are at most this long is shown whole."""
 LEAST_TEXT = 24
 """The width below which a column of longer texts is of no use."""
 NOTHING, DATA, PROSE = range(3)
 """How dear a column is: one without anything in it is left out first, one of texts last."""
 CHOSEN, REJECTED = "chosen", "rejected"
 DIFFERENCE = "[-rejected-] {+chosen+}"
-"""The heading of the two answers of a pair in one, which says what the marks mean."""
+"""The heading of the merged answers of a pair, which explains the marks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnColumn:
-    """A column of a table; only one of longer texts may be narrower than they are.
+    """A column of a table; only a column of longer texts may be narrower than they are.
 
-    `identity`: ids, which may differ where all else is alike. `whole`: texts that are not broken.
+    `identity`: ids, which may differ between merged rows. `whole`: texts that are not broken.
     `is_prose`: sentences, which are left out last.
     """
 
@@ -65,7 +65,7 @@ class DrawnColumn:
 
 
 def print_table(shown: pl.DataFrame, *, is_list: bool) -> None:
-    """Print rows; of a list, whose texts are what it is about, neighbours alike are one row."""
+    """Print rows; in a list, neighbours with the same texts are merged into one row."""
     columns = list(_columns(shown, is_list=is_list))
     print_columns(Console(), _together(columns) if is_list else columns)
 
@@ -88,7 +88,7 @@ def text_columns(
 def print_columns(
     console: Console, columns: Sequence[DrawnColumn], *, title: str | None = None
 ) -> None:
-    """Print a table in the width of a console, and which columns it has no room for."""
+    """Print a table in the width of a console, and the names of the columns that do not fit."""
     fitted = fit([column.need for column in columns], console.width)
     if title is not None:
         tell(console, title)
@@ -125,7 +125,7 @@ def _of_texts(dtype: pl.DataType) -> bool:
 
 
 def _together(columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:
-    """Return the columns with rows that differ in their ids alone as one, which says how many."""
+    """Merge rows that differ only in their ids, and add how many were merged."""
     texts = [place for place, column in enumerate(columns) if column.is_prose]
     if not texts or not any(column.identity for column in columns):
         return list(columns)
@@ -186,7 +186,7 @@ def _cut(cell: Text, width: int, console: Console, lines: int) -> Text:
 
 
 def _text(value: Any) -> str:
-    """Return a cell's text on one line, without what is beyond any cell."""
+    """Return a cell's text on one line, cut to the longest that a cell can show."""
     text = _flat(value)
     cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
     return one_line(cut, limit=2 * LONGEST)

@@ -1,4 +1,4 @@
-"""What a run needs from its person, in words and with the command that gives it."""
+"""The user's next steps for a run, in words and with the command for each."""
 
 import json
 import re
@@ -25,18 +25,18 @@ AT_WORK = (RUNNING, PAUSED, STOPPING, SILENT)
 LOW_BYTES = 2 << 30
 """Below so much free space a run may soon have to wait for more."""
 LONGEST = 600
-"""The longest that is told of why a run ended."""
+"""The most characters shown of the reason why a run ended."""
 _WHOLE = re.compile(r"done: (\d+) iterations")
 _LIMIT = re.compile(r"budget\.(\w+) is ([^ ,]+)")
 _COMMAND = re.compile(r"\. To ask again, `|\. `lpfloop |: raise it with `")
-"""Where a reason turns to what to do about it, which a need says by its command."""
+"""The start of the advice in a reason, which a need gives as its command instead."""
 _LISTS: Mapping[str, str] = {"critique": "critiques", "grade": "grades"}
 """The commands that list a stage's replies, by the first word of the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Something that a run needs: `what` says it in a sentence, `command` does or shows it."""
+    """A next step for the user: `what` is a sentence, `command` does or shows it."""
 
     what: str
     command: str | None
@@ -48,12 +48,13 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """How a run stands.
+    """The state of a run.
 
-    `work` is what its process does: running, paused, stopping or silent; anything else means that
-    no process of this machine works on it. `ended` is the journal's last word, None if a process
-    began afterwards and said nothing. `whole` says whether all iterations are there. `elsewhere` is
-    the other machine on which it was begun last. `where` is the option that names the lake.
+    `work` is its process's activity: running, paused, stopping or silent; for any other value, no
+    process of this machine works on the run. `ended` is the journal's last reason for an end, None
+    if a process began afterwards and recorded none. `whole`: all iterations are complete.
+    `elsewhere` is the other machine on which it was begun last. `where` is the option that names
+    the lake.
     """
 
     run: str
@@ -72,12 +73,12 @@ class RunState:
 
 
 def run_needs(state: RunState) -> list[Need]:
-    """Return what a run needs from its person, the most urgent first; nothing if it is well."""
+    """Return the user's next steps for a run, the most urgent first; empty if none is needed."""
     return [*_to_go_on(state), *_room(state), *_alarmed(state), *_more_prompts(state)]
 
 
 def needs_told(needs: Sequence[Need], work: str) -> Iterator[str]:
-    """Yield in sentences what a run needs, of which a process does `work`, or that it is well."""
+    """Yield a run's next steps in sentences, or that it is well; `work` is its activity."""
     for need in needs:
         command = "" if need.command is None else f": `{need.command}`"
         yield f"needs you: {need.what}{command}"
@@ -104,7 +105,7 @@ def read_state(run: RunReader, work: str, where: str = "") -> RunState:
 
 
 def _is_whole(ended: str | None, journal: Reader) -> bool:
-    """Whether a run made what it was to make, by its last word and its configuration."""
+    """Return whether a run completed its configured iterations, by the last reason for its end."""
     if ended is None or not ended.startswith(("done", "imported")):
         return False
     told = _WHOLE.fullmatch(ended)
@@ -120,13 +121,13 @@ def _elsewhere(journal: Reader) -> str | None:
 
 
 def _latest(found: Sequence[Alarm]) -> list[Alarm]:
-    """Return the alarms about the last policy of which there are any; what is unknown is none."""
+    """Return the last policy's alarms, skipping `UNVERIFIED` and policies without alarms."""
     raised = [alarm for alarm in found if alarm.kind != UNVERIFIED]
     return [alarm for alarm in raised if alarm.iteration == raised[0].iteration]
 
 
 def _undecided(run: RunReader) -> PolicyVerdict | None:
-    """Return the verdict on the last policy beside M_0 if the held-out prompts did not decide."""
+    """Return the verdict on the last policy against M_0 if the held-out prompts did not decide."""
     try:
         found: RunVerdict = run_verdict(run, checkpoints(run))
     except NoSuchRunError:
@@ -136,7 +137,7 @@ def _undecided(run: RunReader) -> PolicyVerdict | None:
 
 
 def _to_go_on(state: RunState) -> Iterator[Need]:
-    """Give what must be done so that a run goes on, if it does not."""
+    """Yield the step that makes a stopped run continue."""
     resume = state.command("resume")
     if state.work == PAUSED:
         yield Need(what="it is paused and waits to be resumed", command=resume)
@@ -225,7 +226,7 @@ _AFTER: Mapping[str, Callable[[RunState, str], Need]] = {
     "Regressed": _after_a_regression,
     "AlarmStopError": _after_an_alarm,
 }
-"""What a run needs after it ended for a reason, by the kind of that."""
+"""The next step after each kind of end."""
 
 
 def _room(state: RunState) -> Iterator[Need]:

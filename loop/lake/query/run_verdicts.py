@@ -17,12 +17,12 @@ from .told_figures import figure_label, told_bounds, told_difference, told_level
 
 BESIDE = ("initial", "previous", "best")
 SHOWN = 5
-"""The families that fell, at most, of which a terminal is told."""
+"""The most fallen families that a terminal lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationVerdict:
-    """What was found of M_t: how it stands, and the verdicts on it by all splits and scopes.
+    """The status of M_t, and the verdicts on it by all splits and scopes.
 
     `survival` is the share of its training that its published weights have.
     """
@@ -34,7 +34,7 @@ class IterationVerdict:
 
     @property
     def answer(self) -> Answer:
-        """Whether it is better than the best before it, in all; by dev prompts where there are."""
+        """Whether it is better than the best before it over all prompts, by dev prompts if any."""
         beside = [r for r in self.rows if r.against == "best" and r.scope == "all"]
         return min(beside, key=lambda r: r.split != DEV).answer if beside else "undecided"
 
@@ -44,7 +44,7 @@ class IterationVerdict:
         return next(found, None)
 
     def families(self, split: str) -> list[PolicyVerdict]:
-        """Return the verdicts on each family of a split beside M_0, what was lost most first."""
+        """Return the verdicts on each family of a split against M_0, the largest loss first."""
         own = (r for r in self.rows if r.split == split and r.against == "initial")
         return sorted((r for r in own if r.scope == "family"), key=lambda r: r.difference)
 
@@ -101,10 +101,10 @@ class RunVerdict:
 
 
 def run_verdict(run: RunReader, made: Sequence[Checkpoint]) -> RunVerdict:
-    """Return how the policies of a run stand; `made` are its checkpoints, the first one first.
+    """Return the verdicts on the policies of a run; `made` are its checkpoints in order.
 
     Raises:
-        NoSuchRunError: if it has no verdicts.
+        NoSuchRunError: if the run lacks verdicts.
     """
     standings = {s.iteration: s for s in frame_rows(PolicyStanding, _all(run, "standings"))}
     rows = frame_rows(PolicyVerdict, _all(run, "verdicts"))
@@ -205,9 +205,9 @@ def _of_exam(row: PolicyVerdict) -> str:
 
 
 def _families(iteration: IterationVerdict) -> Iterator[str]:
-    """Say how the families of prompts stand beside M_0: which fell, and how many did not.
+    """Yield sentences on the families of prompts against M_0: which fell, and how many did not.
 
-    They are those of the dev prompts, or of the held-out ones where there are none.
+    Families are of the dev prompts, or of the held-out ones in a run without dev prompts.
     """
     split = DEV if iteration.families(DEV) else HELD_OUT
     rows = iteration.families(split)
@@ -251,7 +251,7 @@ def _line(row: PolicyVerdict, part: str) -> str:
 
 
 def told_verdict(row: PolicyVerdict) -> str:
-    """Return the difference of a verdict with its bounds and their level, or why it has none."""
+    """Return the difference of a verdict with its bounds and their level, or why it is missing."""
     difference = told_difference(row.figure, row.difference)
     if row.low is None or row.high is None:
         return f"{difference} ({too_few(row.n, row.clusters)})"

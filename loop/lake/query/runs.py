@@ -1,4 +1,4 @@
-"""The runs of a lake, and what a run has done.
+"""The runs of a lake, and the results of a run.
 
 Read-only and safe while the daemon writes.
 """
@@ -55,10 +55,10 @@ def open_run(lake: Path, name: str | None) -> RunReader:
 
 
 def run_name(lake: Path, name: str | None) -> str:
-    """Return the name of an existing run; without one, that of the run written last.
+    """Return the name of an existing run; by default, of the run written last.
 
     Raises:
-        NoSuchRunError: if it does not exist, naming those that do.
+        NoSuchRunError: if it does not exist, naming the existing ones.
     """
     names = run_names(lake)
     if name is None:
@@ -96,11 +96,11 @@ def evaluations(run: RunReader) -> list[Evaluation]:
 
 
 def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
-    """Return what a run has done: each iteration's checkpoint, metrics, counts and seconds.
+    """Return a run's results: each iteration's checkpoint, metrics, counts and seconds.
 
-    What the critic is worth is told by task: over all of them a fall in one would not be seen. What
-    was measured beside the loop is counted apart. `warnings` are sentences on the endpoints
-    that served the run, and on chosen answers that became less probable by training.
+    The critic's quality is listed by task: an overall figure would hide a fall in one. Side evals
+    are counted apart. `warnings` are sentences on the endpoints that served the run, and on chosen
+    answers that became less probable by training.
     """
     numbers = evaluations(run)
     watched = by_iteration(critic_scores(run, iteration))
@@ -187,7 +187,7 @@ def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
 
 
 def _receipts(run: RunReader, iteration: int) -> list[Json]:
-    """Return what each filter of an iteration received, kept and dropped."""
+    """Return how many rows each filter of an iteration received, kept and dropped."""
     frame = run.scan("receipts", iteration=iteration).collect()
     return [account.as_json() for account in accounts(frame_rows(Receipt, frame))]
 
@@ -199,10 +199,7 @@ def _unused(run: RunReader) -> Json:
 
 
 def ending(journal: Reader) -> str | None:
-    """Return how the loop ended when it last did, or None if it was taken up again since.
-
-    That something was measured beside it changes nothing.
-    """
+    """Return why the loop last ended, or None if it was resumed since; side evals do not count."""
     ends = journal.events(END)
     begun = cast("list[dict[str, Any]]", journal.events(STAGE, after=END))
     stages = [event["stage"] for event in begun]
@@ -230,7 +227,7 @@ def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
 
 
 def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Json]:
-    """Return how many rows an iteration of the loop has, or a benchmark measured beside it."""
+    """Return the row counts of an iteration of the loop, or of a side eval."""
     return {
         table: sum(
             part.rows
@@ -249,11 +246,11 @@ def of_loop(
 ) -> pl.LazyFrame:
     """Return the rows of a table that the loop made, in an iteration or in all.
 
-    Where only some of the columns are wanted, only those need be read and verified.
+    If only some of the columns are wanted, only they are read and verified.
     """
     return run.scan(table, iteration=iteration, columns=columns, stages=is_of_loop)
 
 
 def is_of_loop(stage: str) -> bool:
-    """Whether a stage is one of the loop, and not of what is measured beside it."""
+    """Return whether a stage belongs to the loop, not to a side eval."""
     return measured_beside(stage) is None

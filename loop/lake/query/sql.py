@@ -1,8 +1,8 @@
 # pyright: basic
 """SQL over a lake: DuckDB on the committed rows of its runs, read-only.
 
-Each table has a column `run`. DuckDB reads the Parquet files itself, and only what the query needs;
-it has no access to anything else. A query sees one state of each run. Runs are opened one after the
+Each table has a column `run`. DuckDB reads the Parquet files itself, and only those that the query
+needs; it can access nothing else. A query sees one state of each run. Runs are opened one after the
 other, because a lake can have more runs than a process can have open files. The runs that were
 written last stay open until the query is answered: a process can still be at work on them, and it
 removes no file of a run that has readers.
@@ -92,7 +92,8 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
 
     with tempfile.TemporaryDirectory(prefix="lpfloop-sql-") as spill:
         connection = duckdb.connect(config={**PRIVATE, "temp_directory": spill})
-        connection.execute("set enable_progress_bar = false")  # it goes to stdout, among the rows
+        # the bar is printed to stdout, among the rows
+        connection.execute("set enable_progress_bar = false")
         try:
             yield connection
         except duckdb.Error as error:
@@ -102,10 +103,10 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
 
 
 class _Tables:
-    """The tables of a query's runs, of which only those that `sql` names are read.
+    """The tables of a query's runs; only the tables that `sql` names are read.
 
     Their files are verified. Another file cannot be read: DuckDB asks Arrow for rows in a bucket,
-    and Polars for those of all other tables, which opens the runs again if it ever comes to that.
+    and Polars for rows of all other tables, which opens the runs again if it ever comes to that.
     """
 
     def __init__(self, connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
@@ -132,7 +133,7 @@ class _Tables:
                 self._add(reader, place, registered(self._connection, rows))
 
     def create(self) -> list[str]:
-        """Create every table without reading it; return the files behind those that are named."""
+        """Create every table without reading it; return the files of the tables used by `sql`."""
         self._connection.execute(f"create schema {DERIVED}")
         for table, schema in (*SCHEMAS.items(), *JOURNAL_TABLES.items()):
             if not self._names(table):
@@ -210,8 +211,8 @@ def _asked(
 def _is_query(connection: "duckdb.DuckDBPyConnection", sql: str) -> bool:
     """Return whether a text is one SELECT, or a PIVOT whose columns come from the rows.
 
-    DuckDB takes such a PIVOT as several statements, also within one that writes. Only a query can
-    stand in the place of a table.
+    DuckDB parses such a PIVOT as several statements, also within one that writes. Only a query can
+    be used as a table.
     """
     import duckdb
 

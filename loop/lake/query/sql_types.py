@@ -1,8 +1,8 @@
 # pyright: basic
-"""The types of an answer that every format can hold, by the types that DuckDB has.
+"""The column types that every output format can hold, by DuckDB type.
 
-Polars ends the whole process where its writers meet a type that JSON or CSV lacks, so what is not
-known to be written is text.
+Polars ends the whole process if its writers meet a type that JSON or CSV lacks, so types that are
+not in this list are written as text.
 """
 
 from typing import Any
@@ -16,18 +16,18 @@ KEPT = WHOLE | {"boolean", "float", "double", "varchar", "uuid"}
 MOMENTS = frozenset(
     ("date", "time", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns")
 ) | {"timestamp with time zone"}
-"""Kept in a column of their own: in lists and objects they are text."""
+"""Kept as a column's type; within lists and objects they are text."""
 NUMBERS = {"hugeint": "bigint", "uhugeint": "bigint", "decimal": "double"}
 TEXT = "varchar"
 DAY = 24 * 60 * 60
 FIRST, LAST = -719_162 * DAY, 2_932_897 * DAY
-"""The years 1 to 9999, in seconds from 1970: the last one is no longer within them."""
+"""The years 1 to 9999, in seconds from 1970; `LAST` is exclusive."""
 PARTS = {"ms": 10**3, "us": 10**6}
 """64 bits of nanoseconds end within these years."""
 
 
 def cast(kind: Any) -> str:
-    """Return the cast of a column of DuckDB's type `kind`; nothing where it may stay."""
+    """Return the cast of a column of DuckDB's type `kind`; empty if it needs none."""
     own = kind.id
     if own in KEPT or own in MOMENTS or own == "blob":
         return "::varchar" if own == "uuid" else ""

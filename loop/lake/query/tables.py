@@ -37,10 +37,10 @@ class ListError(ValueError):
 
 
 def table_of(name: str) -> RowTable:
-    """Return what a list of a table has; of a table without a list of its own, its columns.
+    """Return the list of a table; for a table without a defined list, its columns.
 
     Raises:
-        ListError: if there is no such table.
+        ListError: if the table does not exist.
     """
     check("table", name, SCHEMAS)
     return TABLES.get(name) or RowTable(stored=SCHEMAS[name].names)
@@ -65,10 +65,10 @@ def rows(
     Args:
         run: the run, which must stay open until the rows are collected.
         table: the table's name.
-        filters: what to filter by, of `Filters`; a value of None is no filter.
+        filters: values by which to filter, of `Filters`; None disables a filter.
         iteration: the iteration whose rows are wanted; None is all.
         derived: the derived table to read instead of the run's own rows.
-        columns: the columns to return; by default those of the table, and those added to it.
+        columns: the columns to return; by default the table's, and those added to it.
         sort: the column to sort by, in descending order after a dash.
         limit: the most rows to return.
         start: how many rows to skip.
@@ -76,8 +76,8 @@ def rows(
         order: what to sort by, in SQL, instead of `sort`.
 
     Raises:
-        ListError: if the table has no such filter or column, or the run no such word.
-        DerivedError: if there is no such derived table.
+        ListError: if the table lacks such a filter or column, or the run such a word.
+        DerivedError: if the derived table does not exist.
         DamagedError: if a file was altered.
     """
     about = table_of(table)
@@ -265,7 +265,7 @@ def _order(about: RowTable, sort: str) -> str:
     """Return what to sort by, in SQL; rows of equal rank are sorted by their ids.
 
     Raises:
-        ListError: if there is no such column.
+        ListError: if the column does not exist.
     """
     column = sort.removeprefix("-")
     check("column to sort by", column, about.columns)

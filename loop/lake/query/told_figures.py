@@ -1,4 +1,4 @@
-"""How figures are told everywhere: one name each, in one unit, with one form of an interval."""
+"""How figures are written everywhere: one name each, in one unit, with one form of an interval."""
 
 from collections.abc import Iterable
 
@@ -28,12 +28,12 @@ LONGEST = 30
 
 
 def figure_name(figure: str) -> str:
-    """Return what a figure is called."""
+    """Return the display name of a figure."""
     return one_line(NAMES.get(figure, figure), limit=LONGEST)
 
 
 def figure_label(figure: str) -> str:
-    """Return what a figure is called, with the unit in which it is told."""
+    """Return the display name of a figure, with its unit."""
     return f"{figure_name(figure)} %" if figure in SHARES else figure_name(figure)
 
 
@@ -43,7 +43,7 @@ def split_name(split: str) -> str:
 
 
 def scaled(figure: str, value: float) -> float:
-    """Return a value as it is told: shares in percent."""
+    """Return a value in its display unit: shares in percent."""
     return _scale(figure)[0] * value
 
 
@@ -60,14 +60,14 @@ def told_difference(figure: str, value: float) -> str:
 
 
 def told_bounds(figure: str, low: float | None, high: float | None) -> str:
-    """Return the bounds of a difference; nothing if they are not known."""
+    """Return the bounds of a difference; empty if one is unknown."""
     if low is None or high is None:
         return ""
     return f"[{told_difference(figure, low)}, {told_difference(figure, high)}]"
 
 
 def told_of(row: ModelFigure | None) -> str:
-    """Return a model's figure, or a dash where it was not measured."""
+    """Return a model's figure, or a dash if it was not measured."""
     return "-" if row is None else told_value(row.figure, row.value)
 
 
@@ -92,7 +92,7 @@ def told_level(level: float) -> str:
 
 
 def told_levels(rows: Iterable[ModelFigure]) -> str | None:
-    """Say at which levels the bounds of changes hold, by scope; None if there are no bounds."""
+    """Return a sentence on the levels of the bounds of changes, by scope; None without bounds."""
     levels: dict[str, list[float]] = {}
     for row in rows:
         if row.change_low is not None and row.change_level is not None:
@@ -114,7 +114,7 @@ def _range(levels: Iterable[float]) -> str:
 
 
 def lost_line(lost: LostMost, where: str = "") -> str:
-    """Say which group of prompts lost most, and two prompts of it to look at.
+    """Return a sentence on the group of prompts that lost most, with two of its prompts to look at.
 
     `where` is the option that names the lake, after a space.
     """

@@ -1,4 +1,4 @@
-"""A model's figures, and those of them that have no value by prompt.
+"""A model's figures, including those without values by prompt.
 
 The win-rate at equal lengths is fitted to all comparisons at once, and the totals of a form of
 scores are means of its categories' means.
@@ -27,13 +27,13 @@ BY_FORM = ":"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFigure:
-    """A figure of M_t over `n` prompts: all, or those of the exam, task or so called `name`.
+    """A figure of M_t over `n` prompts: all, or the exam, task or family called `name`.
 
-    The interval of the value, from `low` to `high`, holds at 95 %. `change` is against
-    M_`against`, over `paired` prompts in `clusters` clusters, of which `better` have more of the
-    figure and `worse` have less. Its bounds are those of the verdict on M_t, if there is one on
-    these prompts: each errs in at most a share `change_level` of comparisons. Bounds are None if
-    too few clusters, or no value by prompt, tell nothing of them.
+    `low` and `high` are the 95 % interval of the value. `change` is against M_`against`, over
+    `paired` prompts in `clusters` clusters, of which `better` have more of the figure and `worse`
+    have less. Its bounds are the verdict's on M_t, if one exists for these prompts: each errs in at
+    most a share `change_level` of comparisons. Bounds are None if clusters are too few, or values
+    by prompt are missing.
     """
 
     split: str
@@ -121,10 +121,10 @@ def _interval(number: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def _of_change(
     number: Mapping[str, Any], first: Mapping[str, Any]
 ) -> tuple[float | None, float | None]:
-    """Return the bounds of a change; None where they are not known.
+    """Return the bounds of a change; None if they are undefined.
 
-    A win-rate's are those of the value if the first has no error, as M_0 against itself has none.
-    Of totals both errors count, as if other prompts had been asked: an upper bound.
+    The win-rate's bounds are the value's if the first has no error, as M_0 against itself. For
+    totals both errors count, as if the two had answered different prompts: an upper bound.
     """
     if number is first or number["stderr"] is None:
         return None, None

@@ -1,7 +1,7 @@
-"""The bootstrap over clusters: all that belongs to one prompt is drawn together or not at all.
+"""The bootstrap over clusters: all rows of one prompt are drawn together or not at all.
 
 Several answers to one prompt, or several verdicts on them, are not independent; a resample that
-took them one by one would make every interval too narrow. Intervals are those of percentiles.
+took them one by one would make every interval too narrow. Intervals are percentile intervals.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +17,14 @@ Indices = NDArray[np.int64]
 
 LEVEL = 0.95
 BLOCK = 100_000
-"""Draws that are held in memory at once; ten times as many leave a core's cache, and are slower."""
+"""Draws in memory at once; ten times as many exceed a core's cache, and are slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A measure: the sum of `numerator` over that of `denominator`; each has one value a row.
+    """A measure: the sum of `numerator` over the sum of `denominator`; each has one value a row.
 
-    `is_share` says that no row has more of the first than of the second, nor less than 0.
+    `is_share`: each row's numerator is between 0 and its denominator.
     """
 
     numerator: Numbers
@@ -42,8 +42,8 @@ class Ratio:
 class OfSums:
     """A measure that is a function of several sums, such as a kappa.
 
-    `columns` has shape (rows, sums). `value` takes the sums in its last dimension, and gives NaN
-    where they define nothing. `counted` is what each row adds to the `n` of the estimate.
+    `columns` has shape (rows, sums). `value` takes the sums in its last dimension, and gives NaN if
+    they define nothing. `counted` is each row's contribution to the `n` of the estimate.
     """
 
     columns: Numbers
@@ -60,7 +60,7 @@ class OfSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An interval of level 95 %, and the standard deviation of what was resampled."""
+    """An interval of level 95 %, and the standard deviation of the resampled measure."""
 
     low: float
     high: float
@@ -71,7 +71,8 @@ class Interval:
 class Estimate:
     """A measure with its 95 % interval; `low` and `high` are None for fewer than two instructions.
 
-    `n` is what was averaged over: verdicts, or pairs where verdicts were compared with each other.
+    `n` is how many items were averaged: verdicts, or pairs if verdicts were compared with each
+    other.
     """
 
     value: float
@@ -115,7 +116,7 @@ def mean_interval(values: Sequence[float], clusters: Indices, *, draws: int, see
 def estimates(
     measures: Sequence[Ratio | OfSums], clusters: Indices, *, draws: int, seed: int
 ) -> list[Estimate | None]:
-    """Return each measure with its interval; None stands where there is nothing to measure.
+    """Return each measure with its interval; None for a measure without data.
 
     All measures are over the same rows, and are taken from the same resamples.
     """

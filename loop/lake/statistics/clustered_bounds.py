@@ -1,22 +1,21 @@
-"""Bounds and p-values of a mean difference over prompts whose results hang together in clusters.
+"""Bounds and p-values of a mean difference over prompts whose results are clustered.
 
 With S_g the sum of the differences in cluster g, n_g its prompts, and N all prompts, a mean
 difference of theta is refuted if
     (sum S_g - N theta)^2  >  q * (sum (S_g - n_g theta)^2 + 2 s^2).
 The right side is the spread about the hypothesis, not about the mean, which makes the test a
 self-normalised sum: if no cluster had a reason to go up rather than down, S_g would be as likely as
--S_g, and the ratio of both sides that of a random walk with these steps, whatever the sizes and
-spreads of the clusters; its tails are lighter than the normal distribution's (Efron 1969). With
-q = G t^2 / (G - 1 + t^2), t being Student's quantile of G - 1 degrees, the test of zero is
-Student's own where the G clusters are alike, and nearly the normal one where few of many weigh
-most.
+-S_g, and the ratio of both sides would be the ratio of a random walk with these steps, whatever the
+sizes and spreads of the clusters; its tails are lighter than the normal distribution's (Efron
+1969). With q = G t^2 / (G - 1 + t^2), t being Student's quantile of G - 1 degrees, the test of zero
+is Student's own if the G clusters are alike, and nearly the normal one if few of many weigh most.
 
 s^2 is the mean of S_g^2 over the m clusters that changed at all: one gain and one loss more than
 were seen (Agresti and Min 2005, for paired proportions). For 0/1 results with few changes this
-keeps the test to McNemar's exact one; where changes are many it is nothing. And since m changes all
+keeps the test to McNemar's exact one; with many changes it is negligible. And since m changes all
 go one way in a share 2^-m of cases, fewer than log2(1 / alpha) show nothing.
 
-Solved for theta, what is not refuted is an interval in closed form.
+Solved for theta, the differences that are not refuted form an interval in closed form.
 """
 
 from collections.abc import Sequence
@@ -30,10 +29,10 @@ from .share_interval import share_change
 from .student_t import quantile, upper_tail
 
 MOST_NEEDED = 10_000_000
-"""Where even so many prompts would not decide, no number is named."""
+"""If even so many prompts would not decide, no number is reported."""
 HALVINGS = 24
 ROUNDING = 1e-9
-"""A cluster whose gains and losses cancel but for this has not changed."""
+"""A cluster whose gains and losses cancel up to this difference has not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +78,14 @@ class ClusterSums:
 
     @property
     def ratio(self) -> float:
-        """The test's statistic for a mean difference of 0; there is none if nothing changed."""
+        """The test's statistic for a mean difference of 0; NaN if nothing changed."""
         return self.total**2 / (self.squares * (1 + 2 / self.changed))
 
 
 def cluster_sums(
     before: Sequence[float], after: Sequence[float], clusters: Sequence[str]
 ) -> ClusterSums:
-    """Return the sums over clusters of what became of each prompt, at least one."""
+    """Return the sums over clusters of each prompt's change, for at least one prompt."""
     values = np.array([before, after], dtype=float)
     unit = float(np.ptp(values)) or 1.0
     about = numbered(clusters)
@@ -135,7 +134,7 @@ def _solved(sums: ClusterSums, alpha: float) -> tuple[float, float]:
 
 
 def bounded(sums: ClusterSums, alpha: float) -> bool:
-    """Tell whether there are enough clusters, and even enough ones, for bounds at this level."""
+    """Return whether the clusters are many enough, and even enough, for bounds at this level."""
     return 0.5**sums.clusters <= alpha and sums.alike > _limit(alpha, sums.clusters)
 
 

@@ -1,8 +1,8 @@
-"""The standard error of a mean over prompts, of which those of one cluster are not independent.
+"""The standard error of a mean over prompts, with dependent prompts within clusters.
 
 The deviations of a cluster's prompts are summed up first: ten wordings of a question that all fail
-together weigh as one. Where every prompt is a cluster of its own this is the usual error, the
-standard deviation over the root of their number.
+together weigh as one. If every prompt is a separate cluster this is the usual error, the standard
+deviation over the root of their number.
 """
 
 import math

@@ -28,14 +28,14 @@ class PairedResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether the policy of `after` is better than that of `before`, and how surely.
+    """Whether the policy of `after` is better than the policy of `before`, and how surely.
 
-    `low` and `high` bound the mean difference, each at the level asked for; None where clusters are
+    `low` and `high` bound the mean difference, each at the requested level; None if clusters are
     too few or too unequal for a bound. `gained` and `lost` are the shares of prompts that got
-    better and worse. `p_better` is how likely a gain like this is if there is none, `p_worse` a
-    loss like this. `needed` is how many prompts, in clusters like these, would decide if all went
-    on as seen; None where it is decided, or where no number would. `remark` says in words what the
-    numbers do not.
+    better and worse. `p_better` is how likely a gain like this is without a true gain, `p_worse` a
+    loss like this. `needed` is how many prompts, in clusters like these, would decide if results
+    continued as seen; None if it is decided, or no number would decide. `remark` explains in words
+    a result that the numbers alone do not.
     """
 
     n: int
@@ -57,17 +57,17 @@ class Decision:
 def level_of_look(error_rate: float, look: int, earlier: Sequence[bool] = ()) -> float:
     """Return the one-sided level of a comparison that is the `look`-th of its kind, from 1.
 
-    The levels of all looks, however many there will be, add up to `error_rate`: so likely at most
-    is it that any of them errs, however the looks depend on each other. They fall as 1 / look^2
-    (6 / pi^2 makes the sum 1; this spends the error as Lan and DeMets 1983 do, for a number of
-    looks that nobody knows): of 0.05 the looks 1 to 5 get 0.030, 0.0076, 0.0034, 0.0019, 0.0012.
+    The levels of all looks, however many there will be, add up to `error_rate`: this bounds the
+    probability that any of them errs, however the looks depend on each other. They fall as 1 /
+    look^2 (6 / pi^2 makes the sum 1; this spends the error as Lan and DeMets 1983 do, for an
+    unknown number of looks): of 0.05 the looks 1 to 5 get 0.030, 0.0076, 0.0034, 0.0019, 0.0012.
     Against 1 / (look * (look + 1)), which gives 0.025, 0.0083, 0.0042, 0.0025, 0.0017, more is left
     for the first look, which every run takes: a gain of 3 standard errors is seen at looks 1 to 5
     in 87, 72, 62, 54, 49 % of cases, there in 85, 73, 64, 58, 53 %.
 
-    `earlier` says of the looks before whether each found what it looked for ("better"). What a look
-    spent on a finding goes on to the next one (Tian and Ramdas 2021, "online fallback"), which
-    keeps the error rate, and lets a run that gains each time be asked at a level that never falls.
+    `earlier` lists whether each look before found a difference ("better"). Alpha is recycled: the
+    level spent on a finding is added to the next look (Tian and Ramdas 2021, "online fallback"),
+    which keeps the error rate, and tests a run that gains each time at a level that never falls.
     """
     if look < 1:
         raise ValueError(f"looks are counted from 1, not {look}")
@@ -79,11 +79,11 @@ def level_of_look(error_rate: float, look: int, earlier: Sequence[bool] = ()) ->
 def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decision:
     """Return whether the policy of `after` is better, by bounds at the one-sided level `alpha`.
 
-    "not better": the upper bound is below `worthwhile`. "better": the lower bound is above 0. Where
-    both hold, there is a gain, too small to matter: "not better", with a remark.
+    "not better": the upper bound is below `worthwhile`. "better": the lower bound is above 0. If
+    both are true, the gain is real but too small to matter: "not better", with a remark.
 
     Raises:
-        ValueError: if there are no results.
+        ValueError: if results are empty.
     """
     if len(results.before) == 0:
         raise ValueError("there is nothing to decide: no prompt was answered by both")
@@ -131,8 +131,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def parts_of(results: PairedResults, names: Sequence[str | None]) -> dict[str, PairedResults]:
     """Return the results of each part (task, family), by the name of each prompt's part.
 
-    Where a part is one cluster, each of its prompts counts as one: it is asked about itself, not
-    about others like it.
+    If a part is one cluster, each of its prompts counts as a cluster: the decision is about the
+    part itself, not about others like it.
     """
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(names):
@@ -142,16 +142,16 @@ def parts_of(results: PairedResults, names: Sequence[str | None]) -> dict[str, P
 
 
 def worse_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
-    """Return the names of those parts (tasks, families) in which something was surely lost.
+    """Return the names of the parts (tasks, families) that surely lost.
 
-    Surely: that any is named without a loss is at most as likely as `alpha`, however many there
-    are.
+    Surely: the probability that any part without a loss is named is at most `alpha`, over all
+    parts.
     """
     return _significant({name: part.p_worse for name, part in parts.items()}, alpha)
 
 
 def better_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
-    """Return the names of those parts in which something was surely gained, likewise."""
+    """Return the names of the parts (tasks, families) that surely gained, as in `worse_parts`."""
     return _significant({name: part.p_better for name, part in parts.items()}, alpha)
 
 
@@ -191,7 +191,7 @@ def _sameness(results: PairedResults) -> str | None:
 
 
 def too_few(prompts: int, clusters: int, alike: float | None = None) -> str:
-    """Say why a difference has no bounds: the prompts are too few clusters.
+    """Return why a difference lacks bounds: the prompts are too few clusters.
 
     `alike` is how many clusters of one size would weigh as much.
     """

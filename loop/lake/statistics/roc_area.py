@@ -1,7 +1,8 @@
-"""How well a score tells right answers from wrong ones: the area under the ROC curve.
+"""How well a score separates right answers from wrong ones: the area under the ROC curve.
 
-It is the probability that a right answer has the higher score than a wrong one, where equal scores
-count one half. Without a right or without a wrong answer there is none. Resamples are of clusters.
+It is the probability that a right answer has the higher score than a wrong one, with equal scores
+counted one half. It is undefined without a right or without a wrong answer. Resamples are of
+clusters.
 """
 
 import numpy as np
@@ -26,7 +27,7 @@ def area_estimate(
 ) -> Estimate | None:
     """Return the area with its interval; None if a class is missing.
 
-    Resamples without a right or without a wrong answer have no area, and are left out.
+    Resamples without a right or without a wrong answer are left out, as their area is undefined.
     """
     value = area(scores, right)
     if value is None:

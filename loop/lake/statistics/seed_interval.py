@@ -13,7 +13,7 @@ TAIL = 0.025
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedMean:
-    """A mean over seeds; `low` and `high` are None for one seed, which tells no spread."""
+    """A mean over seeds; `low` and `high` are None for one seed, which has zero spread."""
 
     value: float
     low: float | None
@@ -22,7 +22,7 @@ class SeedMean:
 
 
 def seed_mean(values: Sequence[float], *, of_shares: bool = False) -> SeedMean:
-    """Return the mean of one value a seed, with its interval; that of shares is cut to 0 and 1.
+    """Return the mean of one value a seed, with its interval, cut to 0 and 1 for shares.
 
     Raises:
         ValueError: without values.

@@ -19,10 +19,10 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 
 
 def share_interval(share: float, error: float | None, n: int) -> tuple[float, float] | None:
-    """Return the 95 % interval of a share over `n` prompts, whose standard error is known.
+    """Return the 95 % interval of a share over `n` prompts, given its standard error.
 
-    The error tells how many independent draws they are worth: prompts of one cluster are fewer than
-    they seem. Without one, as for a single cluster, there is no interval.
+    The error determines the effective number of independent draws: clustered prompts count for
+    fewer. Without an error, as for a single cluster, the interval is None.
     """
     if error is None or not 0 <= share <= 1:
         return None
@@ -30,5 +30,5 @@ def share_interval(share: float, error: float | None, n: int) -> tuple[float, fl
 
 
 def share_change(low: float, high: float) -> tuple[float, float]:
-    """Return bounds of how much a share changed, cut to what is possible: -1 to 1."""
+    """Return the bounds of a share's change, cut to the possible range: -1 to 1."""
     return max(low, -1.0), min(high, 1.0)

@@ -1,7 +1,7 @@
 """Whether a paired difference is beyond chance: a sign-flip test.
 
-If nothing has changed, each prompt's difference is as likely to be of the other sign. The test is
-exact where differences are few whole numbers, such as of verdicts, where it is McNemar's; of many
+If nothing has changed, each prompt's difference is as likely to have the other sign. The test is
+exact if differences are few whole numbers, as for verdicts, for which it equals McNemar's; for many
 the normal distribution is near enough.
 """
 
@@ -38,7 +38,7 @@ def chance_of_rise(differences: Sequence[float]) -> float:
 
 
 def summed(differences: Mapping[str, float], units: Mapping[str, str]) -> list[float]:
-    """Return the sums of differences by unit; what has no unit is one of its own."""
+    """Return the sums of differences by unit; a key without a unit is a separate unit."""
     sums = dict[str, float]()
     for name, value in differences.items():
         unit = units.get(name, f"\0{name}")

@@ -1,8 +1,8 @@
-"""What a preference is worth, and the difference between two models' results.
+"""The value of a preference, and the difference between two models' results.
 
 AlpacaFarm, Section 3 and AlpacaEval: a preference of 1 means that the reference wins, 2 that the
-model does, 0 or 1.5 that neither; what lies between is the judge's probability. The win-rate is
-mean(preference - 1), so a draw counts half.
+model does, 0 or 1.5 that neither; values between 1 and 2 are the judge's probability. The win-rate
+is mean(preference - 1), so a draw counts half.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ DRAWS = 10_000
 class Difference:
     """How much more often the second of two models wins, over the `n` prompts that both answered.
 
-    `standard_error` and `interval`, a paired bootstrap interval of level 95 %, are those of
-    clusters; the unit is that of the scores.
+    `standard_error` and `interval`, a paired bootstrap interval of level 95 %, are clustered; the
+    unit is the scores'.
     """
 
     value: float
@@ -32,7 +32,7 @@ class Difference:
 
 
 def share_won(preference: float) -> float:
-    """Return what a preference is worth to the model: 0, 1, or between for a draw or in doubt."""
+    """Return a preference's value for the model: 0, 1, or between for a draw or in doubt."""
     return 0.5 if preference in TIES else preference - 1
 
 

@@ -1,1 +1,1 @@
-"""Tracing one row: where it comes from, what was made from it and why, how it changed."""
+"""Tracing one row: its sources, the rows made from it and why, its changes."""

@@ -1,4 +1,4 @@
-"""A checkpoint: its parents, its training data, and its numbers beside its parent's."""
+"""A checkpoint: its parents, its training data, and its numbers next to its parent's."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from .page import Box, Grid, Page, PageSection, plain_text
 class TrainedOn:
     """How many rows of one kind a checkpoint was trained on.
 
-    `kind` is that of the chosen or shown candidates: samples, refinements.
+    `kind` is the kind of the chosen or shown candidates: samples, refinements.
     """
 
     table: str
@@ -43,7 +43,7 @@ class CheckpointStory:
 
 
 def checkpoint_story(run: RunReader, asked: Found) -> CheckpointStory:
-    """Return the story of the checkpoint that was asked for."""
+    """Return the story of a checkpoint."""
     made = [*checkpoints(run), *step_policies(run)]
     checkpoint = next(c for c in made if c.checkpoint_id == asked.id)
     numbers = evaluated(run)
@@ -63,7 +63,7 @@ def evaluated(run: RunReader) -> list[Evaluation]:
 
 
 def trained_on(run: RunReader, checkpoint: Checkpoint) -> list[TrainedOn]:
-    """Count what a checkpoint was trained on: the rows of its iteration; none for M_0."""
+    """Count the rows of its iteration that a checkpoint was trained on; empty for M_0."""
     if checkpoint.parent_id is None:
         return []
     sources = (

@@ -1,4 +1,4 @@
-"""Sentences on the statements of an answer: what the reference says of each, and what is unread."""
+"""Sentences on the statements of an answer: their check against the reference, and unread ones."""
 
 from collections.abc import Iterator
 

@@ -34,7 +34,7 @@ class DiffError(ValueError):
 class DiffRequest:
     """A request: two iterations (None: the first and the last that were measured) on a benchmark.
 
-    `by` says what the prompts are summed up by.
+    `by` is the group over which prompts are summed up.
     """
 
     before: int | None = None
@@ -195,8 +195,8 @@ def summary(
 ) -> pl.DataFrame:
     """Return how prompts changed, by task or family and metric: all metrics, or only these.
 
-    By family, what was lost most comes first. `verdicts` are those on the two models, by scope and
-    name: a change has their bounds, or holds at their level.
+    By family, the largest loss comes first. `verdicts` are the verdicts on the two models, by scope
+    and name: a change has the verdict's bounds, or bounds at its level.
     """
     shown = paired if metrics is None else paired.filter(pl.col("metric").is_in(metrics))
     keys = ["task", "metric"] if by == "task" else ["task", "family", "metric"]
@@ -221,8 +221,8 @@ def _change(
 ) -> dict[str, Json]:
     """Return how the prompts of one group changed.
 
-    The p-value is that of McNemar's exact test; None if values other than 0 and 1 occur, or if
-    prompts depend on one another.
+    The p-value is from McNemar's exact test; None if values other than 0 and 1 occur, or if prompts
+    depend on one another.
     """
     before, after, clusters = (list(column) for column in zip(*rows, strict=True))
     found = measured_change(metric, before, after, clusters, verdict)

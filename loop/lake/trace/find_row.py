@@ -67,7 +67,7 @@ class NoSuchIdError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What an id names: `prompt_id` is the prompt it is about; a checkpoint is about none."""
+    """The row that an id names: `prompt_id` is its prompt; a checkpoint has none."""
 
     kind: Kind
     id: str
@@ -75,11 +75,11 @@ class Found:
 
 
 def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]:
-    """Return the run that has an id (the latest, or the named one), and what the id names.
+    """Return the run that has an id (the latest, or the named one), and the row that the id names.
 
     Raises:
-        NoSuchIdError: if no run has it, or several ids begin with it.
-        NoSuchRunError: if it is a model's name such as `M_2`, and the run has no such model.
+        NoSuchIdError: if the id is in no run, or several ids begin with it.
+        NoSuchRunError: if it is a model's name such as `M_2`, and the run lacks that model.
     """
     called = model_name(text)
     if called is not None and not (name and called.run):
@@ -103,7 +103,7 @@ def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]
 
 
 def find(run: RunReader, text: str) -> Found:
-    """Return what an id, or the beginning of one, names in a run.
+    """Return the row that an id, or the beginning of one, names in a run.
 
     Raises:
         NoSuchIdError: if it names nothing, or several rows.
@@ -115,13 +115,14 @@ def find(run: RunReader, text: str) -> Found:
 
 
 def lookup(run: RunReader, text: str) -> Found | None:
-    """Return what an id names in a run, or None; an exact match wins over ids that begin with it.
+    """Return the row that an id names in a run, or None.
 
-    So it does over a model's name such as `M_2`.
+    An exact match takes precedence over ids that begin with the text, and over a model's name such
+    as `M_2`.
 
     Raises:
         NoSuchIdError: if several ids begin with it and none equals it.
-        NoSuchRunError: if it is a model's name, and the run has no such model.
+        NoSuchRunError: if it is a model's name, and the run lacks that model.
     """
     if not text:
         raise NoSuchIdError("the id is empty: give an id, or the beginning of one")

@@ -1,4 +1,4 @@
-"""The page of `lpfloop model`: the facts of a model, its figures, and what can be done with it."""
+"""The page of `lpfloop model`: the facts of a model, its figures, and commands to use it."""
 
 from collections.abc import Iterator, Sequence
 

@@ -39,7 +39,7 @@ BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A text with its judgments beside it, and what was made from it below."""
+    """A text with its judgments next to it, and the rows made from it below."""
 
     title: str
     text: tuple[Span, ...]
@@ -50,7 +50,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table of short texts, of which those of the first `names` columns are no numbers."""
+    """A table of short texts; the first `names` columns are text, the others numbers."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -69,7 +69,7 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What is shown for one id."""
+    """The page of one id."""
 
     title: str
     sections: tuple[PageSection, ...] = field(default=())
@@ -81,7 +81,7 @@ def plain_text(text: str) -> tuple[Span, ...]:
 
 
 def story_page(story: Story) -> Page:
-    """Return the page of a prompt; the row that was asked for is marked."""
+    """Return the page of a prompt; the row of the requested id is marked."""
     prompt = story.prompt
     about = f"{prompt.task}, {prompt.split}, source {prompt.source or 'unknown'}"
     boxes = [Box(title=f"prompt ({about})", text=plain_text(prompt.instruction))]
@@ -116,7 +116,7 @@ def _trained(story: Story, number: int) -> list[str]:
 
 
 def _groups(story: Story, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """Return candidates of one kind with the same text and the same said of it together."""
+    """Group candidates of one kind with the same text and the same judgments."""
     groups: dict[object, list[Candidate]] = {}
     for candidate in candidates:
         said = tuple(
@@ -130,7 +130,7 @@ def _groups(story: Story, candidates: Sequence[Candidate]) -> list[list[Candidat
 
 
 def _alike(story: Story, group: Sequence[Candidate]) -> Box:
-    """Return the box of candidates that are alike: one in full, and what was made of the others."""
+    """Return the box of equal candidates: one in full, and the rows made from the others."""
     boxes = [_candidate(story, candidate) for candidate in group]
     if len(boxes) == 1:
         return boxes[0]
@@ -213,7 +213,7 @@ def _reward(reward: Reward, *, named: bool) -> str:
 
 
 def _changes(story: Story, candidate: Candidate) -> tuple[Span, ...]:
-    """Return the text; that of a refinement as changes of the text that it refines."""
+    """Return the text; for a refinement, its changes to the refined text."""
     for parent in story.candidates:
         if parent.candidate_id == candidate.parent_id:
             return word_diff(parent.text, candidate.text)
@@ -243,7 +243,7 @@ def _at(time: str | None) -> str:
 
 
 def _comment(critique: Critique) -> str:
-    """Return a critique's text without the dictionary at its end that says its ratings again."""
+    """Return a critique's text without the dictionary at its end, which repeats its ratings."""
     head, brace, last = critique.text.rstrip().rpartition("{")
     try:
         told = json.loads(brace + last) if brace else None

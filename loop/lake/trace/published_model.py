@@ -1,4 +1,4 @@
-"""A model of a run: where its folder is, what it was trained on, its figures beside M_0's."""
+"""A model of a run: its folder, its training data, its figures next to M_0's."""
 
 import json
 from collections import Counter
@@ -44,12 +44,12 @@ from ..statistics.clustered_error import mean_error
 from .checkpoint_story import TrainedOn, evaluated, trained_on
 
 State = Literal["here", "bucket", "missing", "removed", "served"]
-"""Where a model's files are: `served` says that only an endpoint has them."""
+"""Where a model's files are; `served`: only an endpoint has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What the files of a model hold, by their headers; nothing is known of files elsewhere."""
+    """The contents of a model's files, by their headers; unknown for files elsewhere."""
 
     bytes: int
     parameters: int | None
@@ -57,12 +57,12 @@ class Weights:
 
 
 EXAM_END = ": "
-"""Stands in a figure's name behind that of a set of held-out prompts."""
+"""Separates the name of a set of held-out prompts from the metric in a figure's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureBeside:
-    """A figure of a model on the held-out prompts, beside that of the run's first model."""
+    """A figure of a model on the held-out prompts, with the same figure of the run's first model."""
 
     metric: str
     n: int
@@ -76,9 +76,10 @@ class FigureBeside:
 class PublishedModel:
     """A model of a run: `place` is its folder, or the URL of its endpoint.
 
-    `path` is the folder if it is there; `adapter` is that of the adapters that were merged into the
-    weights, if they are what was trained. `control` stands before what the user says when it is
-    sampled; `first` is the model that its figures, on prompts of `split`, stand beside.
+    `path` is the folder if it is there; `adapter` is the folder of the adapters that were merged
+    into the weights, if adapters were trained. `control` is put before the user's message when the
+    model is sampled; `first` is the model with which its figures, on prompts of `split`, are
+    compared.
     """
 
     run: str
@@ -146,9 +147,9 @@ def configuration(run: RunReader) -> RunConfig:
 
 
 def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
-    """Return the folder of a model on this machine: that of a published one with every byte proved.
+    """Return the folder of a model on this machine; every byte of a published one is verified.
 
-    From a bucket it is fetched.
+    A model in a bucket is downloaded.
 
     Raises:
         DamagedError: if it is damaged.
@@ -165,7 +166,7 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
 
 
 def why_absent(folder: Path, checkpoint: Checkpoint, place: str, state: State) -> str:
-    """Say why a model has no folder here, and what to do."""
+    """Return a sentence on why a model's folder is not here, with a remedy."""
     model = f"{checkpoint.name} of run {folder.name}"
     match state:
         case "served":
@@ -200,7 +201,7 @@ def place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
 
 
 def _is_own(checkpoint: Checkpoint) -> bool:
-    """Whether the run holds the files, not a place that it was told."""
+    """Whether the files are in the run, not in a folder outside it."""
     return checkpoint.path == f"{CHECKPOINTS}/{checkpoint.checkpoint_id}"
 
 
@@ -246,7 +247,7 @@ def _split_shown(numbers: Sequence[Evaluation], own: Checkpoint) -> str:
 
 
 def _of_step(number: Evaluation, split: str, step: int) -> bool:
-    """Whether a number is that of the policy of a step, on prompts of a split."""
+    """Whether a number is of the policy of a step, on prompts of a split."""
     named = step_of(number.benchmark)
     return named is not None and named[0] == step and is_measured_on(named[1], split)
 
@@ -254,7 +255,9 @@ def _of_step(number: Evaluation, split: str, step: int) -> bool:
 def _figures(
     numbers: Sequence[Evaluation], own: Checkpoint, first: Checkpoint, split: str
 ) -> list[FigureBeside]:
-    """Return a model's figures on the prompts of a split, beside those of the run's first model."""
+    """Return a model's figures on the prompts of a split, with those figures of the run's first
+    model.
+    """
     whole = [e for e in numbers if is_measured_on(e.benchmark, split)]
     start = {_figure_name(e): e for e in whole if e.checkpoint_id == first.checkpoint_id}
     step = own.at_step
@@ -292,7 +295,7 @@ def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
 
 
 def _figure_name(number: Evaluation) -> str:
-    """Return a metric's name, behind that of the set of held-out prompts if it has one."""
+    """Return a metric's name, after the name of its set of held-out prompts, if any."""
     named = step_of(number.benchmark)
     exam = exam_of(number.benchmark if named is None else named[1])
     return number.metric if exam is None else f"{exam}{EXAM_END}{number.metric}"

@@ -100,9 +100,9 @@ def shown(run: RunReader, found: Found, iteration: int | None = None) -> ShownRo
 
 
 def candidate_rows(story: Story) -> pl.DataFrame:
-    """Return a row for each candidate, with its judgments and what was made from it.
+    """Return a row for each candidate, with its judgments and the rows made from it.
 
-    Of several critiques it holds the critic's, of several rewards the last; `--json` has all.
+    Of several critiques it has the critic's, of several rewards the last; `--json` has all.
     """
     scores = {r.candidate_id: r.score for r in story.rewards}
     said = sorted(story.critiques, key=lambda c: critique_place(c.critic, c.sample))
@@ -125,7 +125,7 @@ def candidate_rows(story: Story) -> pl.DataFrame:
 
 
 def evaluation_rows(story: CheckpointStory) -> pl.DataFrame:
-    """Return a row for each of the checkpoint's numbers, beside its parent's."""
+    """Return a row for each of the checkpoint's numbers, with its parent's."""
     before = {(e.benchmark, e.metric): e.value for e in story.before}
     rows = [
         {**plain(e), "before": before.get((e.benchmark, e.metric)), "after": e.value}

@@ -59,10 +59,10 @@ class DerivedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """A prompt with its candidates, their judgments, and what was made from them.
+    """A prompt with its candidates, their judgments, and the rows made from them.
 
-    `asked` is the id that was asked for: the prompt's or one of its rows'. `deciding` says whose
-    ratings decide where a candidate has several critiques.
+    `asked` is the requested id: the prompt's or one of its rows'. `deciding` is the annotator whose
+    ratings decide if a candidate has several critiques.
     """
 
     run: str

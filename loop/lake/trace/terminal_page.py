@@ -1,7 +1,7 @@
 """A page on a terminal: control characters escaped, changes marked even without colour.
 
 Long texts are left to the terminal to wrap: they can be copied, and cost next to nothing. Only on a
-wide terminal are judgments printed beside a text. Texts, and only texts, are indented, so no text
+wide terminal are judgments printed next to a text. Texts, and only texts, are indented, so no text
 can pass for a heading or a reason.
 """
 
@@ -19,7 +19,7 @@ from .page import Box, Page, PageSection
 from .word_diff import AROUND, STYLES, Span
 
 WIDE = 110
-"""From this width on, judgments are printed beside a text."""
+"""From this width on, judgments are printed next to a text."""
 TITLE = 200
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "

@@ -33,12 +33,12 @@ UNDECIDED: Mapping[str, str] = {
     "unread": "no annotator's verdict could be read",
     "tied": "its answers are alike, or no annotator preferred either",
 }
-"""Why a prompt whose answers were compared has no pair, by outcome."""
+"""Why a prompt whose answers were compared lacks a pair, by outcome."""
 LOWEST: Mapping[str, str] = {
     EXTREMES: "the lowest rewards first",
     RATED_EXTREMES: "the lowest mean ratings first",
 }
-"""How a rule takes what is rejected, where not at random."""
+"""The order in which a rule takes rejected answers; other rules draw at random."""
 
 
 def why_pair(story: Story, pair: Pair) -> str:
@@ -88,13 +88,13 @@ def why_demonstration(story: Story, row: Demonstration) -> str:
 
 
 def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
-    """Return the rule of an answer by itself, its side, and the reason for it."""
+    """Return the rule of an unpaired answer, its side, and the reason for it."""
     side = "a success" if row.label else "a failure"
     return f"rule {row.rule}; {side} for {_because(story, row.candidate_id, row.ratings, row.rule)}"
 
 
 def why_yield(story: Story, row: Yield) -> str:
-    """Return what pairing made from the prompt, or what was missing."""
+    """Return how many rows pairing made from the prompt, or what it lacked."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     return told if row.made else f"{told}: {_lack(story, row)}"
 
@@ -110,7 +110,7 @@ def judged_in(story: Story, iteration: int) -> list[Candidate]:
 
 
 def _rank(story: Story, row: Pair | Demonstration) -> str:
-    """Return the place of a row among those of its prompt, the best by reward first."""
+    """Return the rank of a row within its prompt, the best by reward first."""
     if made_by(row.rule) in BY_REWARD:
         of = "highest rewards first"
     elif made_by(row.rule) == RATED_EXTREMES:
@@ -176,7 +176,7 @@ def _positives(story: Story) -> frozenset[str]:
 
 
 def _lack(story: Story, row: Yield) -> str:
-    """Return what a prompt without pairs lacked."""
+    """Return the reason why a prompt lacks pairs."""
     judged = judged_in(story, row.iteration)
     usable = [c for c in judged if c.usable]
     reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED

@@ -15,9 +15,9 @@ MANY = 4000
 
 STYLES = {"same": "", "gone": "red strike", "new": "green"}
 AROUND = {"same": ("", ""), "gone": ("[-", "-]"), "new": ("{+", "+}")}
-"""What a stretch is marked with, also without colour."""
+"""The marks around a stretch, also without colour."""
 CONTEXT, MOST = 3, 16
-"""The words that a short diff shows of what is the same beside a change, and of a change itself."""
+"""The most words that a short diff shows of the context next to a change, and of a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def _spans(before: Sequence[str], after: Sequence[str]) -> Iterator[Span]:
 
 
 def marked_diff(old: str, new: str) -> Text:
-    """Return in short how `new` differs, on one line: what is the same is shown beside changes."""
+    """Return in short how `new` differs, on one line: changes with a few words of context."""
     spans = word_diff(old, new)
     text = Text()
     for place, span in enumerate(spans):
@@ -57,7 +57,7 @@ def marked_diff(old: str, new: str) -> Text:
 
 
 def _beside(span: Span, *, first: bool, last: bool) -> str:
-    """Return a stretch without its middle, and without an end that no change is beside."""
+    """Return a stretch without its middle, and without an end that is not next to a change."""
     words = TOKEN.findall(span.text)
     if span.kind != "same":
         return span.text if len(words) <= MOST else f"{''.join(words[:MOST])}… "

@@ -384,8 +384,7 @@ def paired(lake: Path, prompts: int) -> Iterator[Figure]:
 def shown(lake: Path, prompts: int) -> Iterator[Figure]:
     """Show one prompt with all its candidates."""
     cold = [
-        lpfloop(lake, "show", prompt_name(number), "--run", run_name(prompts)).seconds
-        for number in range(5)
+        lpfloop(lake, "show", prompt_name(number), run_name(prompts)).seconds for number in range(5)
     ]
     yield Figure(
         what="show a prompt, cold process",

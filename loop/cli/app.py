@@ -22,7 +22,7 @@ from .alarm_commands import alarms
 from .annotation_commands import annotations
 from .common import Exit
 from .compare_commands import compare
-from .config_commands import diff_configs, schema, show_config
+from .config_commands import diff_configs, schema, show_config, variants
 from .critic_commands import critic_check
 from .critique_commands import critique
 from .derive_commands import rederive, reparse, train
@@ -46,7 +46,6 @@ from .search_commands import duplicates, reindex, search
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
 from .trace_commands import diff, show
-from .variant_commands import variants
 from .verdict_commands import verdict
 from .view_commands import view
 

@@ -91,8 +91,6 @@ Human = Annotated[
     list[str] | None,
     typer.Option("--human", help="Names of annotators that begin with this are people."),
 ]
-Draws = Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples.")]
-DrawSeed = Annotated[int, typer.Option("--seed", min=0, help="Root of all random draws.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="What to write: a new folder.")]
 AnyRun = Annotated[
     str | None,

@@ -9,8 +9,8 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import TINY, RunOptions
-from ..lake.query.forms import Form, FormError
-from .common import AnyRun, AsForm, AsJson, Lake, Settings, exit_codes
+from ..lake.query.forms import FormError
+from .common import AnyRun, AsJson, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
     Critic,
@@ -83,7 +83,6 @@ def diff_configs(
         str | None, typer.Option(help="Recipe of a preset; default: the other side's.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Compare two configurations field by field."""
@@ -100,10 +99,10 @@ def diff_configs(
             for d in differences(one, other)
         ]
         columns = dict.fromkeys(("field", *names, "effect"), pl.String)
-        write_frame(pl.DataFrame(rows, schema=columns), form, as_json=as_json)
+        write_frame(pl.DataFrame(rows, schema=columns), as_json=as_json)
 
 
-def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
+def schema(*, as_json: AsJson = False) -> None:
     """List every field that can be set.
 
     With --json: as a JSON Schema, for editors.
@@ -116,8 +115,6 @@ def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
     from .tables import print_json
 
     with exit_codes():
-        if as_json and form is not Form.AUTO:
-            raise FormError(f"--json and --format {form} exclude each other: give only one")
         if as_json:
             print_json(json_schema())
             return
@@ -132,7 +129,16 @@ def schema(*, form: AsForm = Form.AUTO, as_json: AsJson = False) -> None:
             }
             for field in every_field()
         ]
-        write_frame(pl.DataFrame(rows), form)
+        write_frame(pl.DataFrame(rows))
+
+
+def variants(*, as_json: AsJson = False) -> None:
+    """List the recipes that `run --variant` takes."""
+    from ..lake.query.row_output import write_frame
+    from ..recipes.variant_list import variant_frame
+
+    with exit_codes():
+        write_frame(variant_frame(), as_json=as_json)
 
 
 def plain_default(value: object) -> object:

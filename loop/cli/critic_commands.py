@@ -11,7 +11,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form, FormError
-from .common import AsForm, AsJson, Draws, DrawSeed, Lake, exit_codes
+from .common import AsForm, AsJson, Lake, exit_codes
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import AnswerGroup
+
+
+DRAWS, SEED = 1000, 0
+"""Bootstrap resamples, and the root of all random draws."""
 
 
 class OneSplit(StrEnum):
@@ -57,8 +61,8 @@ def critic_check(
     split: Annotated[
         OneSplit | None, typer.Option(help="Only these prompts; default: all.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, help="At most N answers of each group, drawn at random.")
+    sample: Annotated[
+        int, typer.Option(min=1, help="Draw at most N answers of each group at random.")
     ] = 2000,
     without_reference: Annotated[
         int | None,
@@ -74,8 +78,6 @@ def critic_check(
             "--distributions", help="Show how many right and wrong answers got each score."
         ),
     ] = False,
-    draws: Draws = 1000,
-    seed: DrawSeed = 0,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
@@ -104,19 +106,19 @@ def critic_check(
         draw = AnswerDraw(
             by=named_groups(by),
             split=None if split is None else split.value,
-            limit=limit,
-            seed=seed,
+            limit=sample,
+            seed=SEED,
         )
         groups = _groups(source, lake, draw, again)
         if distributions:
             write_frame(distributed(groups), form, as_json=as_json)
             return
-        found = [figures(group, Resampling(draws=draws, seed=seed)) for group in groups]
+        found = [figures(group, Resampling(draws=DRAWS, seed=SEED)) for group in groups]
         if as_json:
-            settings: Json = {"limit": limit, "draws": draws, "seed": seed}
+            settings: Json = {"limit": sample, "draws": DRAWS, "seed": SEED}
             print_json(document(found, settings))
         elif table:
-            print_figures(found, None if again else limit)
+            print_figures(found, None if again else sample)
         else:
             write_frame(figures_frame(found), form)
 

@@ -9,7 +9,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form
-from .common import AnIteration, AnyRun, AsForm, AsJson, Lake, chosen_run, exit_codes
+from .common import AnIteration, AnyRun, AsJson, Lake, chosen_run, exit_codes
 from .session import reporting
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def evaluate(
             help="Prompts: a file to measure on, instead of the held-out ones.",
         ),
     ] = None,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Measure a run's models on held-out or other prompts."""
@@ -38,14 +37,13 @@ def evaluate(
     from ..lake.query.row_output import is_table, write_frame
 
     with exit_codes():
-        table = is_table(form, as_json=as_json)
         name = chosen_run(lake, name, tell=True)
         with reporting() as reporter:
             found = evaluate_run(lake, name, iteration, files_of(prompts or ()), reporter)
-        if table:
+        if is_table(Form.AUTO, as_json=as_json):
             _print_measured(lake, name, found)
         else:
-            write_frame(rows_frame(Evaluation, found), form, as_json=as_json)
+            write_frame(rows_frame(Evaluation, found), as_json=as_json)
 
 
 def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> None:

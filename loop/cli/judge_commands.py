@@ -9,8 +9,6 @@ from ...stores.address import DEFAULT_LAKE
 from .common import (
     AsJson,
     ByField,
-    Draws,
-    DrawSeed,
     Human,
     Lake,
     Replace,
@@ -42,8 +40,6 @@ def judge_check(
     panel: Annotated[
         int, typer.Option(min=2, help="Largest number of verdicts that form a majority.")
     ] = 4,
-    draws: Draws = 2000,
-    seed: DrawSeed = 0,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
@@ -66,7 +62,7 @@ def judge_check(
         sources = sources or [chosen_run(lake, None, tell=True)]
         report = judges_checked(
             JudgeSources(sources=sources, lake=lake, human=human or (), by=by),
-            Settings(panel=panel, draws=draws, seed=seed),
+            Settings(panel=panel),
             AgreementQuestion(second=second, model=model),
             kappas=kappas,
             plot=plot,

@@ -8,7 +8,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import Form, FormError
-from .common import AsForm, AsJson, Lake, Replace, exit_codes
+from .common import AsJson, Lake, Replace, exit_codes
 from .word_completion import run_names
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def model(
         int | None,
         typer.Option(min=1, max=65535, help="Port to listen on with --serve; default: 8000."),
     ] = None,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Show, copy or serve a model of a run.
@@ -72,7 +71,7 @@ def model(
         run, which = _asked(lake, words or [])
         try:
             if every:
-                _print_all(run, by, form, as_json=as_json)
+                _print_all(run, by, as_json=as_json)
                 return
             checkpoint, why = _chosen(run, which, by)
             if copy is not None:
@@ -80,7 +79,7 @@ def model(
             elif serve:
                 serve_model(run, checkpoint, host or LOOPBACK, port or PORT, say)
             else:
-                _print(run, checkpoint, why, lake, form, as_json=as_json)
+                _print(run, checkpoint, why, lake, as_json=as_json)
         finally:
             run.close()
 
@@ -143,28 +142,22 @@ def _print(
     checkpoint: "Checkpoint",
     why: str | None,
     lake: Path,
-    form: Form,
     *,
     as_json: bool,
 ) -> None:
-    from ..lake.query.row_output import write_frame
-    from ..lake.trace.model_page import model_page, models_frame
+    from ..lake.trace.model_page import model_page
     from ..lake.trace.published_model import published_model
     from ..lake.trace.terminal_page import print_page
     from .tables import print_json
 
     found = published_model(run, checkpoint)
-    if as_json and form is not Form.AUTO:
-        raise FormError(f"--json and --format {form} exclude each other: give only one")
     if as_json:
         print_json({**found.as_json(), "best": why})
-    elif form in (Form.AUTO, Form.TABLE):
-        print_page(model_page(found, why, in_lake(lake)))
     else:
-        write_frame(models_frame([found], None), form)
+        print_page(model_page(found, why, in_lake(lake)))
 
 
-def _print_all(run: "RunReader", by: str | None, form: Form, *, as_json: bool) -> None:
+def _print_all(run: "RunReader", by: str | None, *, as_json: bool) -> None:
     from ..lake.query.best_model import NoSuchFigureError, best_model
     from ..lake.query.model_names import checkpoints
     from ..lake.query.row_output import is_table, write_frame
@@ -181,8 +174,8 @@ def _print_all(run: "RunReader", by: str | None, form: Form, *, as_json: bool) -
         best = None
     models = [published_model(run, checkpoint) for checkpoint in made]
     columns = ("name", "checkpoint_id", "parent", "recipe", "steps", "value", "stderr", "state")
-    write_frame(models_frame(models, best), form, columns, as_json=as_json)
-    if best is not None and is_table(form, as_json=as_json):
+    write_frame(models_frame(models, best), Form.AUTO, columns, as_json=as_json)
+    if best is not None and is_table(Form.AUTO, as_json=as_json):
         say(f"M_{best.checkpoint.iteration} is {best}")
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..lake.query.forms import Form, ResultsGrouping
+from ..lake.query.forms import ResultsGrouping
 from .common import (
     AnyRun,
-    AsForm,
     AsJson,
     Lake,
     OneIteration,
@@ -56,43 +55,36 @@ def status(
     stages: Annotated[
         bool, typer.Option("--stages", help="Show the plan and each stage, too.")
     ] = False,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Show what a run needs, how far it is, its result, and its warnings."""
     from ...stores.schemas import plain
-    from ..daemon.status import overview, stage_rows
+    from ..daemon.status import overview
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
-    from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import evaluations, open_run, require_iteration
     from .critic_tables import print_critic
     from .result_block import result_lines
     from .result_tables import print_probes, print_results
     from .tables import print_json, print_status, published_line
 
-    with exit_codes():
-        table = is_table(form, as_json=as_json) or form is Form.AUTO
-        with closing(open_run(lake, name)) as reader:
-            require_iteration(reader, iteration)
-            found = overview(reader, iteration, in_lake(lake))
-            if not (table or as_json):
-                write_frame(stage_rows(found), form)
-                return
-            results = results_by(reader, by.value, split)
-            lost = lost_since(reader, results)
-            if as_json:
-                print_json({**found, "results": results.document, "lost": plain(lost)})
-                return
-            published, where = published_line(reader, in_lake(lake)), in_lake(lake)
-            probed, told = evaluations(reader), result_lines(reader)
+    with exit_codes(), closing(open_run(lake, name)) as reader:
+        require_iteration(reader, iteration)
+        found = overview(reader, iteration, in_lake(lake))
+        results = results_by(reader, by.value, split)
+        lost = lost_since(reader, results)
+        if as_json:
+            print_json({**found, "results": results.document, "lost": plain(lost)})
+            return
+        published, where = published_line(reader, in_lake(lake)), in_lake(lake)
+        probed, told = evaluations(reader), result_lines(reader)
 
-            def tables(console: "Console") -> None:
-                print_results(console, results, wide=wide, lost=lost, where=where)
-                print_probes(console, probed)
-                print_critic(console, found["iterations"], wide=wide)
+        def tables(console: "Console") -> None:
+            print_results(console, results, wide=wide, lost=lost, where=where)
+            print_probes(console, probed)
+            print_critic(console, found["iterations"], wide=wide)
 
-            print_status(found, told, tables, published, stages=stages)
+        print_status(found, told, tables, published, stages=stages)
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..lake.query.forms import Form
-from .common import AsForm, AsJson, Replace, exit_codes
+from .common import AsJson, Replace, exit_codes
 
 COUNT = 10
 """How many principles a model writes by default: as in the paper."""
@@ -31,7 +30,6 @@ def principles(
         ),
     ] = None,
     force: Replace = False,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """List principles for completions, or have more written."""
@@ -63,7 +61,7 @@ def principles(
             for by, group in (("lpfloop", texts), (writer, written))
             for text in group
         ]
-        write_frame(pl.DataFrame(rows), form, as_json=as_json)
+        write_frame(pl.DataFrame(rows), as_json=as_json)
 
 
 def _written(model: str, aspect: str, examples: list[str], count: int, seed: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lake.query.forms import Form
-from .common import AsForm, AsJson, ByField, Human, Settings, exit_codes
+from .common import AsJson, ByField, Human, Settings, exit_codes
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
@@ -27,16 +27,12 @@ def reward_check(
     by: ByField = None,
     human: Human = None,
     settings: Settings = None,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Measure how a reward model agrees with people."""
-    from ..lake.query.row_output import is_table
-
     with exit_codes():
-        is_table(form, as_json=as_json)
         check = RewardCheck(model=reward, files=preferences, by=by, human=human or ())
-        _write(check, settings or (), form, as_json=as_json)
+        _write(check, settings or (), as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +45,7 @@ class RewardCheck:
     human: Sequence[str]
 
 
-def _write(wanted: RewardCheck, settings: Sequence[str], form: Form, *, as_json: bool) -> None:
+def _write(wanted: RewardCheck, settings: Sequence[str], *, as_json: bool) -> None:
     """Write the accuracy of a reward model on all choices of people, and by task type.
 
     Raises:
@@ -84,7 +80,7 @@ def _write(wanted: RewardCheck, settings: Sequence[str], form: Form, *, as_json:
         document: dict[str, Json] = {"tied": found.tied, "tasks": [asdict(row) for row in rows]}
         print_json(document)
         return
-    write_frame(pl.DataFrame([_row(row) for row in rows]), form, TABLE)
+    write_frame(pl.DataFrame([_row(row) for row in rows]), Form.AUTO, TABLE)
     say(f"{len(found.choices)} choices of people; {found.tied} ties and split votes left out")
 
 

@@ -32,13 +32,15 @@ class Searched(StrEnum):
 
 def search(
     text: Annotated[str, typer.Argument(help='Words, and "phrases" in quotes.', metavar="QUERY")],
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of the run; default: all runs.", metavar="RUN", autocompletion=run_names
+        ),
+    ] = None,
     *,
     lake: Lake = DEFAULT_LAKE,
     table: Annotated[Searched, typer.Option(help="Table to search.")] = Searched.CRITIQUES,
-    run: Annotated[
-        str | None,
-        typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
-    ] = None,
     iteration: OneIteration = None,
     task: OneTask = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N rows.")] = 20,
@@ -95,9 +97,7 @@ def duplicates(
     iteration: OneIteration = None,
     show: Annotated[
         int | None,
-        typer.Option(
-            "--limit", min=1, help="At most N of each kind: lists the worst instead of counting."
-        ),
+        typer.Option("--worst", min=1, help="List the N worst of each kind, instead of counting."),
     ] = None,
     as_json: AsJson = False,
     form: AsForm = Form.AUTO,

@@ -1,15 +1,14 @@
 """Commands that maintain a run: `digest`, `verify`, `repair`, `gc`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..lake.query.forms import Form
 from .common import (
     AnyRun,
-    AsForm,
     AsJson,
     Exit,
     Lake,
@@ -17,8 +16,6 @@ from .common import (
     exit_codes,
     folder_of,
 )
-
-NAMED = 300
 
 if TYPE_CHECKING:
     from ...stores.garbage import Garbage
@@ -28,34 +25,25 @@ if TYPE_CHECKING:
 def digest(
     name: AnyRun = None,
     *,
-    beside: Annotated[
-        bool,
-        typer.Option(
-            "--beside", help="Print a hash of each measurement by `eval run --prompts`, too."
-        ),
-    ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
     """Print one hash of all that a run has made.
 
-    However it was made: stopped, resumed or at once.
+    However it was made: stopped, resumed or at once. With --json it also has a hash of each
+    measurement by `eval run --prompts`.
     """
     from ...stores.digest import beside_digests, run_digest
-    from ..data.sanitize import one_line
     from .tables import print_json
 
     with exit_codes():
         name = chosen_run(lake, name)
         folder = folder_of(lake, name)
         found = run_digest(folder)
-        others = beside_digests(folder) if beside or as_json else {}
-    if as_json:
-        print_json({"run": name, "digest": found, "beside": others})
-        return
-    typer.echo(found)
-    for benchmark, other in others.items():
-        typer.echo(f"{other}  {one_line(benchmark, limit=NAMED)}")
+        if as_json:
+            print_json({"run": name, "digest": found, "beside": beside_digests(folder)})
+        else:
+            typer.echo(found)
 
 
 def verify(
@@ -63,7 +51,6 @@ def verify(
     *,
     deep: Annotated[bool, typer.Option("--deep", help="Read and hash every byte.")] = False,
     lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Check that all rows and models of a run are there.
@@ -73,8 +60,8 @@ def verify(
     from ...stores.inspection import damages
     from ...stores.journal_file import check_journal
     from ...stores.journal_reader import Reader
-    from ..lake.query.row_output import write_objects
     from ..run.terminal import say
+    from .tables import print_json
 
     with exit_codes():
         name = chosen_run(lake, name, tell=True)
@@ -84,9 +71,8 @@ def verify(
         found = damages(reader, deep=deep)
         parts = len(reader.parts())
         reader.close()
-        if form is not Form.AUTO or as_json:
-            columns = ("unit", "iteration", "stage", "chunk", "path", "reason")
-            write_objects(found, columns, form, as_json=as_json)
+        if as_json:
+            print_json([{**asdict(damage), "path": str(damage.path)} for damage in found])
         else:
             _list(found)
     if found:
@@ -94,7 +80,7 @@ def verify(
         say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units owed again")
         raise typer.Exit(Exit.FAULT)
     told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
-    typer.echo(told, err=form is not Form.AUTO or as_json)
+    typer.echo(told, err=as_json)
 
 
 def repair(
@@ -147,7 +133,6 @@ def gc(
         bool, typer.Option("--dry-run", help="Only list the files that would go.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Remove files that a run no longer needs.
@@ -157,11 +142,10 @@ def gc(
     from ...stores.garbage import collect, garbage
     from ...stores.journal import Journal
     from ...stores.journal_reader import Reader
-    from ..lake.query.row_output import is_table, write_objects
     from ..run.terminal import say
+    from .tables import print_json
 
     with exit_codes():
-        is_table(form, as_json=as_json)  # Refused before anything is removed.
         name = chosen_run(lake, name, tell=True)
         folder = folder_of(lake, name)
         journal = Reader(folder) if dry_run else Journal(folder)
@@ -170,8 +154,8 @@ def gc(
             gone = collect(journal, found) if isinstance(journal, Journal) else found
         finally:
             journal.close()
-        if form is not Form.AUTO or as_json:
-            write_objects(gone, ("path", "size", "reason"), form, as_json=as_json)
+        if as_json:
+            print_json([{**asdict(piece), "path": str(piece.path)} for piece in gone])
         else:
             _list_garbage(gone, folder, "may go" if dry_run else "are gone")
     if len(gone) < len(found):

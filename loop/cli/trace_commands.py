@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form, FormError, Grouping
+from ..lake.query.forms import Grouping
 from .common import (
     AnyRun,
     AsJson,
@@ -28,29 +28,21 @@ AnyId = Annotated[
 ]
 OfRun = Annotated[
     str | None,
-    typer.Option(
-        "--run", help="Name of the run; default: the latest with this id.", autocompletion=run_names
+    typer.Argument(
+        help="Name of the run; default: the latest with this id.",
+        metavar="RUN",
+        autocompletion=run_names,
     ),
 ]
-PageForm = Annotated[
-    Form,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="Format of rows: jsonl, csv or parquet; auto and table: a page to read instead.",
-    ),
-]
-PAGE = (Form.AUTO, Form.TABLE)
 ANY_MODEL = "T|M_T|latest|best"
 
 
 def show(
     identity: AnyId,
-    *,
     name: OfRun = None,
+    *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
-    form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Show all about a prompt, an answer, a pair or a model.
@@ -61,7 +53,6 @@ def show(
     from ..lake.trace.show import shown
 
     with exit_codes():
-        _one_form(form, as_json=as_json)
         run, found = find_run(lake, identity, name)
         answer = shown(run, found, iteration)
         run.close()
@@ -69,14 +60,10 @@ def show(
             from .tables import print_json
 
             print_json(answer.document)
-        elif form in PAGE:
+        else:
             from ..lake.trace.terminal_page import print_page
 
             print_page(answer.page)
-        else:
-            from ..lake.query.row_output import write_frame
-
-            write_frame(answer.rows, form)
 
 
 def diff(
@@ -89,10 +76,11 @@ def diff(
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option("--to", metavar=ANY_MODEL, help="Second iteration; default: the last."),
-    ] = None,
-    to_run: Annotated[
-        str | None, typer.Option("--to-run", help="Run of the second iteration; default: the same.")
+        typer.Option(
+            "--to",
+            metavar=f"{ANY_MODEL}|RUN:M_T",
+            help="Second iteration, of another run as RUN:M_T; default: the last.",
+        ),
     ] = None,
     task: OneTask = None,
     metric: Annotated[
@@ -112,27 +100,29 @@ def diff(
     answers: Annotated[
         bool, typer.Option("--answers", help="Show how the answers changed, word by word.")
     ] = False,
-    form: PageForm = Form.AUTO,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models of a run, prompt by prompt.
 
     What changed, by how much, and how surely.
     """
-    from ..lake.query.model_names import iteration_of
+    from ..lake.query.model_names import iteration_of, model_name
     from ..lake.query.runs import open_run
     from ..lake.trace.diff import DiffRequest, diff_of
 
     with exit_codes():
-        _one_form(form, as_json=as_json)
         name = chosen_run(lake, name)
+        called = None if after is None else model_name(after)
+        to_run = None if called is None else called.run
         with (
             closing(open_run(lake, name)) as first,
             closing(open_run(lake, to_run or name)) as last,
         ):
             wanted = DiffRequest(
                 before=None if before is None else iteration_of(first, before),
-                after=None if after is None else iteration_of(last, after),
+                after=None
+                if after is None
+                else iteration_of(last, called.which if called else after),
                 benchmark=benchmark,
                 by=by.value,
                 task=task,
@@ -144,16 +134,7 @@ def diff(
             from .tables import print_json
 
             print_json(found.document)
-        elif form in PAGE:
+        else:
             from ..lake.trace.terminal_page import print_page
 
             print_page(found.page(limit))
-        else:
-            from ..lake.query.row_output import write_frame
-
-            write_frame(found.changes, form)
-
-
-def _one_form(form: Form, *, as_json: bool) -> None:
-    if as_json and form is not Form.AUTO:
-        raise FormError(f"--json and --format {form} exclude each other: give only one")

@@ -4,13 +4,12 @@ import json
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import polars as pl
 import psutil
 
 from ...configs.load import stored_config
@@ -156,17 +155,6 @@ def _planned(plan: Plan | None, begun: Sequence[Progress], ended: Json) -> dict[
         "head": list[Json](head_lines(plan)),
         "ahead": [] if done else [asdict(stage) for stage in ahead],
     }
-
-
-def stage_rows(found: Mapping[str, Any]) -> pl.DataFrame:
-    """Return an overview's stages as rows; `beside` is the benchmark of those beside the loop."""
-    rows = [
-        {"iteration": turn["iteration"], "beside": turn.get("benchmark"), **stage}
-        for turn in (*found["iterations"], *found["beside"])
-        for stage in turn["stages"]
-    ]
-    schema = {"iteration": pl.Int64, "beside": pl.String}
-    return pl.DataFrame(rows, schema_overrides=schema if rows else None, infer_schema_length=None)
 
 
 def unless_finished(folder: Path, command: Command) -> State:

@@ -69,7 +69,7 @@ def test_commands_on_a_bucket(killed, expected):
     for arguments, said in (
         (("lake", "digest", RUN), expected.digest),
         (("lake", "verify", RUN, "--deep"), "unaltered"),
-        (("show", candidate, "--run", RUN), "prompt-"),
+        (("show", candidate, RUN), "prompt-"),
         (("sql", "select count(*) as n from candidates", "--format", "csv"), count),
     ):
         code, stdout, stderr = call_command(address, *arguments)

@@ -67,7 +67,7 @@ def test_run_stops_at_an_alarm_and_goes_on(lpfloop, tmp_path):
 
     code, _, told = lpfloop("resume", "a", "--on-alarm", "continue")
     assert code == Exit.DONE, told
-    assert alarms[0]["code"] in lpfloop("status", "a", "--format", "table")[1]
+    assert alarms[0]["code"] in lpfloop("status", "a")[1]
     journal = Reader(tmp_path / "lake" / "runs" / "a")
     events = journal.events("end")
     journal.close()

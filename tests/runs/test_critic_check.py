@@ -126,7 +126,7 @@ def by_hand(answers: pl.DataFrame) -> dict:
 
 def test_figures_of_the_stored_rows(lake):
     answers = judged(lake)
-    rows = check(lake, "--by", "iteration,kind", "--limit", "100000")
+    rows = check(lake, "--by", "iteration,kind", "--sample", "100000")
     assert {row["against"] for row in rows} == {"verifier"}
     groups = answers.group_by("iteration", "kind").len().height
     assert len(rows) == 1 + groups == 1 + 7  # greedy answers of three models, drafts of two

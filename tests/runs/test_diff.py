@@ -33,6 +33,12 @@ def document(told):
     return json.loads(told.stdout)
 
 
+def test_model_of_another_run(call):
+    found = document(call("diff", "told", "--from", 0, "--to", "twin:M_1", "--json"))
+    same = document(call("diff", "told", "--from", 0, "--to", 1, "--json"))
+    assert found["summary"] == same["summary"]
+
+
 def test_flips_are_counted_and_tested(call):
     found = document(call("diff", "told", "--from", 0, "--to", 1, "--json"))
     accuracy = next(row for row in found["summary"] if row["metric"] == "math_accuracy")

@@ -36,7 +36,7 @@ COMMANDS = (
     f"diff {RUN}",
     f"compare {RUN} {TOLD}",
     f"lake digest {RUN}",
-    f"show PROMPT --run {RUN} --json",
+    f"show PROMPT {RUN} --json",
     "search okay",
     "sql 'select * from candidates order by all'",
     "sql 'select * from derived.\"kept.pairs\" order by all'",

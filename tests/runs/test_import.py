@@ -192,7 +192,7 @@ def test_candidate_with_two_rewards_is_listed_once(file, tmp_path):
     assert len(listed("critiques", "x", "--min-reward", "2")) == 1
     failures = "select status, count(*) as n from failures group by all"
     assert [row["n"] for row in listed("sql", failures, "--run", "x")] == [2]
-    shown = invoke("show", found["candidate_id"][1], "--run", "x", "--lake", lake).stdout
+    shown = invoke("show", found["candidate_id"][1], "x", "--lake", lake).stdout
     assert "reward 8.0" in shown
     assert "reward 1.5" in shown
 
@@ -215,6 +215,6 @@ def test_annotations_are_added(file, load, tmp_path) -> None:
     assert preference["order"] == "swapped"
     assert invoke(*arguments).exit_code == 0
     assert len(rows(run, "critiques")) == 3
-    shown = invoke("show", one, "--run", "x", "--lake", tmp_path / "lake", "--format", "jsonl")
-    (row,) = (r for r in map(json.loads, shown.stdout.splitlines()) if r["candidate_id"] == one)
+    with lpfloop.open("x", lake=tmp_path / "lake") as again:
+        (row,) = (r for r in again.show(one).rows.to_dicts() if r["candidate_id"] == one)
     assert [aspect["rating"] for aspect in row["aspects"]] == [1], "the critic's, not ada's"

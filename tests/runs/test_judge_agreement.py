@@ -96,7 +96,7 @@ def test_wins_on_pairs_people_judged(tmp_path):
 
 
 def test_command_adds_agreement(tmp_path):
-    asked = ("--by", "kind", "--second", "gpt", "--model", "new", "--draws", "100")
+    asked = ("--by", "kind", "--second", "gpt", "--model", "new")
     command = ["judge-check", str(written(tmp_path)), *asked, "--lake", str(tmp_path)]
     told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["agreements"]
     assert {each["task"] for each in told} == {"all", "sums", "tales"}

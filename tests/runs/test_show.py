@@ -61,7 +61,7 @@ def test_json_holds_all_rows(call):
     assert document["pairs"][0]["pair_id"] == "pair-made"
     assert "margin +1.250 (1.500 - 0.250)" in document["why"]["pair-made"]
     assert "Completeness -1, Readability 0" in document["why"]["pair-made"]
-    older = json.loads(call("show", "prompt-1", "--run", "older", "--json").stdout)
+    older = json.loads(call("show", "prompt-1", "older", "--json").stdout)
     assert (document["run"], older["run"], older["candidates"]) == ("told", "older", [])
 
 

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import polars as pl
@@ -30,7 +29,6 @@ __all__ = [
     "is_table",
     "write_frame",
     "write_lines",
-    "write_objects",
 ]
 
 BATCH = 8192
@@ -62,15 +60,6 @@ def write_frame(
         else:
             texts = _json if as_json else _TEXTS[form]
             _write_text(out, frame.lazy(), texts)
-
-
-def write_objects(
-    objects: Sequence[object], columns: Sequence[str], form: Form, *, as_json: bool
-) -> None:
-    """Write some fields of objects as `write_frame` does; paths are written as text."""
-    rows = [{name: getattr(item, name) for name in columns} for item in objects]
-    texts = [{n: str(v) if isinstance(v, Path) else v for n, v in row.items()} for row in rows]
-    write_frame(pl.DataFrame(texts, schema=list(columns)), form, as_json=as_json)
 
 
 def write_lines(lines: Iterable[str]) -> None:

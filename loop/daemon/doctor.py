@@ -151,7 +151,7 @@ def _needed(config: RunConfig, roles: Sequence[NeededRole]) -> set[str]:
     if config.reward.model != NO_MODEL and not names_function(config.reward.model):
         needed |= {*MODELS}
     try:
-        kinds = {kind for _, _, kind in engine_kinds(config, roles).values()}
+        kinds = engine_kinds(roles)
     except EngineError:
         return needed
     return needed | {*MODELS} if kinds & {"vllm", "transformers"} else needed

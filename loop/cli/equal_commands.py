@@ -8,8 +8,8 @@ from .session import stop_signal, turn
 
 if TYPE_CHECKING:
     from ..daemon.equal_table import EqualTable
-    from ..daemon.equal_tokens import EqualSuite
     from ..daemon.job import Job
+    from ..daemon.suite import Suite
 
 TRIALS = 3
 """Trials a method, unless the user says."""
@@ -38,25 +38,27 @@ def require_together(
         )
 
 
-def compare_at_equal_tokens(equal: "EqualSuite", recipes: Sequence[str], *, where: str) -> None:
+def compare_at_equal_tokens(
+    suite: "Suite", variants: str, policy_tokens: int, judge_tokens: int | None, trials: int | None
+) -> None:
     """Work on a comparison's trials and runs, then print it, and say how to draw it.
-
-    `where` is the option that names the lake, if it must be named.
 
     Raises:
         ConfigError: before anything is run, if the comparison cannot be made.
     """
-    from ..daemon.equal_tokens import run_equal
+    from ...stores.address import in_lake
+    from ..daemon.equal_tokens import EqualSuite, compared_methods, run_equal
+    from ..evaluation.token_course import TokenBudget
     from ..run.terminal import say
 
     def work(job: "Job") -> None:
         turn(job, stop_signal(job.config, lift_pause=True))
 
-    lake = equal.suite.lake
-    record = run_equal(equal, recipes, work, say)
-    shown = _table(lake, record.name)
-    print_equal(shown)
-    again = f"lpfloop compare --equal-tokens {record.name}"
+    budget = TokenBudget(policy_tokens=policy_tokens, judge_tokens=judge_tokens)
+    equal = EqualSuite(suite=suite, budget=budget, trials=trials or TRIALS)
+    record = run_equal(equal, compared_methods(variants), work, say)
+    print_equal(_table(suite.lake, record.name))
+    again, where = f"lpfloop compare --equal-tokens {record.name}", in_lake(suite.lake)
     say(f"show it again: `{again}{where}`; draw it: `{again} --plot {record.name}.svg{where}`")
 
 

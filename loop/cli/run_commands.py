@@ -183,10 +183,7 @@ def run(
     It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
     cleanly, 4 nothing to train on, 5 worse than before.
     """
-    from ..daemon.equal_tokens import EqualSuite, compared_methods
-    from ..daemon.suite import Suite
-    from ..evaluation.token_course import TokenBudget
-    from .equal_commands import TRIALS, compare_at_equal_tokens, require_together
+    from .equal_commands import compare_at_equal_tokens, require_together
     from .plan_commands import print_plan, refuse_json
 
     options = RunOptions(
@@ -216,24 +213,22 @@ def run(
             alone |= {"--download": download or None, "--dry-run": dry_run or None}
             alone |= {"--variants": paper and variants}
             _refuse_beside("--variants" if paper is None else "--paper", alone)
-            first = seed or 0
-            recipes = compared_methods(variants or "") if policy_tokens is not None else []
+            from ..daemon.suite import Suite
+
+            equal = None if policy_tokens is None else "equal"
             suite = Suite(
                 config=options.preset,
-                arms=() if recipes else _arms(variants, paper),
-                seeds=tuple(range(first, first + seeds)),
+                arms=_arms(variants, paper) if policy_tokens is None else (),
+                seeds=tuple(range(seed or 0, (seed or 0) + seeds)),
                 lake=lake,
-                prefix=name
-                or "-".join(filter(None, (options.stem, paper, "equal" if recipes else None))),
+                prefix=name or "-".join(filter(None, (options.stem, paper, equal))),
                 overrides=tuple(options.overrides),
                 env=os.environ,
             )
             if policy_tokens is None:
                 compare_variants(suite)
             else:
-                budget = TokenBudget(policy_tokens=policy_tokens, judge_tokens=judge_tokens)
-                equal = EqualSuite(suite=suite, budget=budget, trials=trials or TRIALS)
-                compare_at_equal_tokens(equal, recipes, where=in_lake(lake))
+                compare_at_equal_tokens(suite, variants or "", policy_tokens, judge_tokens, trials)
             return
         loaded = options.resolved()
         name = name or options.name_of(loaded)

@@ -1,1 +1,1 @@
-"""Judging by hand: what people are given, what they said, and how it comes into the run."""
+"""Judging by hand: the items to judge, people's verdicts, and their way into the run."""

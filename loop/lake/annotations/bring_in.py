@@ -30,7 +30,7 @@ from .judging_queue import JudgedItem
 
 
 def waiting(folder: Path) -> list[LedgerEntry]:
-    """Return what people said of a run that has not come into it yet."""
+    """Return people's verdicts on a run that are not committed to it yet."""
     return [entry for entry in entries(folder) if not entry.undone and entry.unit is None]
 
 
@@ -44,7 +44,7 @@ def bring_in(store: RunWriter) -> int:
     ):
         left = ledger.waiting()
         known = candidates_of(run, (one for entry in left for one in _ids(entry)))
-        # An answer that was lost with its unit may be made again: what was said of it waits.
+        # An answer that was lost with its unit may be made again: its verdicts wait.
         said = [entry for entry in left if all(one in known for one in _ids(entry))]
         identity = digest([[entry.number, entry.row] for entry in said])
         rows = rows_of(said, known)

@@ -1,8 +1,8 @@
 # pyright: basic
-"""What people said of two answers each, over a whole run: the comparisons that others learn from.
+"""People's votes between two answers, over a whole run: the comparisons that others learn from.
 
-Of an imported run all votes count, as they were imported to be used; of a run with a loop those of
-people alone, as its annotators' and judges' are its own.
+For an imported run all votes count, as they were imported to be used; for a run with a loop only
+people's, as the others are from its own annotators and judges.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,9 @@ SIDES = ["_one", "_other"]
 
 
 def compared_digest(run: RunReader, table: str | None = None) -> str:
-    """Return a hash of the comparisons of a run: it changes with every vote that comes in.
+    """Return a hash of the comparisons of a run, which each new vote changes.
 
-    With `table`, it is that of a derived table.
+    With `table`, it is the hash of a derived table.
     """
     if table is not None:
         return open_derived(run.folder, table).identity
@@ -76,7 +76,7 @@ def paired_answers(
     """Give each pair of a derived table: prompt, chosen and rejected answer, and its row.
 
     Raises:
-        DerivedError: if there is no such table, or it holds no pairs.
+        DerivedError: if the table does not exist, or has rows other than pairs.
     """
     derived = open_derived(run.folder, table)
     derived.check()
@@ -100,7 +100,7 @@ def paired_answers(
 
 
 def _votes(run: RunReader) -> pl.DataFrame:
-    """Return the votes that count, those on the same two answers together, the last one last."""
+    """Return the votes that count, grouped by their two answers, the last one last."""
     rows = run.scan("preferences")
     if run.journal.meta(IMPORTED) is None:
         people = [pl.col("annotator").str.starts_with(name) for name in TRUSTED]
@@ -111,13 +111,13 @@ def _votes(run: RunReader) -> pl.DataFrame:
 
 
 def _pairs(run: RunReader) -> pl.DataFrame:
-    """Return the pairs that were imported as pairs: their scores say whether they are tied."""
+    """Return the pairs that were imported as pairs; equal scores make a tie."""
     rows = run.scan("pairs").filter(pl.col("rule") == AS_PAIR)
     return _sided(rows.unique("pair_id", maintain_order=True).collect(), "chosen_id", "rejected_id")
 
 
 def _sided(rows: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
-    """Add the ids of the two answers in a fixed order, whoever is first."""
+    """Add the ids of the two answers in sorted order."""
     turned = pl.col(first) > pl.col(second)
     return rows.with_columns(
         _one=pl.when(turned).then(second).otherwise(first),
@@ -139,5 +139,5 @@ def _rows(row_type: type[R], rows: pl.DataFrame) -> list[R]:
 
 
 def _from_elsewhere(answer: Candidate, iteration: int) -> Candidate:
-    """Return an answer as one from outside: what it was made of is not in the new run."""
+    """Return an answer as one from outside: its sources are not in the new run."""
     return replace(answer, iteration=iteration, kind="external", parent_id=None, critique_id=None)

@@ -1,9 +1,9 @@
 # pyright: basic
-"""Which answers of a run people judge, and in which order: those that tell most come first.
+"""Which answers of a run people judge, and in which order: the most informative come first.
 
-Models' ratings, rewards and the verifier's verdicts say where judges contradict each other, or are
-unsure. They decide on the order alone: people see none of them. There is one item a prompt, whose
-answers resemble each other; an order depends on the seed and on what is stored, on nothing else.
+Models' ratings, rewards and the verifier's verdicts show which answers judges disagree on, or are
+unsure about. They decide only the order: people see none of them. There is one item a prompt, whose
+answers resemble each other; an order depends only on the seed and on the stored rows.
 """
 
 import json
@@ -63,7 +63,7 @@ def rule_named(name: str) -> SamplingRule:
     """Return a sampling rule by its name.
 
     Raises:
-        InputError: if there is none.
+        InputError: if the name is unknown.
     """
     for rule in RULES:
         if rule == name:
@@ -98,7 +98,7 @@ def queued(run: RunReader, wanted: QueueRequest) -> list[str]:
     """Return the items of a queue, in order.
 
     Raises:
-        InputError: if the run has nothing to judge, or nothing that the rule goes by.
+        InputError: if the run lacks answers to judge, or the signals that the rule sorts by.
     """
     signals = _signals(run, _answers(run, wanted), wanted)
     if wanted.judged == "pairs":
@@ -174,7 +174,7 @@ def _prompts(run: RunReader, iteration: int, wanted: QueueRequest) -> pl.Series:
 
 
 def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
-    """Return the answers with what models and verifier say of them, as numbers."""
+    """Return the answers with the judgments of models and verifier, as numbers."""
     iteration, ids = int(answers["iteration"][0]), answers["candidate_id"].implode()
     rated = _rated(run, iteration, ids, wanted.aspect)
     rewards = (

@@ -1,4 +1,4 @@
-"""Derived tables by name: a name stands for one lineage, and its table is made once."""
+"""Derived tables by name: a name belongs to one lineage, and its table is made once."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def keep(
     """Make a derived table, unless it is there; `make` adds its rows and returns counts.
 
     Raises:
-        DerivedError: if the name cannot be used, or stands for another lineage.
+        DerivedError: if the name cannot be used, or belongs to another lineage.
     """
     if not RUN_NAME.fullmatch(name):
         raise DerivedError(

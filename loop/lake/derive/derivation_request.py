@@ -1,4 +1,4 @@
-"""What is asked of a derivation of rows to train on, and its name by default."""
+"""A request to derive rows to train on, and its default name."""
 
 from dataclasses import dataclass
 

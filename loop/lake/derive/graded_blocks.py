@@ -1,8 +1,8 @@
 """The graded candidates of a whole iteration, block by block: completions of a pool, or imported.
 
-Like the judged ones (`judged_blocks`): what the loop completed lies in the same chunks in every
-stage. What was imported is read as a whole, and comes in blocks of so many prompts: a rule may make
-several pairs of each, which hold its texts again and again.
+As in `judged_blocks`, the loop's completions are in the same chunks in every stage. Imported rows
+are read as a whole, and come in blocks of a fixed number of prompts: a rule may make several pairs
+of each, which repeat its texts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ def graded_iterations(run: RunReader) -> list[int]:
 
 
 def require_grades(run: RunReader, number: int, rule: str) -> None:
-    """Refuse an iteration that has no grades for a rule to read, or not all.
+    """Refuse an iteration without the grades that a rule reads, or with pending ones.
 
     Raises:
-        DerivedError: naming what is missing.
+        DerivedError: naming the missing grades.
     """
     name = run.folder.name
     if _owed(run, number):
@@ -73,7 +73,7 @@ def _parts(run: RunReader, iteration: int) -> list[Part]:
 
 
 def _cut(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
-    """Cut parts into what is read at once: all of an import, as its prompts are in no order."""
+    """Cut parts into groups to read at once: an import is one, as its prompts are unordered."""
     if any(part.stage == IMPORTED for part in parts):
         yield parts
         return

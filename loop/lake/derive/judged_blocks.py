@@ -1,7 +1,7 @@
 """The judged candidates of a whole iteration, by blocks of prompts.
 
-Sampled candidates lie in the same chunks of prompts in every stage, so a block is a range of chunks
-and memory is bounded. Imported ones have no such order and come as one block.
+Sampled candidates are in the same chunks of prompts in every stage, so a block is a range of chunks
+and memory is bounded. Imported ones lack such an order and come as one block.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from ...data.stage_names import named, of_any_round
 
 CANDIDATES_A_BLOCK = 30_000
 CHUNKED = frozenset({"sample", "refine"})
-"""The stages whose rows lie in the chunks of their prompts."""
+"""The stages whose rows are in the chunks of their prompts."""
 IMPORTED = "import"
 ANNOTATED = "annotate:"
 MADE = frozenset({"pair", "demonstrate", "unpair"})
@@ -45,7 +45,7 @@ def require_judged(run: RunReader, iteration: int) -> None:
     """Refuse an iteration with candidates that are not judged.
 
     Raises:
-        DerivedError: naming what is missing.
+        DerivedError: naming the missing judgments.
     """
     hindrance = _hindrance(run, iteration)
     if hindrance is not None:
@@ -71,7 +71,7 @@ def blocks(
     said: pl.DataFrame | None = None,
     deciding: Deciding | None = None,
 ) -> Iterator[PromptBlock]:
-    """Yield the blocks of an iteration; the verdicts `said` replace those of stored critiques."""
+    """Yield the blocks of an iteration; the verdicts `said` replace the stored critiques'."""
     prompts = run.scan("prompts").select(READ["prompts"]).collect(engine="in-memory")
     prompts = prompts.unique("prompt_id", keep="first", maintain_order=True)
     for parts in _cut(_parts(run, iteration)):

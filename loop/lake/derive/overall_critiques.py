@@ -1,7 +1,7 @@
-"""Deriving demonstrations from a run's overall grades: what a critique model learns of them.
+"""Deriving demonstrations from a run's overall grades, from which a critique model learns.
 
-The questions are those of the run's own grader; of an imported run, which has none, those of the
-shipped templates, so that the model can be any run's grader by default.
+The questions are from the run's own grader; for an imported run, which lacks one, from the shipped
+templates, so that the model can be any run's grader by default.
 """
 
 import json

@@ -63,7 +63,7 @@ from .overall_critiques import overall_critiques
 
 DEFAULT_TOP_K = 3
 TABLE_OF = {"success": "demonstrations", EITHER: TABLES[UnpairedAnswer]}
-"""What a rule makes, if it is not pairs and nothing else is asked for."""
+"""The default table of a rule that does not make pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
 
     Raises:
         DerivedError: if the rule, the iteration, the critiques or the name cannot be used.
-        NothingToTrainOn: if the rule makes no row.
+        NothingToTrainOn: if the rule makes zero rows.
         DamagedError: if a row of the run was altered.
     """
     require_unaltered(run.journal)
@@ -174,7 +174,7 @@ def derive(
 
 
 def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
-    """Fill in defaults, and refuse what cannot be done."""
+    """Fill in defaults, and refuse impossible requests."""
     config = json.loads(run.journal.meta("config") or "{}")
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
     for binarisation in BINARISATIONS:
@@ -210,7 +210,7 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
 def _binarisation(
     run: RunReader, wanted: DerivationRequest, rule: Binarisation, seed: int
 ) -> Rederivation:
-    """Plan pairs by grades: the rule says how many a prompt gives, so `top_k` does not apply."""
+    """Plan pairs by grades; `top_k` does not apply, as the rule fixes the pairs of a prompt."""
     pairs = wanted.table in (None, TABLES[Pair])
     about_critiques = (wanted.critiques, wanted.people, wanted.agreement)
     others = (wanted.top_k, wanted.distinct, *about_critiques)
@@ -249,7 +249,7 @@ def _row_type(rule: Rule, table: str | None) -> TrainedRow:
 
 
 def _distinct(row_type: TrainedRow, wanted: DerivationRequest) -> bool:
-    """Return whether pairs shall have distinct positives; other rows have no others."""
+    """Return whether pairs shall have distinct positives; the option applies only to pairs."""
     if row_type is not Pair:
         if wanted.distinct is False:
             raise DerivedError(
@@ -272,7 +272,7 @@ def _iterations(run: RunReader, iteration: int | None) -> list[int]:
 
 
 def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str | None) -> None:
-    """Refuse a rule that reads critiques if there are none, or fewer derived than stored."""
+    """Refuse a rule that reads critiques if they are missing, or fewer derived than stored."""
     stored = critiques_of(run, iteration)
     if critiques is not None:
         derived = open_derived(run.folder, critiques)

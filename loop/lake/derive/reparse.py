@@ -1,8 +1,8 @@
 """Parsing stored critiques again: the same texts, the present parser, the run's rubric.
 
-The questions are posed again, as the run posed them: what a reply says depends on the texts that it
-is about, and in a guarded run on the nonce that follows from them.
-No model is called and nothing of the run changes: the result is a derived table of critiques, from
+The questions are built again, as the run asked them: the parsed result of a reply depends on the
+texts that it is about, and in a guarded run on the nonce that follows from them.
+No model is called and the run does not change: the result is a derived table of critiques, from
 which `lpfloop rederive --derived NAME` makes pairs. Critiques that were not a reply of the
 feedback model, such as a verifier's verdict or an annotation, are copied unchanged.
 """
@@ -43,7 +43,7 @@ ENDS: Mapping[str, FinishReason] = {
     Status.OVERLONG: "overlong",
     Status.FAILED: "failed",
 }
-"""How a reply ended, by its status; the parser needs it besides the text."""
+"""How a reply ended, by its status; the parser needs it in addition to the text."""
 
 
 @dataclass(kw_only=True)
@@ -82,8 +82,8 @@ class Changes:
 class Reparsing:
     """All stored replies of a run's feedback model, to be parsed again.
 
-    `judges` are the weights that replied: the critic's, and those of policies that judged
-    themselves. `seed` is that of a run whose questions were guarded.
+    `judges` are the weights that replied: the critic's, and the policies' that judged themselves.
+    `seed` is the seed of a run whose questions were guarded.
     """
 
     run: RunReader
@@ -160,7 +160,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     """Read the stored critiques of a run again, as derived critiques under a name.
 
     Raises:
-        DerivedError: if there are none, or the name stands for another lineage.
+        DerivedError: if the run lacks critiques, or the name belongs to another lineage.
     """
     require_unaltered(run.journal)
     parts = run.journal.parts(table="critiques")

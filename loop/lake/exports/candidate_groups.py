@@ -26,7 +26,7 @@ class Judged:
 
     @property
     def critique(self) -> Row | None:
-        """The critique that stands for all: the critic's, or else a person's."""
+        """The critique that represents all: the critic's, or else a person's."""
         ordered = sorted(self.critiques, key=lambda c: critique_place(c["critic"], c["sample"]))
         return ordered[-1] if ordered else None
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The dataset card of an export: what it holds, and where it comes from."""
+"""The dataset card of an export: its contents and its sources."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What was written: the files and their rows, the table, the format."""
+    """The written files with their rows, the table, the format."""
 
     title: str
     table: str

@@ -1,8 +1,8 @@
 # pyright: basic
 """Exporting a table of a run: files in the target's format, and a dataset card, in a new folder.
 
-Rows pass through in batches, so that millions of them need no more memory than a few thousand. The
-folder appears whole or not at all.
+Rows pass through in batches, so that millions of them take the memory of a few thousand. The folder
+appears whole or not at all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -173,7 +173,7 @@ def _iterations(run: RunReader, iteration: int | None) -> list[int]:
 
 
 def _lineage(run: RunReader, job: Export) -> Mapping[str, Any] | None:
-    """Return where a derived table comes from."""
+    """Return the sources of a derived table."""
     if job.derived is None:
         return None
     return open_derived(run.folder, job.derived).lineage

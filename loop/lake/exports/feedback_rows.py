@@ -74,7 +74,7 @@ def _came_so(row: Record, prompt: Prompt, completions: Sequence[Judged]) -> bool
 
 def _completion(judged: Judged) -> Record:
     candidate, critique = judged.candidate, judged.critique
-    # What a judge of held-out answers says, by a form of its own, is no annotation.
+    # Verdicts of held-out judges, which have a separate form, are not annotations.
     grades = {row["aspect"]: _grade(row) for row in judged.grades if row["aspect"] in GRADED}
     overall = grades.pop("overall", None)
     text, given = _as_given(critique["text"] if critique else "")
@@ -138,7 +138,7 @@ def _mean(judged: Judged, annotations: Mapping[str, Any]) -> float | None:
 
 
 def _principle(stored: str | None) -> tuple[str | None, str]:
-    """Return the name of a principle and its system prompt, empty if only a name is known."""
+    """Return the name of a principle and its system prompt, empty if only a name is stored."""
     name, _, text = (stored or "").partition(": ")
     return name or None, text
 

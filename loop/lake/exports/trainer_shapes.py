@@ -1,8 +1,8 @@
 # pyright: basic
 """The columns that each trainer's loader reads, and the conversion of rows to them.
 
-Conversations are lists of role and content, no optional key is ever null, and lineage stays in
-columns of its own, which the loaders ignore.
+Conversations are lists of role and content, optional keys are never null, and lineage stays in
+separate columns, which the loaders ignore.
 """
 
 import re
@@ -41,7 +41,7 @@ LINEAGE: Mapping[str, Columns] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A file for a trainer: its table, its columns, and those of the table that are kept as is."""
+    """A file for a trainer: its table, its columns, and the table's columns that are kept as is."""
 
     table: str
     ending: str
@@ -56,7 +56,7 @@ class Shape:
         return pa.schema([*self.columns, *self.kept])
 
     def rows(self, row: Record) -> Iterator[Record]:
-        """Yield what a row of the table becomes."""
+        """Yield the converted rows of one row of the table."""
         for made in self.convert(row):
             yield {**made, **{name: row[name] for name, _ in self.kept}}
 
@@ -285,6 +285,6 @@ PLAIN = {"jsonl": ".jsonl", "parquet": ".parquet", "csv": ".csv"}
 
 
 def plain_shape(table: str, form: str) -> Shape:
-    """Return the shape of a table with its own columns."""
+    """Return the shape that keeps the columns of a table."""
     kept = [(field.name, field.type) for field in SCHEMAS[table]]
     return Shape(table=table, ending=PLAIN[form], columns=(), convert=_as_is(), kept=kept)

@@ -4,7 +4,7 @@ from ....configs.schema import ConfigError
 from ....stores.journal_reader import Reader
 
 IMPORTED = "imported"
-"""The key, in an imported run's journal, of what was imported and how."""
+"""The key, in an imported run's journal, of the imported files and their options."""
 UNUSED = "unused_fields"
 """The key, in an imported run's journal, of the fields of the files that no reader took."""
 ANSWERS = "answers"
@@ -12,7 +12,7 @@ ANSWERS = "answers"
 
 
 def require_loop(journal: Reader) -> None:
-    """Refuse to continue the loop of a run that has none.
+    """Refuse to continue the loop of a run without one.
 
     Raises:
         ConfigError: if the run was imported, or critiques the rows of a file.

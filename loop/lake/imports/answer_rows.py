@@ -1,4 +1,4 @@
-"""Reading prompts, and prompts with answers: one or several, with what was said of each."""
+"""Reading prompts, and prompts with one or several answers and their judgments."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -28,7 +28,7 @@ from .labelled_rows import label
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")
 BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
-"""The lists that may stand beside a list of texts, by the field that each holds for one text."""
+"""The lists that can accompany a list of texts, by the field that each has for one text."""
 LABELS = ("label", "correct", "is_correct")
 """The fields that may say, by true or false, whether an answer is right."""
 
@@ -69,7 +69,7 @@ def _texts(value: object) -> bool:
 
 
 def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
-    """Read a list of answers that are texts, with lists of models, labels and scores beside it."""
+    """Read a list of answers that are texts, with its lists of models, labels and scores."""
     texts = list_of(row, name)
     beside = {one: list_of(row, several) for one, several in BESIDE.items() if several in row}
     for one, given in beside.items():
@@ -85,7 +85,7 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
 
 def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
     """Return the prompt of a row, and its answer: a field, or a conversation's last turn."""
-    # What a model answered can be empty: in CSV, that is an empty cell.
+    # An answer of a model can be empty: in CSV, that is an empty cell.
     entries = any(row.glance(name) for name in ENTRY_FIELDS)
     blank = None if entries or not any(name in row for name in ANSWER_FIELDS) else ""
     for field in ("messages", "conversations"):
@@ -133,7 +133,7 @@ def _answered(
 
 
 def verdicts_of(row: Row) -> list[ImportedVerdict]:
-    """Return the ratings of a row: `ratings` by aspect, with `comments` by aspect beside them."""
+    """Return the ratings of a row: `ratings` by aspect, each with its entry in `comments`."""
     comments, ratings = fields_of(row, "comments"), fields_of(row, "ratings")
     for name in ratings:
         score_of(ratings, name)

@@ -33,7 +33,7 @@ ROW_ID = "id"
 
 
 class OutsideAnswer(NamedTuple):
-    """A row of the file: what was asked, and the answer."""
+    """A row of the file: the prompt, and the answer."""
 
     prompt: Prompt
     candidate: Candidate
@@ -41,7 +41,7 @@ class OutsideAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersFile:
-    """A file of answers; `path` is where it lies, unless all of it is in the lake already."""
+    """A file of answers; `path` is its location, unless all of it is in the lake already."""
 
     sha256: str
     source: str
@@ -67,7 +67,7 @@ class AnswersFile:
         """Yield the answers, `size` at a time, in the order of the file.
 
         Raises:
-            InputError: if the file is needed and is not at hand, or cannot be read.
+            InputError: if the file is needed and is missing, or cannot be read.
         """
         if self.path is None:
             raise InputError(
@@ -82,7 +82,7 @@ class AnswersFile:
 
 
 def answers_file(path: Path, task: str | None) -> AnswersFile:
-    """Read a file to its end, and return what is known of it.
+    """Read a file to its end, and return its properties.
 
     Raises:
         InputError: if it cannot be used, naming the file, the place and the field.
@@ -124,7 +124,7 @@ def _answers(
 
 
 def _answer(row: Row, make: Maker, place: str) -> OutsideAnswer:
-    """Return the answer of a row, which is called by its place if it has no id."""
+    """Return the answer of a row; a row without an id gets its place as id."""
     prompt, text = prompt_and_answer(row, make)
     if text is None:
         has = ", ".join(repr(name) for name in row)

@@ -1,9 +1,9 @@
 """Reading FActScore's biographies: answers whose atomic statements people judged.
 
 `annotations` has the sentences of an answer; each has the statements that people made of it, with
-their labels: S (supported), NS (not supported), IR (irrelevant). Without annotations people say
-that the answer abstains. A sentence that they call irrelevant as a whole, without statements, is an
-irrelevant statement itself: so the paper counts it.
+their labels: S (supported), NS (not supported), IR (irrelevant). An answer without annotations was
+labelled as abstaining. A sentence labelled irrelevant as a whole, without statements, counts as one
+irrelevant statement, as in the paper.
 """
 
 from collections.abc import Iterator, Mapping

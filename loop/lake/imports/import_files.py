@@ -1,8 +1,8 @@
-"""Importing files: rows made elsewhere become a run of their own, or annotations of a run.
+"""Importing files: rows made elsewhere become a separate run, or annotations of a run.
 
 A file is read twice: first to the end, so that nothing is written if it cannot be used, then unit
-by unit. The units are planned under the hash of the files and of how they are read: repeating an
-import does only what is owed, which is nothing if it was complete.
+by unit. The units are planned under the hash of the files and of the import's options: repeating an
+import does only the pending units, so a complete import is not repeated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ class Import:
 class Imported:
     """The result of an import; `again`: nothing was left to do.
 
-    `notes` says which fields were not used, and which rows were left out.
+    `notes` are sentences on unused fields and skipped rows.
     """
 
     run: str

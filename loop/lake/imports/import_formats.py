@@ -1,6 +1,6 @@
 """The published formats that can be imported: each turns one row of a file into rows of the lake.
 
-Their readers have modules of their own.
+Each has a separate reader module.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,7 @@ class ImportFormat:
 
 
 def _has(*names: str) -> Callable[[Row], bool]:
-    """Return what says whether a row has all these fields."""
+    """Return a predicate: whether a row has all these fields."""
     return lambda row: row.keys() >= set(names)
 
 
@@ -80,7 +80,7 @@ FORMATS: Mapping[str, ImportFormat] = {
 
 
 def format_of(row: Row) -> str | None:
-    """Return the name of the first format that a row has; None if it has none."""
+    """Return the name of the first format that matches a row, or None."""
     return next((name for name, form in FORMATS.items() if form.detect(row)), None)
 
 

@@ -1,7 +1,7 @@
 # pyright: basic
 """Annotations of a run's own candidates: ratings of aspects, and votes between two.
 
-They become rows of units of their own, one an iteration: they are added to the feedback model's
+They become rows of separate units, one an iteration: they are added to the feedback model's
 judgments and never replace them; pairing puts people's first.
 """
 
@@ -40,7 +40,7 @@ class Stored:
 
 
 def annotated(row: Row) -> bool:
-    """Whether a row is an annotation: it names candidates, and has no answer."""
+    """Whether a row is an annotation: it names candidates, and lacks an answer."""
     answers = any(row.get(name) is not None for name in ANSWER_FIELDS) or ends_with_an_answer(row)
     return not answers and ("candidate_id" in row or {"first_id", "second_id"} <= set(row))
 
@@ -71,10 +71,10 @@ def add_annotations(
     identity: str,
     told: frozenset[str],
 ) -> bool:
-    """Commit annotations, one unit an iteration; durable on return. Say whether any were owed.
+    """Commit annotations, one unit an iteration; return whether any were pending.
 
-    Those whose ids are `told` are there already. What is said later lies in a later stage, so
-    that it decides.
+    The rows are durable on return. Rows whose ids are in `told` are there already and are skipped.
+    Later annotations get a later stage, so that they take precedence.
     """
     found = dict[int, list[Critique | Preference | Receipt]]()
     for row in rows:
@@ -117,10 +117,10 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
 
 
 def when_of(row: Row) -> WhenJudged:
-    """Return when a row was judged, and how long that took, if it says so.
+    """Return when a row was judged, and how long that took, if the row has these fields.
 
     Raises:
-        RowError: for a time without a time zone, or seconds that are no time.
+        RowError: for a time without a time zone, or invalid seconds.
     """
     at, seconds = optional_text(row, "judged_at"), row.get("judged_seconds")
     return WhenJudged(at=at and _in_utc(at), seconds=None if seconds is None else _long(seconds))

@@ -2,13 +2,13 @@
 
 A published overall score of 10 may have been a 1: scores of at most 1 were taken for fractions and
 multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair uses the mean of the
-completion's four aspects: up to 2, the score is a 1; up to 4, it cannot be known, so the score is
+completion's four aspects: up to 2, the score is a 1; up to 4, it is undecidable, so the score is
 `doubtful` and None; above, it is a 10. Without any aspect it is `doubtful`, too.
 
-A score that is known to be sound stays a 10 where it would be `doubtful`. So it is where the data
-set's own repair went over it, which asked again about such scores and left a `fine-grained_score`;
-and where the same row has a score of 1, as no row had in which they had become 10s. Whoever imports
-may say that all of them are.
+A sound score stays a 10 even if it would be `doubtful`. Scores are sound if the data set's own
+repair, which asked again about such scores and left a `fine-grained_score`, covered them; and if
+the same row has a score of 1, as every 1 of an affected row had become a 10. The importing user may
+declare all of them sound.
 """
 
 import json
@@ -39,9 +39,9 @@ FILTER = "overall-score"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenEvidence:
-    """What says whether a score of 10 was a 1: the mean of the candidate's aspects, and the row.
+    """Evidence on whether a score of 10 was a 1: the mean of the candidate's aspects, and the row.
 
-    `kept`: whoever imports it says that it is a 10.
+    `kept`: the importing user declared it a 10.
     """
 
     mean: float | None = None
@@ -60,7 +60,7 @@ def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterato
 def overall_grade(
     candidate: Known, annotator: str, given: object, critique: str, evidence: TenEvidence
 ) -> Grade:
-    """Return the grade of an overall score, repaired where the evidence says that it was a 1."""
+    """Return the grade of an overall score, repaired if the evidence shows that it was a 1."""
     grade = _grade(candidate, annotator, "overall", given, given, critique)
     mean = evidence.mean
     if grade.rating != SUSPECT or evidence.kept:
@@ -93,7 +93,7 @@ def overall_receipts(rows: Iterable[StoredRow]) -> list[Receipt]:
 
 
 def last_of(given: object) -> object:
-    """Return an annotation, the last if it is a list of them, None if there is none."""
+    """Return an annotation, the last of a list, None for an empty list."""
     if not isinstance(given, list):
         return given
     entries = cast("list[object]", given)
@@ -150,7 +150,7 @@ def _grade(
     rating: object,
     rationale: str,
 ) -> Grade:
-    """Return the grade of what was published, with its rating as it can be read."""
+    """Return the grade of a published annotation, with its rating if it can be parsed."""
     value, status = _read(aspect, rating)
     text = storable(json.dumps(given, ensure_ascii=False, default=plain_number))
     inputs = [candidate.candidate_id, annotator, aspect, text, rationale]

@@ -58,7 +58,7 @@ class WhenJudged:
 
     @property
     def inputs(self) -> dict[str, Json]:
-        """What ids hash of it, so that somebody who judges again leaves a row of its own."""
+        """The part that ids hash, so that judging again adds a separate row."""
         return {} if self.at is None else {"judged_at": self.at}
 
 
@@ -101,7 +101,7 @@ class Maker:
         """Return the prompt of a row.
 
         Raises:
-            RowError: if it has no readable prompt.
+            RowError: if its prompt is missing or unreadable.
         """
         return to_prompt(row, task=self.task, split="train", source=self.source)
 

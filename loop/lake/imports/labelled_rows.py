@@ -24,7 +24,7 @@ TRUE = "true"
 def label(
     make: Maker, candidate: Candidate, name: str, *, right: bool, comment: str = ""
 ) -> Critique:
-    """Return what the field `name` of a data set says of an answer: whether it is right."""
+    """Return the label `name` of an answer in a data set as a critique: whether it is right."""
     said = AspectRating(name=name, rating=1 if right else -1, comment=storable(comment))
     return make.levelled(candidate, f"{LABEL}{name}", [said])
 

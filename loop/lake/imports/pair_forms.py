@@ -15,7 +15,7 @@ from .imported_rows import Maker
 from .transcripts import is_transcript, transcript_of
 
 SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward"))
-"""The fields with the score of each side; the second name is that of lpfloop's own tables."""
+"""The fields with the score of each side; the second name is from lpfloop's own tables."""
 
 
 LEVELS: tuple[Rating, ...] = get_args(Rating)
@@ -82,7 +82,7 @@ def scores_of(row: Row) -> tuple[object, object]:
 
 
 def _score_fields(row: Row) -> tuple[tuple[Row, str] | None, tuple[Row, str] | None]:
-    """Return where each side's score stands: in the row, or in its `metadata`."""
+    """Return the fields with each side's score: in the row, or in its `metadata`."""
     within = fields_of(row, "metadata") if isinstance(row.glance("metadata"), Row) else Row()
     chosen, rejected = (
         next(((o, n) for o in (row, within) for n in names if o.glance(n) is not None), None)

@@ -62,7 +62,7 @@ def unfit_pair(made: Iterable[StoredRow]) -> Unfit | None:
 
 @dataclass(slots=True)
 class _RowsSoFar:
-    """What the rows so far became; a row that is left out leaves nothing."""
+    """The results of the rows so far, without skipped rows."""
 
     _ids: PromptIds = field(default_factory=PromptIds)
     _seen: dict[tuple[str, str], tuple[int, str]] = field(
@@ -106,7 +106,7 @@ class _RowsSoFar:
 
 @dataclass(kw_only=True)
 class Count:
-    """How many rows were read, what they became, and how many stay unrated."""
+    """How many rows were read, how many rows of each table they gave, and how many stay unrated."""
 
     read: int = 0
     rows: Counter[str] = field(default_factory=Counter[str])

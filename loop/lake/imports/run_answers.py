@@ -33,7 +33,7 @@ class RunAnswers(AnswersFile):
 
 
 def run_answers(run: RunReader, ids: Sequence[str], called: str) -> RunAnswers:
-    """Return answers of a run; `called` is what they are for, after the run's name."""
+    """Return answers of a run; `called` is their purpose, after the run's name."""
     ordered = tuple(sorted(ids))
     return RunAnswers(
         sha256=digest([run.folder.name, *ordered]),

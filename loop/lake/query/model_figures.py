@@ -108,7 +108,7 @@ def run_results(
 
     Raises:
         NotMeasuredError: if nothing was measured on `split`, or `figure` was not, or if `by` has
-            families and the prompts have none.
+            families and the prompts lack them.
     """
     shown = shown_split(run, split)
     if shown is None:

@@ -153,7 +153,7 @@ def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
 
 
 def _by_exam(held_out: pl.DataFrame, overlapping: pl.DataFrame) -> dict[str, Json]:
-    """Count the prompts of each named set, and those that overlap; nothing where none is named."""
+    """Count the prompts of each named set, and the overlapping ones; empty without named sets."""
     named = held_out.filter(pl.col("exam").is_not_null())
     if named.is_empty():
         return {}
@@ -203,7 +203,7 @@ def _candidates(run: RunReader, iteration: int) -> Alike:
 
 
 def _sampled(run: "Run", parts: list[Part]) -> dict[str, Json]:
-    """Count copies among all candidates, and near copies among those of every n-th chunk."""
+    """Count copies among all candidates, and near copies among a sample of chunks."""
     every = max(1, -(-sum(part.rows for part in parts) // SAMPLE))
     keys: list[pl.DataFrame] = []
 

@@ -38,7 +38,7 @@ class Missing:
 
 @dataclass(kw_only=True)
 class Added:
-    """What an update of the index has done."""
+    """The changes of one update of the index."""
 
     rows: int = 0
     forgotten: int = 0
@@ -46,7 +46,7 @@ class Added:
 
 
 def missing(lake: Path, indexed: frozenset[str]) -> Missing:
-    """Compare what the runs have committed with what is indexed."""
+    """Compare the committed rows of the runs with the index."""
     parts: dict[str, list[Part]] = {}
     wanted = set[str]()
     unread = False
@@ -61,12 +61,12 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
         run.close()
         wanted.update(keyed)
         parts[name] = [part for key, part in keyed.items() if key not in indexed]
-    # Parts of a run that cannot be read now are not known to be stale.
+    # Parts of a run that cannot be read now may not be stale.
     return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
 
 
 def catch_up(lake: Path, index: IndexWriter, run: str | None = None) -> Added:
-    """Add what is missing, of one run or of all, and remove what is no longer in a journal."""
+    """Add missing rows, of one run or of all, and remove rows that left their journal."""
     owed = missing(lake, index.indexed())
     if owed.stale:
         index.forget(owed.stale)

@@ -43,12 +43,12 @@ class TextSearch:
 def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
     """Return the best matches, best first, each with the words around the match.
 
-    A few missing rows are indexed first; with more, a message says how many are missing.
+    A few missing rows are indexed first; with more, a message reports how many are missing.
 
     Raises:
         InputError: if the query cannot be parsed.
-        NoSuchRunError: if the run does not exist, or there is none.
-        IndexUnusableError: if there is no index that can answer it.
+        NoSuchRunError: if the run does not exist, or the lake is empty.
+        IndexUnusableError: if the index is missing or cannot answer it.
     """
     parsed(wanted)
     if wanted.run is not None or not run_names(lake):
@@ -57,7 +57,7 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
 
 
 def matches(index: Index, wanted: TextSearch) -> pl.DataFrame:
-    """Return the best matches among what is indexed; nothing is added to the index.
+    """Return the best matches among the indexed rows; the index is not updated.
 
     Raises:
         InputError: if the query cannot be parsed.
@@ -74,7 +74,7 @@ def parsed(wanted: TextSearch) -> IndexQuery:
     """Return a query's words, any of which may match, and its phrases, all of which must.
 
     Raises:
-        InputError: if it has no word, or an unclosed quotation mark.
+        InputError: if it lacks words, or has an unclosed quotation mark.
     """
     if wanted.text.count('"') % 2:
         raise InputError(
@@ -115,7 +115,7 @@ def reindex(lake: Path, run: str | None = None, *, full: bool = False) -> Added:
     """Bring the index of a lake up to date with all runs or with one, or rebuild it.
 
     Raises:
-        NoSuchRunError: if the run does not exist, or there is none.
+        NoSuchRunError: if the run does not exist, or the lake is empty.
         IndexUnusableError: if it is damaged.
         LockedError: if another process writes it.
     """

@@ -78,7 +78,7 @@ class ClusterSums:
 
     @property
     def ratio(self) -> float:
-        """The test's statistic for a mean difference of 0; NaN if nothing changed."""
+        """The test's statistic for a mean difference of 0; undefined if nothing changed."""
         return self.total**2 / (self.squares * (1 + 2 / self.changed))
 
 

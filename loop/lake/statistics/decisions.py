@@ -144,8 +144,7 @@ def parts_of(results: PairedResults, names: Sequence[str | None]) -> dict[str, P
 def worse_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
     """Return the names of the parts (tasks, families) that surely lost.
 
-    Surely: the probability that any part without a loss is named is at most `alpha`, over all
-    parts.
+    Surely: the probability that the result contains any part without a loss is at most `alpha`.
     """
     return _significant({name: part.p_worse for name, part in parts.items()}, alpha)
 

@@ -13,7 +13,7 @@ TAIL = 0.025
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedMean:
-    """A mean over seeds; `low` and `high` are None for one seed, which has zero spread."""
+    """A mean over seeds; `low` and `high` are None for one seed, whose spread is unknown."""
 
     value: float
     low: float | None

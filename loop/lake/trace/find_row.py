@@ -67,7 +67,7 @@ class NoSuchIdError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The row that an id names: `prompt_id` is its prompt; a checkpoint has none."""
+    """The row that an id names: `prompt_id` is its prompt; None for a checkpoint."""
 
     kind: Kind
     id: str

@@ -44,7 +44,7 @@ from ..statistics.clustered_error import mean_error
 from .checkpoint_story import TrainedOn, evaluated, trained_on
 
 State = Literal["here", "bucket", "missing", "removed", "served"]
-"""Where a model's files are; `served`: only an endpoint has them."""
+"""The places of a model's files; `served`: only an endpoint has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ EXAM_END = ": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureBeside:
-    """A figure of a model on the held-out prompts, with the same figure of the run's first model."""
+    """A figure of a model on the held-out prompts, with the run's first model's value."""
 
     metric: str
     n: int
@@ -255,9 +255,7 @@ def _of_step(number: Evaluation, split: str, step: int) -> bool:
 def _figures(
     numbers: Sequence[Evaluation], own: Checkpoint, first: Checkpoint, split: str
 ) -> list[FigureBeside]:
-    """Return a model's figures on the prompts of a split, with those figures of the run's first
-    model.
-    """
+    """Return a model's figures on the prompts of a split, with the first model's values."""
     whole = [e for e in numbers if is_measured_on(e.benchmark, split)]
     start = {_figure_name(e): e for e in whole if e.checkpoint_id == first.checkpoint_id}
     step = own.at_step

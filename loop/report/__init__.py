@@ -1,1 +1,1 @@
-"""The report of runs: one page that says what came of them, with its plots and their rows."""
+"""The report of runs: one page with their results, plots and the rows of the plots."""

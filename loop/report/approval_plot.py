@@ -1,4 +1,4 @@
-"""What the critic approves against what is right: over-optimisation as a picture.
+"""The critic's approval against verified correctness: over-optimisation as a picture.
 
 As AlpacaFarm's Figure 5: a proxy on the x axis, the held-out measure on the y axis, a dot for each
 iteration, joined by a line.
@@ -17,7 +17,7 @@ from .report_plot import ReportPlot, names_of
 
 PROXIES = (APPROVAL.name, "reward", "win_rate", "kl")
 FAMILIES = 8
-"""So many families are drawn: those whose approval ran away from what is right."""
+"""So many families are drawn: the ones whose approval grew most beyond correctness."""
 MUCH = 0.05
 FEWEST = 8
 """Prompts below which a family is not drawn."""
@@ -119,7 +119,7 @@ def _panel(rows: pl.DataFrame, part: str, proxy: str, title: str) -> Panel:
 
 
 def _runaway(rows: pl.DataFrame) -> list[str]:
-    """Return the families that are approved more and more beyond what is right, the worst first."""
+    """Return the families whose approval grows beyond correctness, the worst first."""
     beyond = pl.col("x") - pl.col("verified")
     found = (
         rows.filter(pl.col("scope") == "family", pl.col("n") >= FEWEST)

@@ -1,4 +1,4 @@
-"""The report of several runs: their results beside each other, who is better, and their plots."""
+"""The report of several runs: their results in one table, who is better, and their plots."""
 
 from collections.abc import Iterator, Sequence
 

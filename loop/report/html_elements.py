@@ -1,4 +1,4 @@
-"""HTML that cannot be broken out of: every text and every attribute is escaped where it is put."""
+"""HTML that is safe against injection: every text and every attribute is escaped on insertion."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Html:
 
 
 Content = str | Html
-"""What an element holds; a text is escaped."""
+"""The content of an element; a text is escaped."""
 
 
 def element(tag: str, *content: Content, **attributes: str) -> Html:
@@ -37,14 +37,14 @@ def joined(pieces: Iterable[Content]) -> Html:
 
 
 def table(head: Iterable[Content], rows: Iterable[Iterable[Content]]) -> Html:
-    """Return a table, which scrolls sideways where it does not fit."""
+    """Return a table, which scrolls sideways if it is too wide."""
     header = element("thead", _row("th", head))
     body = element("tbody", *(_row("td", row) for row in rows))
     return element("div", element("table", header, body), class_="wide")
 
 
 def prose(text: str) -> Html:
-    """Return a text in which what stands between backticks is code."""
+    """Return a text with the parts between backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return joined([text])
@@ -52,7 +52,7 @@ def prose(text: str) -> Html:
 
 
 def listed(items: Iterable[Content]) -> Html:
-    """Return a list, or nothing where nothing is listed."""
+    """Return a list; empty without items."""
     found = [element("li", item) for item in items]
     return element("ul", *found) if found else Html("")
 

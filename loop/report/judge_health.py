@@ -1,8 +1,8 @@
 # pyright: basic
-"""Can the judge be trusted, and as much as before? What it leaves unread, whom it agrees with.
+"""Is the judge reliable, and as much as before? Unparsed replies, agreement, drift.
 
-A run keeps no set of anchors that is judged again and again. What comes nearest are answers of a
-later model that equal an earlier one's, word by word: both were judged, and should be alike.
+A run keeps no set of anchors that is judged again and again. The nearest are answers of a later
+model that equal an earlier one's, word by word: both were judged, and should be alike.
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def _of_verifier(run: RunReader) -> list[pl.DataFrame]:
 
 
 def _of_people(run: RunReader) -> pl.DataFrame:
-    """Return how often the critic's verdict is that of most people who rated the answer."""
+    """Return how often the critic's verdict equals the verdict of most people on the answer."""
     passed = pl.col("aspects").list.eval(pl.element().struct.field("rating").eq_missing(1))
     rated = (
         run.scan("critiques", columns={"iteration", "candidate_id", "critic", "status", "aspects"})
@@ -149,7 +149,7 @@ def _of_people(run: RunReader) -> pl.DataFrame:
 
 
 def _anchors(run: RunReader) -> pl.DataFrame:
-    """Return how the ratings of evaluated answers differ from those of equal earlier answers."""
+    """Return how the ratings of evaluated answers differ from earlier ratings of equal answers."""
     answers = (
         _evaluated(run, "candidates")
         .select("iteration", "prompt_id", "candidate_id", text=pl.col("text").hash())
@@ -265,7 +265,7 @@ def _drift(anchors: pl.DataFrame) -> Lines:
 
 
 def _followed(runs: Sequence[RunReader]) -> list[str]:
-    """Say of which runs drafts were judged by other weights in each iteration."""
+    """Return a note on runs whose drafts were judged by other weights in each iteration."""
     return [
         f"{name}: the drafts of an iteration are judged by the policy that gave them "
         "(recipe.judge=follows), evaluated answers by the same critic each time."
@@ -275,7 +275,7 @@ def _followed(runs: Sequence[RunReader]) -> list[str]:
 
 
 def _notes(rows: pl.DataFrame) -> list[str]:
-    """Say what was not measured, and of how many answers drift was."""
+    """Return notes on measures that are missing, and on how many answers drift was measured."""
     notes = list[str]()
     named = set(rows.filter(measure=AGREEMENT)["name"])
     if PEOPLE not in named:

@@ -1,8 +1,9 @@
 """How far optimising a reward pays: the win-rate over steps, samples and rounds, against the proxy.
 
-AlpacaFarm's Figures 5, 12 and 13, from a run's rows alone. A point is a policy that was published
-on the way of PPO or Quark, the best of n samples, or the policy of an iteration. Its proxy is the
-mean reward of its answers; where a run trains its reward model itself, that of the step's rollouts.
+AlpacaFarm's Figures 5, 12 and 13, from a run's rows alone. A point is a policy that PPO or Quark
+published at a step, the best of n samples, or the policy of an iteration. Its proxy is the mean
+reward of its answers; if a run trains its reward model itself, the mean reward of the step's
+rollouts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ NAMED: Mapping[str, str] = {
 """The figures of a point, by the metrics that may hold them."""
 EVEN = 50.0
 FEWEST = 2
-"""Points below which there is no line."""
+"""A line needs at least so many points."""
 SCHEMA: Mapping[str, Any] = {
     "run": pl.String,
     "method": pl.String,
@@ -101,7 +102,7 @@ def optimisation_rows(run: RunReader) -> pl.DataFrame:
 
 
 def _place(benchmark: str, iteration: int) -> tuple[str, str, int] | None:
-    """Return what x counts, the split, and x; None for what is no point of a curve."""
+    """Return the quantity on the x axis, the split, and x; None for other benchmarks."""
     step = step_of(benchmark)
     if step is not None:
         return (STEP, step[1], step[0]) if step[1] in (DEV, HELD_OUT) else None
@@ -120,7 +121,7 @@ def _fill(figures: dict[str, Any], row: Mapping[str, Any]) -> None:
 
 
 def _add_rollouts(run: RunReader, found: dict[tuple[str, str, int, int], dict[str, Any]]) -> None:
-    """Give the policies of steps the reward and the KL of their rollouts, where they have none."""
+    """Give the policies of steps the reward and the KL of their rollouts, if theirs are missing."""
     if not any(by == STEP for by, *_ in found):
         return
     told = run.scan("statistics").filter(pl.col("metric").is_in([REWARD, KL])).collect()

@@ -17,7 +17,7 @@ READING = (
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MARGIN, PER_PROMPT, OUTCOME, SHARE = "margin", "rows a prompt", "outcome", "share"
 ITERATIONS = 4
-"""How many of the last iterations are drawn beside each other."""
+"""How many of the last iterations are drawn side by side."""
 GROUP = ["iteration", "measure", "name"]
 FULL = ("paired", "demonstrated", "unpaired")
 """The outcomes of prompts that gave rows to train on."""
@@ -40,10 +40,10 @@ def pairs_plot(runs: Sequence[RunReader]) -> ReportPlot:
 def pair_rows(run: RunReader) -> pl.DataFrame:
     """Return the measures of each iteration's rows to train on, by name.
 
-    `margin`: a quantile of the reward of chosen less that of rejected answers; `rows a prompt`: the
-    share of prompts that gave so many; `outcome`: the share of prompts with it; `share`: of the
-    rows, those whose chosen answer is a refinement, and those whose chosen text another row of the
-    same prompt has, too. `count` is what a share is of.
+    `margin`: a quantile of the reward of chosen less the reward of rejected answers; `rows a
+    prompt`: the share of prompts that gave so many; `outcome`: the share of prompts with it;
+    `share`: the share of rows whose chosen answer is a refinement, and of rows whose chosen text
+    another row of the same prompt has, too. `count` is the number that a share is taken of.
     """
     made = _made(run)
     yields = run.scan("yields", columns={"iteration", "outcome", "made"})

@@ -1,4 +1,4 @@
-"""What a critic is worth with the reference and without it, by the same answers."""
+"""How well a critic rates with the reference and without it, on the same answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -22,7 +22,7 @@ DRAWS, SEED = 200, 0
 WAYS = {True: "with", False: "without"}
 READ = {"candidate_id", "critic", "reference_used", "aspects", "status"}
 AS_NAMED = 40
-"""So many letters of a run's name begin those of the runs that critique its answers again."""
+"""So many letters of a run's name begin the names of the runs that critique its answers again."""
 
 
 def auroc_of(own: pl.DataFrame) -> Mapping[str, float | int | None]:
@@ -43,7 +43,7 @@ def auroc_of(own: pl.DataFrame) -> Mapping[str, float | int | None]:
 
 
 def both_ways(run: RunReader) -> Iterator[dict[str, object]]:
-    """Give, of answers that were judged with and without the reference, what each way tells."""
+    """Yield the AUROC of ratings with and without the reference, for answers judged both ways."""
     for other in _asked_again(run):
         right = verified_answers(run, None).select("candidate_id", "task", "right", "prompt_id")
         for reference, own in _ratings_of(run, other):
@@ -60,9 +60,9 @@ def both_ways(run: RunReader) -> Iterator[dict[str, object]]:
 
 
 def _asked_again(run: RunReader) -> Iterator[RunReader]:
-    """Give the runs beside this one in which its critic was asked the other way, each while open.
+    """Yield the runs of the lake that asked the run's critic the other way, each while open.
 
-    Those that cannot be read, as they are damaged or of an older lpfloop, are passed over.
+    Runs that cannot be read, because they are damaged or of an older lpfloop, are skipped.
     """
     lake, own = run.folder.parent.parent, run.folder.name
     wanted = {f"{own} {way} reference" for way in WAYS.values()}

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Did refining help? The ratings of a candidate against those of its refinements, by aspect.
+"""Did refining help? The ratings of a candidate against its refinements' ratings, by aspect.
 
 A refinement is compared with the answer that it refines by the ratings that the same critic gave
-both. Where one of the two could not be read there is nothing to compare.
+both. If one of the two could not be parsed, they are not compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,12 +44,12 @@ def refinement_plot(runs: Sequence[RunReader]) -> ReportPlot:
 
 
 def refinement_rows(run: RunReader) -> pl.DataFrame:
-    """Return the gain of each iteration and aspect, and what each refinement that gained cost.
+    """Return the gain of each iteration and aspect, and the cost of each refinement that gained.
 
     `gain` is the share of ratings that rose less the share that fell, from `low` to `high`.
     Refinements of answers to prompts of one cluster are not independent of each other, so the
-    interval is over clusters; there is none of one cluster. `failure_to_success` and its
-    like count ratings; over all aspects an answer's mean rating is compared.
+    interval is over clusters; it is undefined for one cluster. `failure_to_success` and its like
+    count ratings; over all aspects an answer's mean rating is compared.
     """
     compared = _compared(run)
     change = (pl.col("after") - pl.col("before")).sign()
@@ -152,7 +152,7 @@ def _refined(run: RunReader) -> pl.DataFrame:
 
 
 def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
-    """Return models' ratings of the refinements and of what they refine, without the comments."""
+    """Return models' ratings of the refinements and of the refined answers, without comments."""
     ids = pl.concat([refined["candidate_id"], refined["parent_id"]]).unique()
     aspect = pl.element().struct
     return (
@@ -231,7 +231,7 @@ def _estimate(row: Mapping[str, Any]) -> PlottedValue:
 
 
 def _prices(whole: pl.DataFrame) -> list[Lines]:
-    """Return a panel for tokens and for money, as far as they are known."""
+    """Return a panel for tokens and for money, if they were recorded."""
     units = {"tokens": "tokens", "money": "US dollars"}
     known = {
         name: unit

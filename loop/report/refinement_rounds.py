@@ -1,8 +1,8 @@
 # pyright: basic
 """How far refining gets in each of its rounds: prompts with an answer that the critic passes.
 
-Round 0 are the samples, round 1 refinements of those, round 2 refinements of refinements. What was
-passed stays passed, so that the share of prompts never falls from a round to the next.
+Round 0 are the samples, round 1 refinements of those, round 2 refinements of refinements. Passed
+prompts stay passed, so that their share never falls from a round to the next.
 """
 
 import json
@@ -52,9 +52,9 @@ def rounds_plot(runs: Sequence[RunReader]) -> ReportPlot:
 def round_rows(run: RunReader) -> pl.DataFrame:
     """Return how many of an iteration's `prompts` have an answer that passes, after each round.
 
-    `refined` counts the prompts with refinements in the round, `passed` those with an answer of
-    this round or one before that the critic passes; `share` of them lies between `low` and `high`,
-    an interval over clusters of prompts; None if there is one cluster.
+    `refined` counts the prompts with refinements in the round, `passed` the prompts with an answer
+    of this round or one before that the critic passes; `share` is their share, with an interval
+    over clusters of prompts from `low` to `high`, which are None for one cluster.
     """
     answers = _in_rounds(run)
     if answers.filter(pl.col("round") > 0).is_empty():

@@ -10,7 +10,7 @@ from .report_plot import ReportPlot
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 MARK = "lpfloop report"
-"""By what a report is known as one."""
+"""The generator tag by which a report is recognised."""
 
 
 def report_html(title: str, sections: Sequence[Html]) -> str:
@@ -32,7 +32,7 @@ def report_html(title: str, sections: Sequence[Html]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnPlot:
-    """A plot with its panels as SVG: none where there is nothing to draw."""
+    """A plot with its panels as SVG, empty without data."""
 
     plot: ReportPlot
     panels: Sequence[str]

@@ -1,4 +1,4 @@
-"""One plot of a report: what is drawn, its rows, and how it is read."""
+"""One plot of a report: its panels, its rows, and how to read it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ..evaluation.panels import Panel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPlot:
-    """A plot with the rows that it is drawn from; `missing` says why there is nothing to draw."""
+    """A plot with the rows that it is drawn from; `missing` is the reason if it is empty."""
 
     name: str
     """The stem of its files, and its place in the page."""
@@ -24,7 +24,7 @@ class ReportPlot:
     panels: Sequence[Panel]
     missing: str
     notes: Sequence[str] = ()
-    """What stands below it: what was left out, and why."""
+    """Sentences below the plot: which data was left out, and why."""
 
 
 PlotMaker = Callable[[Sequence[RunReader]], ReportPlot]

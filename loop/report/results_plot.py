@@ -72,7 +72,7 @@ def _over_iterations(found: Sequence[RunResults]) -> Iterator[Panel]:
 
 
 def _fallen(results: RunResults) -> Iterator[Panel]:
-    """Give the families that fell most below what they once were, over the iterations."""
+    """Yield the families that fell most below their earlier results, over the iterations."""
     families: dict[str, list[ModelFigure]] = {}
     for row in results.rows:
         if row.scope == "family":
@@ -126,7 +126,7 @@ def _series(label: str, rows: Sequence[ModelFigure], *, banded: bool) -> Series:
 
 
 def _families(results: RunResults, *, several: bool) -> tuple[Panel, str]:
-    """Return how much each family has changed, the worst first, and what was left out."""
+    """Return how much each family has changed, the worst first, and a note on omitted ones."""
     told = results.told.iteration
     rows = [r for r in results.rows if r.scope == "family" and r.iteration == told]
     rows.sort(key=lambda row: (row.change or 0.0, row.name))

@@ -1,4 +1,4 @@
-"""What a report answers first: is a run's policy better, by how much, how surely, where not?"""
+"""The first answer of a report: is a run's policy better, by how much, how surely, where not?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from ..lake.query.told_figures import figure_label, lost_line, told_value
 
 Kind = Literal["better", "worse", "open"]
 ALARMS = 4
-"""So many alarms are told; the newest."""
+"""So many alarms are listed; the newest."""
 GROUPS = 8
-"""So many groups that lost are named."""
+"""So many groups that lost are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAnswer:
-    """The answer in a word, and what stands behind it in sentences; backticks hold commands."""
+    """The answer in a word, and its evidence in sentences; backticks enclose commands."""
 
     kind: Kind
     word: str
@@ -51,7 +51,7 @@ def run_answer(run: RunReader) -> RunAnswer:
 
 
 def told_needs(run: RunReader, work: str) -> list[str]:
-    """Return what a run needs from its person, of which a process does `work`."""
+    """Return the user's next steps for a run; `work` is its process's activity."""
     return list(needs_told(run_needs(read_state(run, work)), work))
 
 
@@ -90,7 +90,7 @@ def _how_much(row: PolicyVerdict) -> Iterator[str]:
 
 
 def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
-    """Say what the dev prompts say of the same policy, by which the loop decides."""
+    """Yield a sentence with the dev result of the same policy, by which the loop decides."""
     own = next(i for i in found.iterations if i.checkpoint.iteration == row.iteration)
     dev = own.of(DEV, "initial")
     if dev is not None and row.split != DEV:
@@ -101,7 +101,7 @@ def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
 
 
 def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
-    """Say where the run's models got worse: surely, and most."""
+    """Yield sentences on the groups in which the run's models got worse: surely, and most."""
     best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
     told = best[0] if best else found.iterations[-1]
     surely = [*_tasks(told), *told.lost()]
@@ -130,7 +130,7 @@ def _tasks(found: IterationVerdict) -> list[PolicyVerdict]:
 
 
 def _models(found: RunVerdict) -> Iterator[str]:
-    """Say which model is the best, and how it is had."""
+    """Yield sentences on the best model, and how to get it."""
     best, latest = found.best, found.latest
     name = f"M_{best.iteration}"
     yield (

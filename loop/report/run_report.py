@@ -27,7 +27,7 @@ class Report:
 
 
 def run_report(run: RunReader, work: str) -> Report:
-    """Return the report of a run, as far as the run has come; a process does `work` on it."""
+    """Return the report of a run, also an unfinished one; `work` is its process's activity."""
     plots = [drawn(make([run])) for make in PLOTS]
     sections = [
         answer_section(run, work),
@@ -40,7 +40,7 @@ def run_report(run: RunReader, work: str) -> Report:
 
 
 def answer_section(run: RunReader, work: str) -> Html:
-    """Return the answer, which stands on top, the alarms, and what the run needs."""
+    """Return the first section: the answer, the alarms, and the next steps."""
     found, alarmed = run_answer(run), [*told_alarms(run)]
     return element(
         "section",
@@ -74,7 +74,7 @@ def made_section(runs: Sequence[RunReader]) -> Html:
 
 
 def _state(run: RunReader) -> str:
-    """Say how far a run had come: the same lake gives the same words."""
+    """Return how far a run had come: the same lake gives the same words."""
     name, events = run.folder.name, run.journal.all_events()
     last = max((at for at, _, _ in events), default=0.0)
     when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -12,7 +12,7 @@ from ..evaluation.panels import Bars, Heights, Lines, Series
 MOST_SERIES = 8
 """A plot of more lines than colours cannot be read."""
 MOST_PANELS = 4
-"""So many panels are drawn of what has one for each of its values."""
+"""The most panels of a plot with one for each value."""
 OTHERS = "others"
 
 
@@ -23,7 +23,7 @@ def rows_of(runs: Sequence[RunReader], rows: Callable[[RunReader], pl.DataFrame]
 
 
 def with_clusters(run: RunReader, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the cluster of each row's prompt; a prompt without one is a cluster by itself."""
+    """Add the cluster of each row's prompt; a prompt without one is its own cluster."""
     named = run.scan("prompts", columns={"prompt_id", "cluster"}).unique("prompt_id").collect()
     joined = rows.join(named, on="prompt_id", how="left", maintain_order="left")
     return joined.with_columns(pl.coalesce("cluster", "prompt_id"))
@@ -36,7 +36,7 @@ def recipe_of(run: RunReader) -> str:
 
 
 def none_made(runs: Sequence[RunReader], what: str) -> str:
-    """Say that the runs have none of `what`, and which recipes they follow."""
+    """Return a sentence that the runs lack `what`, and which recipes they follow."""
     each = ", ".join(f"{run.folder.name} (recipe {recipe_of(run)})" for run in runs)
     return f"there is no {what} in {each}"
 
@@ -51,8 +51,8 @@ def series_by(
 ) -> list[Series]:
     """Return a line for each value of `label`, of each run.
 
-    `band` names the columns of the lower and the upper end of what is drawn around it, where every
-    row of a line has both. A run is named where there are several.
+    `band` names the columns of the lower and the upper end of the band around a line, if every row
+    of the line has both. The run's name is added if there are several runs.
     """
     known = rows.drop_nulls(y).sort("run", label, x)
     several = are_several(rows)
@@ -71,10 +71,10 @@ def series_by(
 def each_line(
     rows: pl.DataFrame, label: str, y: str, *, x: str, band: Sequence[str] = ()
 ) -> list[tuple[str, list[Series]]]:
-    """Return the lines of each panel, and what it is of.
+    """Return the lines of each panel, and the panel's name.
 
-    Of one run all lines stand in one panel, which is of nothing in particular. Of several there is
-    a panel for each value of `label`, with a line for each of them: the largest values come first.
+    For one run, all lines are in one panel without a name. For several, each value of `label` has a
+    panel with a line for each run: the largest values come first.
     """
     if rows.is_empty():
         return []
@@ -118,7 +118,7 @@ def titled(title: str, name: str) -> str:
 def stacked(rows: pl.DataFrame, part: str, height: str, *, title: str, y_label: str) -> Bars:
     """Return a bar for each iteration of each run, made of the values of `part`, largest first.
 
-    What is beyond the number of colours is one part.
+    Parts beyond the number of colours are merged into one.
     """
     group = pl.format("{}", "iteration")
     if are_several(rows):

@@ -1,4 +1,4 @@
-"""The tables of a report: who plays which role, and what came of each iteration."""
+"""The tables of a report: the models by role, and the results of each iteration."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ def _prompts(run: RunReader) -> Iterator[tuple[str, str, str]]:
 
 
 def iterations_section(run: RunReader) -> Html:
-    """Return what came of each iteration: results with their change, verdicts, and counts."""
+    """Return each iteration's results with their change, verdicts, and counts."""
     counted = [*COUNTED, *([IF_ANY] if any(run.journal.parts(table=IF_ANY)) else ())]
     return element(
         "section",
@@ -148,7 +148,7 @@ def _coloured(text: str, row: ModelFigure | None) -> Content:
 
 
 def _verdicts(run: RunReader) -> Html:
-    """Return what was decided of each policy; nothing where nothing was."""
+    """Return the verdicts on each policy; empty without verdicts."""
     try:
         found = run_verdict(run, checkpoints(run))
     except NoSuchRunError:

@@ -1,8 +1,8 @@
 # pyright: basic
-"""Where time, tokens and money went, and what a resume did not have to do again.
+"""Where time, tokens and money went, and which work a resume did not have to do again.
 
 Everything here is read from the journal: the sums of each stage's units, which count a unit once,
-and its events, which say how many units a stage had when an attempt came to it.
+and its events, which record how many units of a stage were done when an attempt began it.
 """
 
 import json
@@ -21,7 +21,7 @@ from .run_rows import are_several, none_made, rows_of, stacked
 START, STAGE = "start", "stage"
 """The events of a daemon that starts, and of a stage that it begins to pay for."""
 BESIDE = "beside the loop"
-"""What was measured on request belongs to no verb of the loop."""
+"""The label of side evals, which are not part of the loop."""
 HOUR = 3600
 UNITS = {
     "seconds": ("hours", 1 / HOUR),
@@ -40,7 +40,7 @@ READING = (
 
 
 def spending_plot(runs: Sequence[RunReader]) -> ReportPlot:
-    """Return the plot of what each iteration's stages took, and of what resumes re-used."""
+    """Return the plot of the cost of each iteration's stages, and of units re-used by resumes."""
     rows = rows_of(runs, spending_rows)
     stages = rows.filter(pl.col("attempt").is_null())
     spent = [_spent(stages, name) for name in UNITS if stages.height and (stages[name] > 0).any()]
@@ -57,7 +57,7 @@ def spending_plot(runs: Sequence[RunReader]) -> ReportPlot:
 
 
 def spending_rows(run: RunReader) -> pl.DataFrame:
-    """Return what each stage took; and for each resume, how many of its units were done.
+    """Return the cost of each stage; and for each resume, how many of its units were done.
 
     `attempt` is null in the rows of the first kind; a resume's are `found` (done when it began)
     and `made` (by it).
@@ -107,7 +107,7 @@ def _named(state: StageState) -> dict[str, Any]:
 def _attempts(journal: Reader, states: Sequence[StageState]) -> list[dict[str, Any]]:
     """Return the units that each attempt after the first found done, and those that it made.
 
-    A stage that no later attempt came to has kept what it had.
+    A stage that no later attempt began keeps its count.
     """
     begun = _begun(journal)
     last = max((attempt for each in begun.values() for attempt in each), default=0)
@@ -180,7 +180,7 @@ def _resumes(rows: pl.DataFrame) -> list[Panel]:
 
 
 def _notes(run: RunReader) -> list[str]:
-    """Say what was spent in vain: requests that were under way when a process died."""
+    """Return a note on wasted requests, which were under way when a process died."""
     lost = read_cost(run.journal.meta("abandoned") or "{}")
     if not (lost.tokens or lost.money):
         return []

@@ -1,7 +1,7 @@
 # pyright: basic
 """The curves of a run's trainings: all steps of all iterations on one axis, resumes included.
 
-A step that was made again after a crash is stored once, as it was last. Where there are more steps
+A step that was made again after a crash is stored once, as it was last. If there are more steps
 than can be drawn, neighbours are drawn as one point: their mean, with their lowest and highest.
 """
 
@@ -27,7 +27,7 @@ READING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Curves:
-    """Metrics that are drawn in one panel; those that end a name stand in the legend."""
+    """Metrics that are drawn in one panel; metrics that end a name are listed in the legend."""
 
     title: str
     metrics: Mapping[str, str]
@@ -142,7 +142,7 @@ def step_rows(run: RunReader) -> pl.DataFrame:
 
 
 def _panels(rows: pl.DataFrame, curves: _Curves) -> list[Lines]:
-    """Return the panel of these curves, if one of them was told."""
+    """Return the panel of these curves, if one of them was recorded."""
     names = pl.col("metric").replace_strict(curves.metrics, default=None).alias("name")
     told = rows.filter(pl.col("metric").is_in(list(curves.metrics))).with_columns(names)
     label = "method" if len(set(curves.metrics.values())) == 1 else "name"
@@ -161,7 +161,7 @@ def _panels(rows: pl.DataFrame, curves: _Curves) -> list[Lines]:
 
 
 def _begins(rows: pl.DataFrame) -> list[float]:
-    """Return where a training begins behind another one, if the rows are of one run."""
+    """Return the x at which each later training begins, if the rows are of one run."""
     if are_several(rows):
         return []
     ends = rows.group_by("iteration", "method").agg(pl.col("at").max())

@@ -1,4 +1,4 @@
-"""Where a report goes: into the run's folder, or wherever its reader wants it."""
+"""Writing a report: into the run's folder, or to a path of the user's."""
 
 import io
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from .run_report import Report, run_report
 
 FOLDER, PAGE = "report", "report.html"
 HEAD = 2000
-"""In so many bytes at its beginning a report says that it is one."""
+"""A report is recognised by its first bytes, at most so many."""
 
 
 def write_run_report(
@@ -88,7 +88,7 @@ def _elsewhere(folder: Path, error: OSError) -> TargetError:
 
 
 def output_report(report: Report, target: Path, *, force: bool) -> None:
-    """Write the page of a report where it is wanted; an earlier report is replaced.
+    """Write the page of a report to `target`; an earlier report is replaced.
 
     Raises:
         TargetError: if it cannot be written, or something else is there and not `force`.

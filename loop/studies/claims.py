@@ -1,10 +1,10 @@
-"""What a study claims, and whether it holds: a paper's figure beside ours with its interval.
+"""A study's claims, and whether they hold: a paper's figure and ours with its interval.
 
-An estimate is the mean over seeds, each of them a whole run of its own; its interval is Student's,
-of level 95 %, with a degree of freedom fewer than there are seeds. A single seed has no interval,
-and so decides nothing; nor does a figure that some seed does not have. A claim holds in a region:
-it is decided where the interval lies inside of it, or outside; a study holds if all its claims do,
-so that no correction for their number is due.
+An estimate is the mean over seeds, each of them a separate run; its interval is Student's, of level
+95 %, with a degree of freedom fewer than there are seeds. A single seed lacks an interval, and so
+decides nothing; nor does a figure that some seed lacks. A claim is a region: it is decided if the
+interval is inside of it, or outside; a study holds if all its claims do, so that no correction for
+their number is due.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ UNKNOWN = "not measured in every seed"
 class SeedEstimate:
     """A mean over seeds with its interval; without bounds for a single seed.
 
-    Where a seed lacks the figure the mean is NaN, of no seed. `unit` stands behind it, such as
-    `points` or `%`; `digits` are those behind the point.
+    If a seed lacks the figure the mean is NaN, of 0 seeds. `unit` follows the number, such as
+    `points` or `%`; `digits` is the number of decimals.
     """
 
     value: float
@@ -78,7 +78,7 @@ class SeedEstimate:
 
     @property
     def has_interval(self) -> bool:
-        """Whether more than one seed says how sure it is."""
+        """Whether there is more than one seed, and so an interval."""
         return len(self.by_seed) > 1
 
     def told(self) -> str:
@@ -96,7 +96,7 @@ class SeedEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperFigure:
-    """What a paper found: what is said there, and its place, such as `Table 2`, if it has one."""
+    """A paper's finding: its figure in words, and its place, such as `Table 2`, if it has one."""
 
     said: str
     place: str = ""
@@ -108,7 +108,7 @@ class PaperFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperClaim:
-    """One sentence that can be decided: it holds where the estimate lies above and below these."""
+    """One decidable sentence: it holds if the estimate is above and below these bounds."""
 
     says: str
     paper: PaperFigure
@@ -143,7 +143,7 @@ class PaperClaim:
         return " and ".join(ends)
 
     def document(self) -> dict[str, Json]:
-        """Return the claim as JSON data; what has no bound is null."""
+        """Return the claim as JSON data; missing bounds are null."""
         estimate = self.estimate
         bounds = (estimate.low, estimate.high, self.above, self.below)
         low, high, above, below = (b if abs(b) < inf else None for b in bounds)

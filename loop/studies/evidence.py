@@ -14,7 +14,7 @@ Measured = TypeVar("Measured")
 PREFIX = "study"
 """What names of studies' runs begin with in the tiny world."""
 FINAL = ("done: ", "NothingToTrainOn: ", "Regressed: ", "AlarmStopError: ")
-"""How the ends of runs begin after which there is nothing to go on with."""
+"""The beginnings of the ends after which a run cannot be continued."""
 
 
 def final_end(run: RunReader) -> str | None:
@@ -50,7 +50,7 @@ class Evidence:
                 yield run
 
     def by_seed(self, arm: str, measure: Callable[[RunReader], Measured]) -> tuple[Measured, ...]:
-        """Return what is measured of each run of an arm, in the order of the seeds."""
+        """Return the measurement of each run of an arm, in the order of the seeds."""
         return tuple(measure(run) for run in self.runs(arm))
 
     def lead(

@@ -1,7 +1,7 @@
 """Running a study's arms under its seeds: each is a run of the lake like any other.
 
-Stopped, the same call goes on where it was; what is done is not done again, and an arm that an
-earlier study has run is there already.
+After a stop, the same call continues; finished runs are not repeated, nor is an arm that an earlier
+study has run.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class StudyRequest:
 
     @property
     def evidence(self) -> Evidence:
-        """The runs of the study; those with other models have names of their own."""
+        """The runs of the study; with other models than the tiny world's they have other names."""
         stem = Path(str(self.config)).stem if isinstance(self.config, str) else "own"
         prefix = PREFIX if self.is_tiny else f"{stem}-{PREFIX}"
         return Evidence(lake=self.lake, seeds=self.seeds, prefix=prefix)
@@ -66,13 +66,13 @@ class StudyRequest:
 def run_study(
     wanted: StudyRequest, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> list[str]:
-    """Run every arm under every seed, or let it go on; return what ended early, a sentence each.
+    """Run or resume every arm under every seed; return a sentence on each run that ended early.
 
-    `turn` works on a job to its end; what it raises ends the study, which the same call continues.
+    `turn` works on a job to its end; an error of it ends the study, which the same call continues.
     An arm with nothing to train on has M_0 as its last policy, and is counted with it.
 
     Raises:
-        ConfigError: if an arm cannot be run: nothing is asked before all of them are looked at.
+        ConfigError: if an arm cannot be run: all arms are checked before any request is sent.
     """
     require_runnable(wanted)
     for arm in wanted.study.arms:
@@ -119,10 +119,10 @@ def require_runnable(wanted: StudyRequest) -> None:
 
 
 def config_of(wanted: StudyRequest, arm: StudyArm, seed: int) -> RunConfig:
-    """Return the configuration of an arm, but for the models that other arms make.
+    """Return the configuration of an arm, without the models that other arms make.
 
     Raises:
-        ConfigError: if a setting is of no use, or the user's contradicts what the arm is.
+        ConfigError: if a setting is invalid, or the user's contradicts the arm.
     """
     return load_config(wanted.config, arm.recipe, _settings(wanted, arm, seed), wanted.env)
 

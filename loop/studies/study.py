@@ -1,4 +1,4 @@
-"""A study: a hypothesis of a paper, the runs that decide it, and what is found in their rows."""
+"""A study: a hypothesis of a paper, the runs that decide it, and the findings in their rows."""
 
 import importlib.util
 import json
@@ -80,7 +80,7 @@ class StudyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFinding:
-    """What a study found over its seeds.
+    """The findings of a study over its seeds.
 
     `notes` are sentences that explain it, made of the evidence; `commands` show that evidence.
     """
@@ -108,10 +108,10 @@ class StudyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A hypothesis with the arms that decide it, and how it is read from what they made.
+    """A hypothesis with the arms that decide it, and the function that reads it from their runs.
 
-    `built_in` says what of the answer the tiny world contains by construction; `tiny_only` why the
-    study means nothing with other models, if it does not.
+    `built_in` describes the part of the answer that the tiny world contains by construction;
+    `tiny_only` explains why the study is meaningless with other models, if it is.
     """
 
     name: str
@@ -135,7 +135,7 @@ def load_study(path: Path) -> Study:
     """Return the study in a Python file, which can import the files next to it.
 
     Raises:
-        ConfigError: if the file has none or cannot be imported, naming the line.
+        ConfigError: if the file lacks one or cannot be imported, naming the line.
     """
     found = _studies([path])
     if not found:
@@ -147,7 +147,7 @@ def load_studies(folder: Path) -> list[Study]:
     """Return the studies in a folder's Python files, by paper.
 
     Raises:
-        ConfigError: if there is none, or a file cannot be imported.
+        ConfigError: if the folder contains no study, or a file cannot be imported.
     """
     found = _studies(sorted(folder.glob("*.py")))
     if not found:
@@ -170,7 +170,7 @@ def _imported(path: Path) -> object:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    # What a user's file raises while it is imported can be anything.
+    # The import of a user's file can raise anything.
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{path}: {fault(error, path)}") from error
     return module

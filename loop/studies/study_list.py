@@ -24,7 +24,7 @@ STANDING = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedStudy:
-    """A study with its verdict over these seeds; without seeds it has none yet."""
+    """A study with its verdict over these seeds, which is missing without seeds."""
 
     study: Study
     verdict: str

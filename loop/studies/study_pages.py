@@ -19,7 +19,7 @@ ERRORS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFacts:
-    """What a page says of how it was made: its seeds, its world, its command, what ended early.
+    """How a page was made: its seeds, its world, its command, runs that ended early.
 
     `where` is the option by which other commands find the lake.
     """
@@ -97,7 +97,7 @@ def verdict_line(verdict: str) -> str:
 
 
 def claim_table(claims: Sequence[PaperClaim]) -> StudyTable:
-    """Return the claims, a row each: the paper's figure beside ours."""
+    """Return the claims, a row each: the paper's figure and ours."""
     return StudyTable(
         title="Claims",
         columns=("claim", "in the paper", "here", "holds", "verdict"),
@@ -117,7 +117,7 @@ def _arm_table(arms: Sequence[StudyArm]) -> StudyTable:
 
 
 def _given(arm: StudyArm) -> Sequence[str]:
-    """Return what an arm is told, with the models that others make and the files that it reads."""
+    """Return the settings of an arm, with the models that others make and its input files."""
     models = (("policy.model", arm.policy_of), ("reward.model", arm.reward_of))
     made = (f"{setting}: the last of {maker}" for setting, maker in models if maker)
     read = (f"{file.setting}: {file.name}.jsonl" for file in arm.files)

@@ -69,7 +69,7 @@ class DiffPages:
 
 
 def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to a row of the summary what a page says of it."""
+    """Add to a row of the summary the texts that a page shows."""
     figure = row["metric"]
     level = row["level"]
     return {

@@ -14,7 +14,7 @@ STATIC = HERE / "static"
 
 
 def templates() -> Environment:
-    """Return the templates; what a value holds is text, never markup."""
+    """Return the templates; values are inserted as text, never as markup."""
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -29,8 +29,8 @@ def templates() -> Environment:
 
 
 def drawn(environment: Environment, template: str, **values: object) -> Markup:
-    """Return what a template makes of values."""
-    # The template has escaped what it was given.
+    """Return a template rendered with values."""
+    # The template has escaped its values.
     return Markup(environment.get_template(template).render(**values))  # noqa: S704
 
 

@@ -1,8 +1,8 @@
-"""Who may ask the page anything: every request passes here first, and every answer on its way back.
+"""Access control of the viewer: every request and every answer passes here.
 
-A request must name this very address as its host (else a name that somebody's server answers for
-could be pointed here), and carry the token that `lpfloop view` printed. GET and HEAD change
-nothing; any other method must also come from one of this server's own pages.
+A request must name this very address as its host (else a foreign domain name could be pointed
+here), and carry the token that `lpfloop view` printed. GET and HEAD are read-only; any other method
+must also come from one of this server's own pages.
 """
 
 import secrets
@@ -31,7 +31,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What each answer says, unless the page said it differently."""
+"""The default headers of each answer; a page can set others."""
 
 
 def new_token() -> str:
@@ -63,7 +63,7 @@ class Entrance:
             await send(message)
 
         answer = self._refusal(Request(scope)) or self.app
-        # A server that ends cancels what it will not wait for any longer: that is no fault.
+        # A server that shuts down cancels the requests that it no longer waits for.
         with suppress(CancelledError):
             await answer(scope, receive, guarded)
 

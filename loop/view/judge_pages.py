@@ -1,7 +1,7 @@
 """Judging by hand in the browser: choosing a queue, and one item after another by keyboard.
 
-A GET shows the item that a person holds and changes nothing; each POST does one thing and leads to
-the next item by a redirect, so that reloading a page judges nothing twice.
+A GET shows the person's current item and is read-only; each POST does one thing and leads to the
+next item by a redirect, so that reloading a page judges nothing twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ class JudgePages:
         return self._answered(request, lambda run: self._item(run, asked))
 
     def live(self, request: Request) -> Response:
-        """Tell what has changed in progress and agreement."""
+        """Return the changed parts of progress and agreement."""
         asked = dict(request.query_params)
 
         def draw(run: RunReader) -> Response:
@@ -87,7 +87,7 @@ class JudgePages:
         return await run_in_threadpool(self._answered, request, lambda run: _acted(run, form))
 
     async def commit(self, request: Request) -> Response:
-        """Bring what was said into the run, if nobody else holds it."""
+        """Commit the judgments to the run, unless another process holds it."""
         await _form(request)
         return await run_in_threadpool(self._answered, request, _committed)
 
@@ -170,7 +170,7 @@ def _chosen(asked: Form) -> dict[str, str]:
 
 
 def _acted(run: RunReader, form: Form) -> Response:
-    """Do what a form asks, and give the person their next item."""
+    """Do a form's action, and give the person their next item."""
     with closing(_session(run, form)) as session:
         done = _done(session, form)
         session.begin()
@@ -180,10 +180,9 @@ def _acted(run: RunReader, form: Form) -> Response:
 
 
 def _done(session: AnnotationSession, form: Form) -> str:
-    """Do one thing; return what is said of it, if anything.
+    """Do one thing; return a message about it, if any.
 
-    A form that was sent twice, or is of an item that the person does not hold any more, does
-    nothing.
+    A form that was sent twice, or is of an item that the person does not hold any more, is ignored.
     """
     deed = form.get("do", "judge")
     if deed == "next":
@@ -205,10 +204,10 @@ def _done(session: AnnotationSession, form: Form) -> str:
 
 
 def _opinion(card: JudgingCard, form: Form) -> Opinion:
-    """Return what a form says of an item.
+    """Return a form's opinion of an item.
 
     Raises:
-        InputError: if an aspect has no rating, or no answer is preferred.
+        InputError: if a rating of an aspect, or the preferred answer, is missing.
     """
     comment = form.get("comment", "")
     if not card.aspects:
@@ -251,7 +250,7 @@ async def _form(request: Request) -> Form:
 
 
 def _version(folder: Path) -> str:
-    """Return what is another as soon as somebody has judged."""
+    """Return a version that changes with each judgment."""
     found = [folder / name for name in (LEDGER, f"{LEDGER}-wal")]
     told = [path.stat() for path in found if path.exists()]
     return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in told) or "none"

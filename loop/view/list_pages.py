@@ -136,7 +136,7 @@ class ListPages:
         """Return the ids of the best matches of the search index, best first.
 
         Raises:
-            ListError: if the index has no such rows, or another order is asked for.
+            ListError: if the index lacks such rows, or another order is requested.
         """
         check("list that the search index has", table, SEARCHED)
         if asked.sort is not None:
@@ -183,7 +183,7 @@ def _flipped(run: RunReader, asked: PageQuery) -> list[str]:
 
 
 def _completed(run: RunReader, table: str, shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add what a page shows beside the columns: a candidate's critique, a pair's changes."""
+    """Add the page's extra fields to the columns: a candidate's critique, a pair's changes."""
     if table == "pairs":
         return [{**row, "spans": _changes(row)} for row in shown]
     if table != "candidates" or not shown:

@@ -46,7 +46,7 @@ class PageQuery:
 
 
 OTHERS = frozenset({"iteration", "how", "flip", "before", "after", "sort"})
-"""The fields that are no filters; `start` is where a page begins."""
+"""The fields that do not filter; `start` is the first row of a page."""
 
 
 def page_query(query: Mapping[str, str], table: RowTable) -> PageQuery:

@@ -49,7 +49,7 @@ def sheet_of(run: RunReader, prompt_id: str, iteration: int | None) -> PromptShe
     """Return a prompt's page.
 
     Raises:
-        NoSuchIdError: if the run has no such prompt.
+        NoSuchIdError: if the run lacks the prompt.
     """
     about = Found(kind="prompt", id=prompt_id, prompt_id=prompt_id)
     if not _has(run, prompt_id):

@@ -1,6 +1,6 @@
-"""A prompt's page as data: its answers grouped by equal text, with all that was said of each.
+"""A prompt's page as data: its answers grouped by equal text, with all judgments of each.
 
-It arranges what `trace` found: the story, the word differences and the reasons are from there.
+It arranges the results of `trace`: the story, the word differences and the reasons are from there.
 """
 
 import json
@@ -34,7 +34,7 @@ from ..lake.trace.word_diff import Span, word_diff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedCandidate:
-    """A candidate with its judgments, and what was made from it, each with the reason."""
+    """A candidate with its judgments, and the rows made from it, each with the reason."""
 
     row: Candidate
     author: str
@@ -47,7 +47,7 @@ class JudgedCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualAnswers:
-    """Candidates of one kind with the same text, told as changes of what it refines, if it does."""
+    """Candidates of one kind with the same text, shown as changes of a text that they refine."""
 
     spans: tuple[Span, ...]
     refines: str | None
@@ -55,7 +55,7 @@ class EqualAnswers:
 
     @property
     def first(self) -> JudgedCandidate:
-        """The one that stands for all."""
+        """The one that represents all."""
         return self.members[0]
 
 
@@ -89,9 +89,9 @@ class PromptSheet:
 
 
 def prompt_sheet(story: Story, iteration: int | None) -> PromptSheet:
-    """Return the page of a prompt in an iteration, by default that of the row that was asked for.
+    """Return the page of a prompt in an iteration, by default the iteration of the requested row.
 
-    If that was the prompt itself, it is the last one.
+    If the requested row is the prompt itself, the default is the last iteration.
     """
     there = tuple(sorted({row.iteration for row in (*story.candidates, *story.yields)}))
     if iteration is None:
@@ -159,7 +159,7 @@ def _author(story: Story, row: Candidate) -> str:
 
 
 def _roles(story: Story, identity: str) -> Iterator[tuple[str, str]]:
-    """Yield what was made from a candidate: the row's id and the candidate's part in it."""
+    """Yield the rows made from a candidate: the row's id and the candidate's part in it."""
     for pair in story.pairs:
         if identity == pair.chosen_id:
             yield pair.pair_id, "chosen"
@@ -174,7 +174,7 @@ def _roles(story: Story, identity: str) -> Iterator[tuple[str, str]]:
 
 
 def _training(story: Story, iteration: int | None) -> Iterator[TrainingRow]:
-    """Yield the rows that were made to train on, those of derived tables last."""
+    """Yield the rows to train on, the derived tables' last."""
     tables = [("", story.pairs, story.demonstrations, story.unpaired_answers)]
     tables += [(d.name, d.pairs, d.demonstrations, d.unpaired_answers) for d in story.derived]
     for where, pairs, demonstrations, unpaired in tables:

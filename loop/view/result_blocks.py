@@ -12,7 +12,7 @@ from ..lake.query.told_figures import figure_label, told_change, told_interval, 
 class ResultCell:
     """A figure of a model with its interval, and its change since the first with the interval.
 
-    `way` is where it surely went, if more of the figure is better.
+    `way` is the direction of a significant change, if more of the figure is better.
     """
 
     value: str

@@ -64,7 +64,7 @@ class RunPages:
         return self.viewing.page("runs.html", version=version, now=now)
 
     def all_live(self, request: Request) -> Response:
-        """Tell what has changed among the runs."""
+        """Return the changed parts of the list of runs."""
         return self.viewing.answer_live(request, "runs", self.viewing.version(), self._runs)
 
     def one(self, request: Request) -> Response:
@@ -76,14 +76,14 @@ class RunPages:
         return self.viewing.page("run.html", run=name, version=version, now=now)
 
     def one_live(self, request: Request) -> Response:
-        """Tell what has changed in a run."""
+        """Return the changed parts of a run's page."""
         with self.viewing.run(request) as run:
             name = run.folder.name
             version = self.viewing.version(name)
             return self.viewing.answer_live(request, f"run {name}", version, lambda: self._run(run))
 
     def report(self, request: Request) -> Response:
-        """Give the run's report, which is a page by itself and is shut off from these."""
+        """Return the run's report, a complete page that is sandboxed from the viewer's."""
         with self.viewing.run(request) as run:
             file = run.folder / FOLDER / PAGE
             if not file.is_file():

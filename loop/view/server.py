@@ -20,7 +20,7 @@ TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; `ready` is told the address to open.
+    """Serve until Ctrl-C; `ready` gets the address to open.
 
     Raises:
         FormError: if the port cannot be had.

@@ -1,4 +1,4 @@
-"""The viewer as an application: its addresses, and what is said where something goes wrong."""
+"""The viewer as an application: its addresses, and its error pages."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

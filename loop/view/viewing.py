@@ -1,4 +1,4 @@
-"""What all pages share: the lake, the templates, and what was made of an unchanged run."""
+"""The state that all pages share: the lake, the templates, and cached results of unchanged runs."""
 
 import hashlib
 import threading
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Kept:
-    """What was made last under a name; its lock lets one request make it at a time."""
+    """The last result under a name; its lock lets one request compute it at a time."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     version: str | None = None
@@ -44,13 +44,13 @@ class Viewing:
 
     @contextmanager
     def run(self, request: Request) -> Generator[RunReader]:
-        """Open the run that an address names; what is read is of the moment it is opened.
+        """Open the run that an address names; it is read as of the moment of opening.
 
-        Each request has its own connection to the journal: opening takes a millisecond, and a
+        Each request has a separate connection to the journal: opening takes a millisecond, and a
         connection that stayed open would keep `lpfloop lake gc` from removing anything.
 
         Raises:
-            NoSuchRunError: if there is none.
+            NoSuchRunError: if the run does not exist.
         """
         with closing(open_run(self.lake, request.path_params["run"])) as reader:
             yield reader
@@ -60,11 +60,11 @@ class Viewing:
         return HTMLResponse(self.draw(template, **values), status)
 
     def draw(self, template: str, **values: object) -> Markup:
-        """Return what a template makes of values."""
+        """Return a template rendered with values."""
         return drawn(self.templates, template, **values)
 
     def kept(self, name: str, version: str, make: Callable[[], T]) -> T:
-        """Return what `make` makes, made anew only if its version is another than before."""
+        """Return the result of `make`, called again only if `version` has changed."""
         with self._lock:
             kept = self._kept.pop(name, None) or Kept()
             self._kept[name] = kept
@@ -85,7 +85,7 @@ class Viewing:
         return HTMLResponse(self.kept(name, version, draw), headers=tag)
 
     def version(self, *runs: str) -> str:
-        """Return what is another as soon as one of these runs has changed; no name: any run."""
+        """Return a version that changes as soon as one of these runs does, or any without names."""
         digest = hashlib.sha256()
         for name in runs or run_names(self.lake):
             folder = self.lake / "runs" / name

@@ -1,8 +1,8 @@
-"""A person who judges a run by hand: the next item, what they say of it, and how it goes.
+"""A person who judges a run by hand: the next item, their verdict on it, and their progress.
 
-What a model, or another person, said of an answer is not shown. Which of two answers is shown first
-is drawn by a hash of the pair and the person, and stored. The terminal and the browser both use
-this, so that an item is the same wherever it is judged.
+Judgments by a model, or another person, are not shown. The order in which two answers are shown is
+drawn by a hash of the pair and the person, and stored. The terminal and the browser both use this,
+so that an item is the same in both.
 """
 
 import json
@@ -29,7 +29,7 @@ from ..lake.trace.find_row import find
 from .annotator_quality import PeopleAgreement, people_agreement
 
 OVERALL = "Overall"
-"""The aspect of answers in which no model was asked to rate any."""
+"""The aspect of answers that no model was prompted to rate."""
 LONGEST_NAME = 60
 
 
@@ -53,7 +53,7 @@ class JudgingCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What a person says of an item: ratings by aspect, or the place of the better answer.
+    """A person's verdict on an item: ratings by aspect, or the place of the better answer.
 
     `better` is 0 or 1 in the order shown, or None for a tie.
     """
@@ -117,7 +117,7 @@ class AnnotationSession:
         """Make the queue, unless somebody has.
 
         Raises:
-            InputError: if the run has nothing to judge, or nothing that the rule goes by.
+            InputError: if the run lacks answers to judge, or the signals that the rule sorts by.
         """
         wanted = self.wanted
         self._ledger.begin(wanted.name, wanted.facts, lambda: queued(self._run, wanted))
@@ -156,7 +156,7 @@ class AnnotationSession:
         return self._card(item)
 
     def judge(self, card: JudgingCard, opinion: Opinion, seconds: float) -> None:
-        """Keep what this person says of an item; durable on return.
+        """Store this person's verdict on an item; durable on return.
 
         Raises:
             InputError: for ratings of other aspects or outside -1, 0, 1, or none at all.
@@ -234,7 +234,7 @@ class AnnotationSession:
     def _aspects(
         self, item: JudgedItem, prompt: Prompt, critiques: list[Critique]
     ) -> tuple[str, ...]:
-        """Return the aspects to rate: those in which models were asked to rate this answer."""
+        """Return the aspects to rate: the ones that models were prompted to rate in this answer."""
         if item.aspect is not None:
             return (item.aspect,)
         by_model = [row for row in critiques if not row.critic.startswith(TRUSTED)]
@@ -245,7 +245,7 @@ class AnnotationSession:
 
 
 def required_name(annotator: str) -> str:
-    """Return a person's name as it is stored, without what stands before names of people.
+    """Return a person's name as it is stored, without the prefix of people's names.
 
     Raises:
         InputError: for a name that is empty, too long, or not one line of visible characters.

@@ -51,14 +51,14 @@ UNDRAWN = ("failed", "overlong")
 
 V = TypeVar("V")
 Oracle = Callable[[str, str], float | None]
-"""The true score of an answer to an instruction, if it is known."""
+"""Returns the true score of an answer to an instruction, None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exam:
     """The prompts, the label of their set, and the benchmark of the results.
 
-    `step` is that of the training after which a policy takes it that was published on the way.
+    `step` is the training step at which the examined policy was published, None for M_t.
     """
 
     prompts: Prompts
@@ -72,7 +72,7 @@ class Exam:
         return is_measured_on(self.name, HELD_OUT)
 
     def setting(self, said: V | Mapping[str, V] | None) -> V | None:
-        """Return what a setting about held-out prompts says of them."""
+        """Return the value of a setting about held-out prompts for these prompts."""
         return of_exam(said, exam_of(self.name)) if self.held_out else None
 
     @property
@@ -93,7 +93,7 @@ class Said:
 
     @property
     def beside(self) -> list[AnyRows]:
-        """The handles of judgments beside the answers."""
+        """The handles of the judgments, without the answers."""
         every = (self.outputs, self.preferences, self.rewards, self.divergence)
         return [rows for rows in every if rows is not None]
 
@@ -119,8 +119,8 @@ def evaluate(
 ) -> None:
     """Draw the policy's answer to each prompt; measure verified scores, length and ratings.
 
-    `assessment` configures what else is measured. A policy that was published on the way to M_t is
-    told apart by its `step`.
+    `assessment` configures what else is measured. `step` identifies a policy that was published
+    during the training of M_t.
     """
     own = step_benchmark(benchmark, step)
     exam = Exam(prompts=prompts, name=benchmark, benchmark=own, step=step)
@@ -137,7 +137,7 @@ def _drawn(it: Iteration, exam: Exam) -> Rows[Candidate]:
 
 
 def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
-    """Return M_0's answers: those of iteration 0, drawn now if the run did not begin there."""
+    """Return M_0's answers of iteration 0, drawn now if the run did not begin there."""
     whole = replace(exam, benchmark=exam.name, step=None)
     return _drawn(replace(it, number=0, policy=it.run.models.initial), whole)
 
@@ -145,7 +145,7 @@ def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
 def assess(
     it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
 ) -> Said:
-    """Assess answers, and return what was said of them; `moved` are their scores of KL to M_0."""
+    """Assess answers, and return their judgments; `moved` are their scores of KL to M_0."""
     _measure(it, answers, exam)
     measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
     measure_scores(it, answers, exam.name, exam.benchmark, exam.clusters)
@@ -242,7 +242,7 @@ def _reference(it: Iteration, exam: Exam) -> str | None:
 
 
 def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
-    """Yield the scores of each answer; unread or failed ones have none."""
+    """Yield the scores of each answer; unread or failed ones are skipped."""
 
     def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
         return Score(

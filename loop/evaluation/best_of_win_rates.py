@@ -115,7 +115,7 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
 def best_of_few(samples: RankedSamples, n: int) -> Candidate | None:
     """Return the best of n of a prompt's scored samples; None if it has fewer.
 
-    The samples of a smaller n are among those for a larger one, in any order of the rows.
+    The samples of a smaller n are a subset of a larger n's, in any order of the rows.
     """
     if n > len(samples.candidates):
         return None

@@ -1,9 +1,9 @@
 """Runs side by side: each method's results and cost (AlpacaFarm, Table 2).
 
-A run's result is the policy that its verdicts keep as the best, or the last measured where there
-are none, or its best answers if it chooses among samples. `RUN:M_1@20` names a policy that was
-published on the way instead, and `RUN:best-of-4` a smaller number of samples. Runs of one method
-under several seeds can be averaged.
+A run's result is the policy that its verdicts keep as the best, or the last measured one if it
+lacks verdicts, or its best answers if it chooses among samples. `RUN:M_1@20` names a policy that
+was published at a training step instead, and `RUN:best-of-4` a smaller number of samples. Runs of
+one method under several seeds can be averaged.
 """
 
 import json
@@ -123,7 +123,7 @@ class Result:
         return own if own is not None and own.other_id == rival.checkpoint else None
 
     def lead(self, rival: "Result", metric: str) -> Lead | None:
-        """Return this result's lead in a metric, paired by prompt; None where nothing is shared."""
+        """Return this result's lead in a metric, paired by prompt; None without shared prompts."""
         found = self.paired(rival, metric)
         if found is None:
             return None
@@ -160,16 +160,16 @@ def results(
     exam: str | None = None,
     methods: Mapping[str, str] | None = None,
 ) -> list[Result]:
-    """Return the result of each run, after those of the policies that they began with.
+    """Return the result of each run, after the results of the policies that they began with.
 
     A policy that one run made and others began with is shown once, with the others' measurements of
     it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
-    first run that has it, as a run that trains a reward model has no rewards. With `task`, only
-    prompts of that task count; with `exam`, only those of that set of held-out prompts. `methods`
-    says what runs are called whose recipe says too little.
+    first run that has it, as a run that trains a reward model lacks rewards. With `task`, only
+    prompts of that task count; with `exam`, only prompts of that held-out set. `methods` are the
+    names of methods, by run, for runs whose recipe is not a sufficient name.
 
     Raises:
-        NoSuchRunError: if a run does not exist, or has measured nothing.
+        NoSuchRunError: if a run does not exist, or is unmeasured.
     """
     began: dict[str, list[Result]] = {}
     reached = list[Result]()
@@ -194,9 +194,9 @@ def results(
 
 
 def result_of(run: RunReader, method: str, iteration: int, benchmark: str) -> Result | None:
-    """Return the result of the policy of an iteration on a benchmark; None if it took no such exam.
+    """Return the result of an iteration's policy on a benchmark; None if it was not measured.
 
-    M_0's is that of iteration 0, whatever the benchmark; `method` is what the result is called.
+    M_0's is the result of iteration 0, whatever the benchmark; `method` is the result's name.
     """
     counted = Counted()
     own = (pl.col("iteration") == iteration) & (pl.col("benchmark") == benchmark)
@@ -207,7 +207,7 @@ def result_of(run: RunReader, method: str, iteration: int, benchmark: str) -> Re
 
 
 def _as_beginning(made: Result, began: Mapping[str, Sequence[Result]]) -> Sequence[Result]:
-    """Return the results of a policy that a run made; those of runs that began with it first."""
+    """Return the results of a policy: from the runs that began with it, then from its own."""
     return [*(began.get(made.checkpoint, ()) if made.benchmark == HELD_OUT else ()), made]
 
 
@@ -224,8 +224,9 @@ def _measured(result: Result, by: Sequence[Result]) -> Result:
 def by_method(found: Iterable[Result]) -> list[Result]:
     """Average the runs of each method.
 
-    Numbers are means over runs. The variance of such a mean is that of a run's mean over prompts
-    (runs may share prompts) plus the variance between runs divided by their number: an upper bound.
+    Numbers are means over runs. The variance of such a mean is the variance of a run's mean over
+    prompts (runs may share prompts) plus the variance between runs divided by their number: an
+    upper bound.
     """
     groups: dict[str, list[Result]] = {}
     for result in found:
@@ -301,10 +302,10 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
 def _named(
     run: RunReader, which: str, method: str, numbers: pl.DataFrame
 ) -> tuple[str, str, pl.DataFrame]:
-    """Return the method and the benchmark of what a name behind a run's means, and its numbers.
+    """Return the method, the benchmark and the numbers of the name after a run's.
 
     Raises:
-        NoSuchRunError: if the run has measured no such thing on held-out prompts.
+        NoSuchRunError: if the run did not measure it on held-out prompts.
     """
     measured = numbers["benchmark"].unique().to_list()
     if which in measured and which.startswith(f"{BEST_OF}-"):
@@ -362,11 +363,11 @@ def _verdict(run: RunReader, iteration: int, counted: Counted) -> PolicyVerdict 
 
 
 def _numbers(run: RunReader, counted: Counted) -> pl.DataFrame:
-    """Return a run's figures; those of one task are only what its prompts' scores tell."""
+    """Return a run's figures; for one task only the figures computed from its prompts' scores."""
     keys = ("iteration", "checkpoint_id", "benchmark", "metric")
     numbers = _means(run, _scores(run, counted), keys)
     if counted.task is None:
-        # What was fitted to all prompts at once has no scores of theirs.
+        # Figures that were fitted to all prompts at once lack scores by prompt.
         of_all = pl.col("benchmark") == exam_benchmark(counted.exam)
         other = ~measured_on(HELD_OUT)
         rows = run.scan("evaluations").filter(of_all | other)
@@ -405,7 +406,7 @@ def _figures(run: RunReader) -> pl.LazyFrame:
 
 
 def measured_scores(run: RunReader) -> pl.LazyFrame:
-    """Return the scores of policies; those of drafts tell about the critic."""
+    """Return the scores of policies, without the drafts' scores, which measure the critic."""
     return run.scan("scores").filter(pl.col("benchmark") != DRAFTS).with_columns(_benchmark())
 
 

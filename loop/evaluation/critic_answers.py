@@ -1,9 +1,9 @@
 # pyright: basic
 """The judged answers of a run, for the check of its critic: drawn, verified, labelled by people.
 
-Millions of answers may be there, and nothing stored says of most of them whether they are right. So
-of each group as many as asked for are drawn, by a seed, and verified now; equal texts of a prompt
-are verified once.
+A run can have millions of answers, and for most of them no label is stored. So a seeded sample of
+the requested size is drawn from each group and verified now; equal texts of a prompt are verified
+once.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from .critic_check import LABEL, PEOPLE, PREFERENCES, VERIFIER, AnswerGroup
 TEXTS_AT_ONCE = 10_000
 """Texts that are verified at once."""
 OVERALL, GROUPWISE = "overall", "groupwise"
-"""The columns that say whether an answer was drawn for all groups together, and for its own."""
+"""The columns for answers drawn for all groups together, and for their own group."""
 
 
 class CheckBy(StrEnum):
@@ -72,7 +72,7 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
     """Return the groups of a run's judged answers, with each kind of labels that there is.
 
     Raises:
-        InputError: if nothing was judged, or nothing says what is right.
+        InputError: if no answer was judged, or labels of correctness are missing.
     """
     answers = _answers(run, draw.split)
     if answers.is_empty():
@@ -107,7 +107,7 @@ def _only_verified(run: RunReader) -> bool:
 
 
 def _unlabelled(run: RunReader) -> str:
-    """Say why nothing tells which answers are right, and what to do."""
+    """Return why labels of correctness are missing, with a remedy."""
     name = run.folder.name
     why = (
         f"the critic of run {name} is the verifier itself, which cannot be checked by the verifier"
@@ -124,7 +124,7 @@ def _unlabelled(run: RunReader) -> str:
 def same_answers(
     runs: Sequence[RunReader], ids: Collection[str], draw: AnswerDraw, verifier: Verifier
 ) -> list[AnswerGroup]:
-    """Return the groups of some answers of the first run, by what each of the runs says of them."""
+    """Return the groups of some answers of the first run, by each run's judgments of them."""
     by = (*(name for name in draw.by if name != CheckBy.REFERENCE), CheckBy.REFERENCE)
     first = runs[0]
     answers = _answers(first, draw.split).filter(pl.col("candidate_id").is_in(list(ids)))
@@ -150,7 +150,7 @@ def answers_with_reference(
 
 
 def _answers(run: RunReader, split: Split | None) -> pl.DataFrame:
-    """Return the answers that somebody judged, with what is known of their prompts."""
+    """Return the judged answers, with the fields of their prompts."""
     critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(~trusted("critic"))
     rewarded = run.scan("rewards", columns={"candidate_id"})
     judged = pl.concat([critiqued.select("candidate_id"), rewarded])
@@ -201,9 +201,9 @@ def _against_verifier(
 def _against_given(
     run: RunReader, draw: AnswerDraw, answers: pl.DataFrame, against: str, prefix: str
 ) -> Iterator[AnswerGroup]:
-    """Yield the groups of answers that people rated, or that the data set has labels of.
+    """Yield the groups of answers that people rated, or that the data set labels.
 
-    Most of several decide, and half is no label.
+    The majority of several decides, and a tie gives null.
     """
     said = _ratings(run, answers, by=prefix)
     passed = pl.col("passed").cast(pl.Float64).mean()
@@ -277,7 +277,7 @@ def _order(answers: pl.DataFrame, seed: int) -> pl.Series:
 
 
 def _verdicts(run: RunReader, answers: pl.DataFrame, verifier: Verifier) -> pl.DataFrame:
-    """Return by candidate whether the verifier says that it is right; null where it cannot say."""
+    """Return by candidate whether the verifier passes it; null if the verifier cannot decide."""
     wanted = answers.lazy().select("candidate_id")
     texts = (
         run.scan("candidates", columns={"candidate_id", "prompt_id", "text"})
@@ -306,10 +306,10 @@ def _right(
 
 
 def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataFrame:
-    """Add what the critic and the reward model of a run say of each answer, the last word each.
+    """Add the last rating of the critic and of the reward model of a run to each answer.
 
-    What the verifier said as a critic is left out where it is the verifier that is asked for the
-    labels: it would agree with itself.
+    The verifier's ratings as a critic are left out if the labels are the verifier's: it would agree
+    with itself.
     """
     said = _ratings(run, labelled)
     if against == VERIFIER:
@@ -332,8 +332,8 @@ def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataF
 def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) -> pl.DataFrame:
     """Return the critiques of answers: the mean rating, and if it passes.
 
-    They are those by critics whose name begins with `by`, or else by models.
-    Where a model has critiqued an answer several times, the first counts, as of held-out answers.
+    The critiques are from critics whose name begins with `by`, or else from models.
+    If a model has critiqued an answer several times, the first counts, as for held-out answers.
     """
     columns = {"candidate_id", "critic", "aspects", "status", "reference_used", "sample"}
     name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
@@ -387,7 +387,7 @@ def split_up(
 
 
 def _by_aspect(judged: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each aspect that the critic was asked about."""
+    """Return one row for each aspect that the critic rates."""
     aspect = pl.col("aspects").struct
     each = judged.filter(pl.col("aspects").list.len() > 0).explode("aspects")
     return each.with_columns(

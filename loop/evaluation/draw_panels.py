@@ -16,7 +16,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LABEL, SHORT = 40, 28
 """The most characters of a label, and of a label next to its point."""
 LEGEND = 10
-"""The most parts named within a panel; of more, only the first are named."""
+"""The most parts in a panel's legend; of more, only the first are listed."""
 WITHIN, COLUMNS = 4, 2
 """The most parts named within the panel; a larger legend is below it, in columns."""
 ROW = 0.22

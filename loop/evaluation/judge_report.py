@@ -38,12 +38,12 @@ KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
 NAMED_PAIRS = 3
-"""The most pairs with several task types that are named."""
+"""The most pairs with several task types that are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReport:
-    """All that a check found; what was not asked for is empty."""
+    """The complete results of a check; parts that were not requested are empty."""
 
     judgments: Judgments
     settings: Settings
@@ -55,7 +55,7 @@ class JudgeReport:
 
 
 def document(report: JudgeReport) -> Json:
-    """Return the whole check as a JSON document, with what else was asked for."""
+    """Return the whole check as a JSON document, with the other requested parts."""
     judgments = report.judgments
     found: dict[str, Json] = {
         "pairs": len(judgments.instructions),
@@ -99,7 +99,7 @@ def _say(text: str) -> None:
 
 
 def _print_prices(checked: Sequence[Checked]) -> None:
-    """Print what verdicts cost, where that is known."""
+    """Print the cost of verdicts, if known."""
     priced = [(each, each.price) for each in checked if each.price is not None]
     if priced:
         table = _headed("annotator", "price of 1,000 verdicts")
@@ -147,7 +147,7 @@ def _print_groups(report: JudgeReport) -> None:
 
 
 def _without(judgments: Judgments) -> int:
-    """Return how many pairs have no task type in any row."""
+    """Return how many pairs lack a task type in every row."""
     return sum(task is None for task in judgments.tasks) - len(judgments.disputed)
 
 
@@ -226,7 +226,7 @@ def _cells(columns: Mapping[str, str], figures: Sequence[Estimate | None]) -> li
 
 
 def interval_text(estimate: Estimate | None) -> str:
-    """Return a measure in percent, with its interval where there is one."""
+    """Return a measure in percent, with its interval if it has one."""
     if estimate is None:
         return "-"
     if estimate.low is None or estimate.high is None:
@@ -237,7 +237,7 @@ def interval_text(estimate: Estimate | None) -> str:
 
 
 def kappa_text(estimate: Estimate | None) -> str:
-    """Return a kappa with its interval where there is one."""
+    """Return a kappa with its interval if it has one."""
     if estimate is None:
         return "-"
     if estimate.low is None or estimate.high is None:

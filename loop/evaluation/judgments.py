@@ -37,7 +37,7 @@ class JudgedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """The task type of all pairs of an instruction that have none of their own."""
+    """The task type of all pairs of an instruction that lack a task type."""
 
     instruction: str
     task: str
@@ -57,9 +57,9 @@ class OutputPair:
 class Judgment:
     """One verdict on a pair; `preferred` is None if it could not be read.
 
-    `shown` is the order in which the judge saw the outputs, if known. `orders_agreed`, for a
-    verdict made from two, one in each order, says whether these were the same. `price` is what the
-    verdict cost, if known.
+    `shown` is the order in which the judge saw the outputs, if known. `orders_agreed` is set for a
+    verdict made from two, one in each order: whether these were the same. `price` is the verdict's
+    cost, if known.
     """
 
     pair: OutputPair
@@ -77,8 +77,8 @@ class Votes:
 
     `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): of the verdicts made from
     two, how many come from two that disagreed, and from two that agreed. `missing` has shape
-    (pairs, orders): how many replies could not be read. `price` is what a verdict cost in the mean,
-    over those whose price is known.
+    (pairs, orders): how many replies could not be read. `price` is the mean cost of the verdicts
+    whose price is recorded.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Votes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputedTask:
-    """A pair of an instruction whose rows give several task types, so that it has none."""
+    """A pair of an instruction whose rows give several task types, so that it gets none."""
 
     instruction: str
     tasks: tuple[str, ...]
@@ -138,7 +138,7 @@ def has_list(text: str) -> bool:
 
 
 def together(name: str, votes: Iterable[Votes]) -> Votes:
-    """Return the verdicts of several annotators as those of one pool."""
+    """Return the verdicts of several annotators as one pool."""
     pool = list(votes)
     paid = [(each.price, each.number) for each in pool if each.price is not None and each.number]
     return Votes(
@@ -247,7 +247,7 @@ class _Gathered:
         )
 
     def _told(self, instruction: str, first: str, second: str) -> tuple[str, ...]:
-        """Return the task types of a pair: its own, else those of its instruction."""
+        """Return the task types of a pair: its own, else its instruction's."""
         own = self._tasks.get((instruction, frozenset((first, second))))
         return tuple(sorted(own or self._topics.get(instruction, ())))
 

@@ -4,13 +4,13 @@ Length-controlled AlpacaEval (Dubois et al. 2024) fits a logistic model of a jud
     logit P(model wins on x) = theta + phi * tanh(delta(x) / std(delta)) + psi * difficulty(x),
 where delta is the difference of the answers' lengths in characters, and predicts at delta = 0.
 
-Where nearly all answers are shorter than the reference's, as those of weak models are, the data
-hardly tell theta from phi: a free phi moves the figure by many points. So phi has a prior, made of
-what AlpacaEval published (`published_lengths`). Its own program does the same by other means: it
+If nearly all answers are shorter than the reference's, as weak models' answers are, the data hardly
+separate theta from phi: a free phi moves the figure by many points. So phi has a prior, made of
+AlpacaEval's published fits (`published_lengths`). Its own program does the same by other means: it
 adds comparisons of a verbose and a terse copy of its baseline, of weight 0.2, and a light L1
-penalty. Where difficulties are given, this fit is pulled as those comparisons pull; without them,
-the slope of length also takes up what belongs to difficulty, and is held closer to the published
-ones. Theta is free: where all answers are as long as the reference's, the figure is the win-rate.
+penalty. If difficulties are given, this fit is pulled as those comparisons pull; without them, the
+slope of length also takes up what belongs to difficulty, and is held closer to the published ones.
+Theta is free: if all answers are as long as the reference's, the figure is the win-rate.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ from .published_lengths import (
 FEWEST = 5
 """Of fewer prompts nothing is fitted."""
 FEW = 100
-"""Of fewer prompts it is said that the figure leans on the published fits."""
+"""With fewer prompts, a remark warns that the figure leans on the published fits."""
 ONE_SIDED = 0.05
-"""Where a smaller share of the answers is longer, or shorter, equal lengths are extrapolated."""
+"""If a smaller share of the answers is longer, or shorter, equal lengths are extrapolated."""
 CHANGED_BY, CHANGED_SHARE = 10, 4
 """AlpacaEval's marks of a fit that may have failed: a change by 10 points, and by a quarter."""
 PERCENT = 100
@@ -47,10 +47,10 @@ DRAWS = 200
 class LengthControlled:
     """A length-controlled win-rate, from 0 to 1.
 
-    Its standard error is that of a bootstrap which also draws the published effect of length anew.
-    `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the share
-    of it that these comparisons decided; the rest are published fits. `remarks` say in whole
-    sentences why the figure is to be taken with care.
+    Its standard error is from a bootstrap in which each resample also draws the published effect of
+    length. `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the
+    share of it that these comparisons decided; the rest are published fits. `remarks` are whole
+    sentences on why the figure is to be taken with care.
     """
 
     win_rate: float
@@ -62,7 +62,7 @@ class LengthControlled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncontrolled:
-    """Why there is no length-controlled win-rate."""
+    """Why the length-controlled win-rate is missing."""
 
     reason: str
 
@@ -72,8 +72,8 @@ class Compared:
     """Comparisons with one reference; each field has one value a comparison.
 
     `won` is the model's share of the win, from 0 to 1, `longer_by` how many characters its answer
-    has more than the reference's. `prompts` are drawn together, or their `clusters` where given.
-    `difficulty` is that of the instruction.
+    has more than the reference's. `prompts` are drawn together, or their `clusters` if given.
+    `difficulty` is the instruction's.
     """
 
     won: Sequence[float]
@@ -84,7 +84,7 @@ class Compared:
 
 
 def length_controlled(compared: Compared, *, seed: int = 0) -> LengthControlled | Uncontrolled:
-    """Return the model's win-rate at equal lengths, or why there is none."""
+    """Return the model's win-rate at equal lengths, or why it is missing."""
     reason = _refusal(compared)
     if reason is not None:
         return Uncontrolled(reason=reason)
@@ -128,7 +128,7 @@ def _refusal(compared: Compared) -> str | None:
 
 
 def _remarks(compared: Compared, rate: float) -> list[str]:
-    """Say where the figure is an extrapolation, or leans on others' judges."""
+    """Return remarks if the figure is an extrapolation, or leans on others' judges."""
     apart = np.asarray(compared.longer_by)
     raw = float(np.mean(compared.won))
     prompts = len(set(compared.prompts))
@@ -167,7 +167,7 @@ def _suspect(raw: float, rate: float) -> bool:
 class _Model:
     """The features of comparisons, whose first is 1 and whose second is length; and the prior.
 
-    `confounded` says that difficulty is left out.
+    `confounded`: difficulty is left out.
     """
 
     features: Numbers
@@ -200,7 +200,7 @@ class _Model:
     ) -> Numbers:
         """Return theta, phi and psi.
 
-        Each comparison counts as often as `times` says; a `generator` draws the prior's mean anew.
+        Each comparison counts as often as `times` says; a `generator` draws the prior's mean.
         """
         weights = self._each if times is None else times.astype(float)
         mean = self.mean if generator is None else self._drawn(generator)
@@ -220,7 +220,7 @@ class _Model:
         return 100 * float(np.average(sigmoid(at_zero @ fitted), weights=times))
 
     def from_data(self, fitted: Numbers) -> float:
-        """Return which share of what is known of phi comes from the comparisons."""
+        """Return which share of the information on phi comes from the comparisons."""
         told = information(self.features, fitted, self._each)
         return told / (told + float(self.precision[1, 1]))
 

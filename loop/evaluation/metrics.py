@@ -20,7 +20,7 @@ SCORING = ("measure", "facts", "assess")
 class MeasuredAnswers:
     """Greedy answers of one checkpoint to one benchmark, and the verdicts on each.
 
-    `critiques` are by candidate; they are empty if the run has no critic.
+    `critiques` are by candidate; they are empty if the run lacks a critic.
     """
 
     benchmark: str

@@ -15,7 +15,7 @@ from ..lake.query.forms import FormError
 from .compare_runs import Result, by_method, incomparable, results
 
 LEAST = 3
-"""The fewest methods: two ranks either agree or not, which is no evidence."""
+"""The fewest methods: two ranks either agree or not, which proves little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from .observed import (
 STYLE = "style"
 LENGTH, REPETITION = "length", "repetition"
 FLOORS: Mapping[str, float] = {LENGTH: 0.2, REPETITION: 0.1}
-"""The smallest spread of a figure: if M_0's answers are all alike, a few others are no alarm."""
+"""The smallest spread of a figure: if M_0's answers are all alike, a few others raise no alarm."""
 FAR = 1.0
 """Standard deviations among M_0's answers of one family by which a figure may move."""
 WORDED: Mapping[str, str] = {

@@ -1,9 +1,8 @@
 """The distance of a policy's style from M_0's, as one figure.
 
 It is the mean over the figures of `style_alarms` (length, repetition) of how far each has moved, in
-standard deviations of M_0's answers. It says nothing of
-whether answers are better: a policy that learns has to move, one that moves far without becoming
-better has learned how to please.
+standard deviations of M_0's answers. It does not measure whether answers are better: a policy that
+learns has to move, one that moves far without becoming better has learned how to please.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Watching a policy for signs that it learns to please its judge: alarms that may stop a run.
 
-The stage reads what is stored of the policies' answers, asks no model, and commits the alarms with
-the figures of length and repetition beside them.
+The stage reads the stored data on the policies' answers, calls no model, and commits the alarms
+together with the figures of length and repetition.
 """
 
 from collections.abc import Sequence

@@ -72,7 +72,7 @@ def _folder(lake: Path, name: str | None) -> Path:
 
 
 def _bring_in(folder: Path, lake: Path) -> None:
-    """Bring what was said into the run, or say who does so."""
+    """Commit the judgments to the run, or print which process does so."""
     from ...stores.lock import LockedError
     from ..lake.annotations.bring_in import bring_in_alone, waiting
 

@@ -1,8 +1,8 @@
 """The command line: all commands, in the panels in which `lpfloop --help` shows them.
 
-Data goes to stdout, messages to stderr. Heavy modules are imported inside the commands, so that
-`--help` answers at once. Exit codes: 0 done; 1 a fault; 2 bad input; 3 stopped cleanly, resumable;
-4 nothing to train on.
+Data is printed to stdout, messages to stderr. Heavy modules are imported inside the commands, so
+that `--help` answers at once. Exit codes: 0 done; 1 a fault; 2 bad input; 3 stopped cleanly,
+resumable; 4 nothing to train on.
 """
 
 import platform
@@ -52,7 +52,7 @@ from .view_commands import view
 __all__ = ["Exit", "app", "main"]
 
 NARROW = 70
-"""Columns of a terminal below which help has no boxes."""
+"""Help is printed without boxes in terminals with fewer columns."""
 
 Command = Callable[..., None]
 
@@ -80,7 +80,7 @@ class LeafCommand(TyperCommand):
 
 
 class CommandTree(TyperGroup):
-    """The commands; of one that stands in a group, it says where."""
+    """The commands; for a command of a group it suggests the full name."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, plainly where boxes would cut the names of options."""
@@ -88,7 +88,7 @@ class CommandTree(TyperGroup):
         super().format_help(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command that is meant, as Typer does."""
+        """Return the command of the first word, as Typer does."""
         word = args[0]
         places = [
             f"lpfloop {panel_name} {word}"

@@ -19,7 +19,7 @@ LONGEST = 5000
 
 
 def main() -> None:
-    """Do what standard input orders; tell how it ended by the pipe that the argument names."""
+    """Do the job from standard input; report how it ended to the pipe that the argument names."""
     from ...configs.secrecy import hide_own_key
     from ..run.terminal import guard_streams
 

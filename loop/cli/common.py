@@ -110,10 +110,10 @@ Settings = Annotated[
 
 
 def chosen_run(lake: Path, name: str | None, *, tell: bool = False) -> str:
-    """Return the name of an existing run: the one given, or the latest; `tell` says which that is.
+    """Return the name of an existing run: the given one, or the latest, printed if `tell`.
 
     Raises:
-        NoSuchRunError: if there is no such run, or none at all.
+        NoSuchRunError: if the run does not exist, or the lake is empty.
     """
     from ..lake.query.runs import run_name
     from ..run.terminal import say
@@ -128,7 +128,7 @@ def folder_of(lake: Path, name: str) -> Path:
     """Return the folder of an existing run.
 
     Raises:
-        NoSuchRunError: if there is no such run.
+        NoSuchRunError: if it does not exist.
     """
     from ..lake.query.runs import open_run
 

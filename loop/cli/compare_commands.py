@@ -94,7 +94,7 @@ def compare(
 
 
 def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None) -> None:
-    """Refuse what a comparison of rankings has no use for.
+    """Refuse options that a comparison of rankings does not use.
 
     Raises:
         FormError: naming the option.
@@ -109,7 +109,7 @@ def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None)
 
 
 def _refuse_about_runs(**options: object) -> None:
-    """Refuse what is about runs that a user names one by one.
+    """Refuse options about runs that a user names one by one.
 
     Raises:
         FormError: naming the option.
@@ -186,10 +186,10 @@ def _write_report(
 
 
 def print_comparison(lake: Path, names: Sequence[str], methods: Mapping[str, str]) -> None:
-    """Print the table of a suite's runs, averaged by method; `methods` says what runs are called.
+    """Print the table of a suite's runs, averaged by method; `methods` are the runs' methods.
 
     Raises:
-        NoSuchRunError: if a run does not exist, or has measured nothing.
+        NoSuchRunError: if a run does not exist, or is unmeasured.
     """
     write_comparison(lake, names, together=True, methods=methods)
 
@@ -244,7 +244,7 @@ def write_comparison(
 def _tables(
     found: Sequence["Result"], rival: "Result | None", *, together: bool, width: int
 ) -> "Iterator[Table]":
-    """Give tables of as many columns as there is room for; what was spent stands in the last."""
+    """Return tables that fit the width; the cost is in the last columns."""
     from ..evaluation.compared_columns import (
         figure_columns,
         result_name,

@@ -1,4 +1,4 @@
-"""What each of several runs did, figure by figure, in all and for each task: a table for people."""
+"""The results of several runs, figure by figure, in all and for each task: a table for people."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -44,7 +44,7 @@ def _named_rows(names: Sequence[str], columns: Sequence[Column]) -> Table:
 
 
 def print_texts(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of texts, whose cells are folded where it is narrow."""
+    """Print a table of texts, whose cells are folded if the terminal is narrow."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in head:
         table.add_column(heading, overflow="fold")
@@ -68,7 +68,7 @@ def print_by_task(console: Console, by_task: Mapping[str, Sequence[Result]]) -> 
         return
     heads = [*named.values(), *(f"{named[key]} since {INITIAL}" for key in changed)]
     numbers = [place for place, key in enumerate(named) if key in changed]
-    # A result's change stands beside it.
+    # A result is followed by its change.
     order = [p for n in range(len(named)) for p in (n, *(_beside(n, numbers, len(named))))]
     columns = text_columns(
         ("figure", *(heads[place] for place in order)),
@@ -88,7 +88,7 @@ def _key(result: Result) -> tuple[str, tuple[str, ...]]:
 
 
 def _name(result: Result) -> str:
-    """Return a result's heading: its method, and its run where that is another word."""
+    """Return a result's heading: its method, and its run if the names differ."""
     runs = ", ".join(result.runs)
     told = result.method if result.method in (INITIAL, runs) else runs
     return one_line(told, limit=NAME)

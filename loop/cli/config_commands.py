@@ -1,4 +1,4 @@
-"""`lpfloop config`: the settings of a run or of a command, what differs, what can be set."""
+"""`lpfloop config`: the settings of a run or of a command, their differences, all settings."""
 
 import os
 from contextlib import closing
@@ -142,7 +142,7 @@ def variants(*, as_json: AsJson = False) -> None:
 
 
 def plain_default(value: object) -> object:
-    """Return a default as YAML can say it."""
+    """Return a default as a YAML value."""
     from pydantic import BaseModel
 
     if isinstance(value, BaseModel):
@@ -153,7 +153,7 @@ def plain_default(value: object) -> object:
 def _meant(
     lake: Path, name: str | None, options: RunOptions
 ) -> "tuple[str, RunConfig, dict[str, str]]":
-    """Return what is shown, its configuration, and who set what, if that is known."""
+    """Return a title, the configuration, and the source of each setting, empty for a run."""
     from ...configs.load import load_with_sources
     from ...stores.lake import run_names
 

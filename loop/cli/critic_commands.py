@@ -162,7 +162,7 @@ def _of_run(
 def _asked_again(
     run: "RunReader", lake: Path, draw: "AnswerDraw", again: OtherWay, verifier: "Verifier"
 ) -> "Sequence[AnswerGroup]":
-    """Ask the critic again about some answers, and return what it says in both ways."""
+    """Ask the critic again about some answers; return its judgments in both ways."""
     from ..daemon.critique_run import other_way, recritique_job
     from ..data.files import InputError
     from ..evaluation.critic_answers import answers_with_reference, same_answers

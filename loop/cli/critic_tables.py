@@ -1,4 +1,4 @@
-"""The table of what a run's critic is worth, by task and model."""
+"""The table of the quality of a run's critic, by task and model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,10 +28,10 @@ TITLE = "The critic against the verifier, in percent (last: AUROC of ratings and
 def print_critic(
     console: Console, iterations: Sequence[Mapping[str, Any]], *, wide: bool = False
 ) -> None:
-    """Print what the critic is worth by task and model, if anything tells.
+    """Print the quality of the critic by task and model, if it was measured.
 
-    `iterations` are those of a run's status. Of held-out answers it shows the first and the last
-    model's; if `wide`, all answers of all models.
+    `iterations` are the iterations of a run's status. Of held-out answers it shows the first and
+    the last model's; if `wide`, all answers of all models.
     """
     every = [(turn["iteration"], score) for turn in iterations for score in turn["critic"]]
     reported = [number for number, score in every if score["benchmark"] == HELD_OUT]
@@ -59,7 +59,7 @@ def print_critic(
 
 
 def _answers_of(iteration: int, benchmark: str) -> str:
-    """Say whose answers were judged: those of M_t, or the drafts of iteration t."""
+    """Return whose answers were judged: M_t's, or the drafts of iteration t."""
     return f"{DRAFTS} {iteration}" if benchmark == DRAFTS else f"M_{iteration}, {benchmark}"
 
 

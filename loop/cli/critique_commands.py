@@ -114,7 +114,7 @@ def _config(critic: str | None, config: str | None, settings: Sequence[str]) -> 
 
 
 def _overrides(critic: str | None) -> "list[Override]":
-    """Return the settings that name a critic; one that is named rates, whatever `--config` has."""
+    """Return the settings that name a critic; a named critic rates, whatever `--config` has."""
     from ...configs.load import Override
 
     if critic is None:
@@ -130,7 +130,7 @@ def _counted(rows: "Iterable[Critique]", counts: Counter[str]) -> "Iterator[Crit
 
 
 def _told(counts: Counter[str]) -> str:
-    """Say how many rows were scored, and how many not, by reason."""
+    """Return how many rows were scored, and how many not, by reason."""
     from ...stores.records import SCORED
 
     missing = [f"{count:,} {status}" for status, count in counts.most_common() if status != SCORED]

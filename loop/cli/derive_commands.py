@@ -168,7 +168,7 @@ def train(
 
 
 def _tell(told: "Told", made: str, counts: dict[str, int], *, as_json: bool) -> None:
-    """Print what was made, and counts by kind."""
+    """Print the derived table, and counts by kind."""
     from ..data.sanitize import visible
     from .tables import print_json
 

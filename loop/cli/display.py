@@ -1,7 +1,7 @@
-"""The display of a run: a line for each phase of an iteration, and how far the present ones are.
+"""The display of a run: a line for each phase of an iteration, and the progress of present phases.
 
-What takes long shows a bar on a terminal, and a line each 30 s elsewhere. Bookkeeping, such as
-keeping prompts, is in the run's log alone.
+Long stages show a bar on a terminal, and a line each 30 s elsewhere. Bookkeeping, such as keeping
+prompts, is in the run's log alone.
 """
 
 import threading
@@ -39,7 +39,7 @@ BOOKKEEPING = frozenset(
         *("probe", "labels", "given", "answers", "best_of_n", "best_of_fewer"),
     }
 )
-"""The verbs of stages that have no line when they end."""
+"""The verbs of stages whose end is not printed."""
 NOUNS = {
     "critique": "critiques",
     "grade": "grades",
@@ -50,14 +50,14 @@ NOUNS = {
     "train": "steps",
     "train_reward": "steps",
 }
-"""What a verb makes, if it makes something else than answers."""
+"""The product of a verb, if it makes something else than answers."""
 Place = tuple[int, str]
 """A stage, by its iteration and its name."""
 
 
 @dataclass(kw_only=True)
 class _Tally:
-    """What a stage has done in this process."""
+    """The work of a stage in this process."""
 
     title: str
     planned: int
@@ -98,7 +98,7 @@ class _Tally:
 
     @property
     def progress(self) -> str:
-        """How far the stage is, and how long the rest takes if that is known."""
+        """How far the stage is, and the estimated time left if there is one."""
         left, new = self.left_s, self.done - self.before
         if left is None and new:
             left = self.seconds / new * (self.planned - self.done)
@@ -127,7 +127,7 @@ class LineReporter:
         self._iteration: int | None = None
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Begin to count what a stage does."""
+        """Begin to count the work of a stage."""
         title = one_line(stage, limit=LONGEST_STAGE)
         tally = _Tally(title=title, planned=planned, before=done, now=self._now)
         self._stages[iteration, stage] = tally
@@ -137,7 +137,7 @@ class LineReporter:
                 self._evaluations.setdefault(iteration, _Evaluation(started=tally.started))
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
-        """Count what a unit adds."""
+        """Add a unit's counts."""
         self._stages[iteration, stage].add(advance)
 
     def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
@@ -146,7 +146,7 @@ class LineReporter:
         tally.work, tally.left_s = text, left_s
 
     def end(self, iteration: int, stage: str) -> None:
-        """Print what a stage did in this process, if it was work."""
+        """Print the results of a stage in this process, if it was work."""
         tally, verb = self._stages.pop((iteration, stage)), stage.partition(":")[0]
         if is_exam(stage):
             if verb == "evaluate" and iteration in self._evaluations:
@@ -180,7 +180,7 @@ class LineReporter:
             self._print(text if self._iteration is None else f"  {text}")
 
     def close(self) -> None:
-        """Print what is left to print."""
+        """Print the rest."""
         self._end_evaluations(None)
 
     def _end_evaluations(self, iteration: int | None) -> None:
@@ -222,7 +222,7 @@ class LiveReporter(LineReporter):
             BarColumn(bar_width=bar),
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
-            # What there is no room for is cut here, behind the clock.
+            # A text that is too long is cut here, after the clock.
             TextColumn(
                 "{task.fields[summary]}",
                 table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
@@ -251,7 +251,7 @@ class LiveReporter(LineReporter):
         self._progress.update(self._bars[iteration, stage], advance=1, summary=summary)
 
     def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
-        """Show beside the stage's bar how far a unit is."""
+        """Show the progress of a unit next to the stage's bar."""
         super().working(iteration, stage, text, left_s)
         summary = self._stages[iteration, stage].progress
         self._progress.update(self._bars[iteration, stage], summary=summary)
@@ -270,7 +270,7 @@ class LiveReporter(LineReporter):
 class PlainReporter(LineReporter):
     """Prints a line each 30 s of a long stage, too: for logs and pipes.
 
-    `now` is the clock, `wait` waits for an event or for seconds and says whether the event came.
+    `now` is the clock, `wait` waits for an event or for seconds and returns whether the event came.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ def show_equal(
     """Print comparisons at equal tokens again, or one as JSON; draw a plot if asked for.
 
     Raises:
-        ConfigError: if there is no such comparison.
+        ConfigError: if a comparison does not exist.
         FormError, TargetError: if the plot cannot be made.
     """
     from ...configs.schema import ConfigError
@@ -95,7 +95,7 @@ def show_equal(
 
 
 def print_equal(shown: "EqualTable") -> None:
-    """Print a comparison: what each method came to, which is better, and what was tried."""
+    """Print a comparison: each method's results, which is better, and the trials."""
     from rich.console import Console
 
     from ..daemon.equal_table import TRIAL_HEAD, VERDICT_HEAD, reach_texts, reached_scores
@@ -117,10 +117,10 @@ def print_equal(shown: "EqualTable") -> None:
 
 
 def _table(lake: Path, name: str) -> "EqualTable":
-    """Return what is to be shown of a comparison.
+    """Return the table of a comparison.
 
     Raises:
-        ConfigError: naming those that there are.
+        ConfigError: if it does not exist, naming the existing ones.
     """
     from ...configs.schema import ConfigError
     from ..daemon.equal_record import known_comparisons, read_record

@@ -66,10 +66,10 @@ def init(
 
 
 def _answer(option: str, given: str | None, question: str, checked: Callable[[str], str]) -> str:
-    """Return what an option says, or what a person answers until it can be used.
+    """Return an option's value, or a person's answer, asked for until it is valid.
 
     Raises:
-        FormError: if it is missing and nobody can be asked.
+        FormError: if it is missing and input is not a terminal.
     """
     from ...configs.schema import ConfigError
     from ..data.files import InputError

@@ -1,4 +1,4 @@
-"""`lpfloop launch`: hand a run to a scheduler, or print what it would be handed."""
+"""`lpfloop launch`: submit a run to a scheduler, or print the submission."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,7 +98,7 @@ def _configured(words: Sequence[str]) -> "RunConfig":
     reader.command("run")(run)
     command = typer.main.get_command(reader)
     given = command.make_context("lpfloop run", list(words)).params
-    # What is downloaded is so where the run is.
+    # Models and data are downloaded where the run is, not here.
     known = set(inspect.signature(RunOptions).parameters) - {"download"}
     return RunOptions(**{k: v for k, v in given.items() if k in known and v is not None}).resolved()
 

@@ -34,7 +34,7 @@ Sort = Annotated[
 
 
 OPTIONS = ("iteration", "derived", "sort", "limit")
-"""The options that are no filters."""
+"""The options that do not filter."""
 
 
 def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""`lpfloop model`: where a run's models are, and what can be done with them."""
+"""`lpfloop model`: the places of a run's models, and commands to use them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,7 +85,7 @@ def model(
 
 
 def _one_use(uses: Mapping[str, bool], belonging: Mapping[str, Mapping[str, object]]) -> None:
-    """Refuse two uses at once, and options of a use that is not asked for."""
+    """Refuse two uses at once, and options of another use."""
     chosen = [name for name, given in uses.items() if given]
     if len(chosen) > 1:
         raise FormError(f"{' and '.join(chosen)} exclude each other: give only one")
@@ -96,7 +96,7 @@ def _one_use(uses: Mapping[str, bool], belonging: Mapping[str, Mapping[str, obje
 
 
 def _asked(lake: Path, words: list[str]) -> "tuple[RunReader, str]":
-    """Return the run and the name of the model that are meant; one word may be either."""
+    """Return the run and the model's name in `words`; one word may be either."""
     from ...stores.lake import run_names
     from ..lake.query.model_names import PUBLISHED, model_name, open_with_models
     from ..lake.trace.find_row import find_run
@@ -123,7 +123,7 @@ def _is_id(word: str) -> bool:
 
 
 def _chosen(run: "RunReader", which: str, by: str | None) -> "tuple[Checkpoint, str | None]":
-    """Return the checkpoint, and why it is the best if that was asked for."""
+    """Return the checkpoint, and why it is the best if `best` was requested."""
     from ..lake.query.best_model import best_model
     from ..lake.query.model_names import BEST, checkpoints, model_of
 

@@ -184,7 +184,7 @@ def ctl(
 
 
 def _asked(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:
-    """Return the run, if one is named, what is asked of it, and the rest of the words."""
+    """Return the run, if the words contain one, the action, and the rest of the words."""
     from ...configs.schema import ConfigError
 
     actions = {action.value for action in Action}

@@ -1,4 +1,4 @@
-"""What a run would do, before it does anything: its plan, and its requests as they are sent."""
+"""A preview of a run: its plan, and its requests as they are sent."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def refuse_json(*, as_json: bool, dry_run: bool) -> None:
-    """Refuse `--json` where there is no document to print."""
+    """Refuse `--json` without a document to print."""
     from ...configs.schema import ConfigError
 
     if as_json and not dry_run:

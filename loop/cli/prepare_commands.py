@@ -1,4 +1,4 @@
-"""`lpfloop prepare`: what a method begins with."""
+"""`lpfloop prepare`: the models that a method begins with."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""`lpfloop config principles`: list the shipped ones, or let a model write more."""
+"""`lpfloop config principles`: list the shipped ones, or generate more with a model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +65,7 @@ def principles(
 
 
 def _written(model: str, aspect: str, examples: list[str], count: int, seed: int) -> list[str]:
-    """Open the model, and let it write principles."""
+    """Open the model, and generate principles."""
     import tempfile
 
     from ...configs.engines import EngineConfig

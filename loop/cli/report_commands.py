@@ -1,4 +1,4 @@
-"""`lpfloop report`: one page that says what came of a run."""
+"""`lpfloop report`: one page with the results of a run."""
 
 from contextlib import closing
 from pathlib import Path

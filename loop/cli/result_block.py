@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HEAD, INDENT = "RESULT  ", " " * 8
 SPLITS = {HELD_OUT: "test", DEV: "dev"}
 MOST_GROUPS = 8
-"""So many tasks, and so many families that lost, are named."""
+"""So many tasks, and so many families that lost, are listed."""
 ANSWERS = {
     "better": "M_{} is better than M_{}",
     "not better": "M_{} is not better than M_{}",
@@ -62,7 +62,7 @@ def result_lines(run: "RunReader") -> list[str]:
 
 
 def _decided(row: "PolicyVerdict") -> str:
-    """Say what the verdict on a policy is."""
+    """Return the verdict on a policy as a sentence."""
     answer = "M_{} is worse than M_{}" if (row.high or 0) < 0 else ANSWERS[row.answer]
     before, after = (told_value(row.figure, value) for value in (row.before, row.after))
     interval = told_bounds(row.figure, row.low, row.high) or "(too few prompts for an interval)"
@@ -74,7 +74,7 @@ def _decided(row: "PolicyVerdict") -> str:
 
 
 def _measured(results: RunResults, figure: str) -> str:
-    """Say how good a policy is that no verdict is about."""
+    """Return the result of a policy without a verdict as a sentence."""
     own = results.figure(figure)[results.told.iteration]
     split = SPLITS.get(own.split, own.split)
     change = told_change(own)
@@ -84,7 +84,7 @@ def _measured(results: RunResults, figure: str) -> str:
 
 
 def _tasks(results: RunResults, figure: str) -> Iterator[str]:
-    """Give the figure of each task, of the first policy and of the one that is told of."""
+    """Yield the figure of each task, of the first policy and of the reported one."""
     first, last = results.models[0].iteration, results.told.iteration
     tasks = dict.fromkeys(row.name for row in results.rows if row.scope == "task")
     for task in tasks:

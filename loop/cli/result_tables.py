@@ -1,7 +1,7 @@
 """The results of a run's models as tables for a terminal: figures of any task, and probes.
 
-The usual table has a line for each figure and a column for each model, and says how much one model
-has changed; the wide one has a line for each model, with every change.
+The usual table has a line for each figure and a column for each model, and shows the change of one
+model; the wide one has a line for each model, with every change.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ def print_results(
     lost: LostMost | None = None,
     where: str = "",
 ) -> None:
-    """Print the figures of a run's models, and what was lost most.
+    """Print the figures of a run's models, and the group that lost most.
 
     `where` is the option that names the lake, after a space.
     """
@@ -105,7 +105,8 @@ def _title(results: RunResults) -> str:
 def _blocks(results: RunResults) -> list[_FigureBlock]:
     """Return the figures by scope, none of them twice.
 
-    A single task says what all prompts do; of all prompts, no figure is told that one task has.
+    A single task equals all prompts and is left out; figures of only one task are listed under that
+    task, not under all prompts.
     """
     places: dict[tuple[Scope, str], None] = {(row.scope, row.name): None for row in results.rows}
     tasks = [place for place in places if place[0] == "task"]
@@ -118,7 +119,7 @@ def _blocks(results: RunResults) -> list[_FigureBlock]:
 
 
 def _told(results: RunResults, scope: Scope, name: str) -> frozenset[tuple[str, int, int, float]]:
-    """Return all that is told of a scope: a task may be all that an exam asks."""
+    """Return all values of a scope, to find a task whose values equal an exam's."""
     own = (row for row in results.rows if (row.scope, row.name) == (scope, name))
     return frozenset((row.figure, row.iteration, row.n, row.value) for row in own)
 
@@ -156,14 +157,14 @@ def _lines(results: RunResults) -> Iterator[_Line]:
 
 
 def _lost(block: _FigureBlock, told: MeasuredModel) -> tuple[bool, float]:
-    """Return where a block stands among families: all prompts first, then what was lost most."""
+    """Return the sort key of a block among families: all prompts first, then the largest loss."""
     rows = [of[told.iteration] for _, of in block.figures if told.iteration in of]
     changes = [row.change for row in rows if row.change is not None]
     return block.title.rpartition(",")[0] != "all", min(changes, default=0.0)
 
 
 def _table(results: RunResults, width: int) -> tuple[Table, list[str]]:
-    """Return a table with a line for each figure, and what it has no column for."""
+    """Return a table with a line for each figure, and the headings that did not fit."""
     told = results.told
     alone = len(results.models) == 1
     lines = list(_lines(results))
@@ -198,7 +199,7 @@ def _table(results: RunResults, width: int) -> tuple[Table, list[str]]:
 def _fitting(
     models: Sequence[MeasuredModel], told: MeasuredModel, room: int
 ) -> list[MeasuredModel]:
-    """Return the models that there is room for: the first, the one told of, then the latest."""
+    """Return the models that fit: the first, the reported one, then the latest."""
     kept = {models[0].iteration, told.iteration}
     for model in reversed(models):
         if len(kept) < room:

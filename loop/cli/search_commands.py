@@ -23,7 +23,7 @@ COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
 
 
 class Searched(StrEnum):
-    """What can be searched."""
+    """The rows that can be searched."""
 
     CRITIQUES = "critiques"
     CANDIDATES = "candidates"

@@ -28,9 +28,9 @@ LINE = 400
 ALARMS = 6
 """So many alarms are shown with the status."""
 FEW = 10
-"""Below this, a speed is told with two digits."""
+"""Lower speeds are printed with two digits."""
 LEAST_SHARE = 0.01
-"""The share of the time below which a role is not named."""
+"""Roles with a smaller share of the time are not listed."""
 
 
 def print_json(document: object) -> None:
@@ -72,9 +72,9 @@ def print_status(
     *,
     stages: bool,
 ) -> None:
-    """Print what a run needs, its state, its result, warnings and the next step, then details.
+    """Print a run's next steps, its state, its result, warnings and the next step, then details.
 
-    `result` are the lines of its result, `tables` prints those of its figures.
+    `result` are the lines of its result, `tables` prints the tables of its figures.
     """
     console = Console()
     following = [] if published is None else [published]
@@ -91,14 +91,14 @@ def print_status(
 
 
 def _needs(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a run needs from its person."""
+    """Yield the user's next steps for a run."""
     from ..lake.query.run_needs import Need, needs_told
 
     yield from needs_told([Need(**need) for need in status["needs"]], status["daemon"]["state"])
 
 
 def _state(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield who works on a run and at what, where it is, and how it ended if it is done."""
+    """Yield who works on a run and at which stage, its folder, and how it ended if it is done."""
     daemon = status["daemon"]
     who = f", pid {daemon['pid']} on {daemon['host']}" if daemon["pid"] else ""
     done = str(status["ended"] or "").startswith(("done", "imported"))
@@ -129,7 +129,7 @@ def _warnings(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _details(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what each iteration made and what it took."""
+    """Yield the work of each role, each iteration's rows, and the side evals."""
     yield from _busy(status["busy"])
     for iteration in status["iterations"]:
         yield f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}"
@@ -153,7 +153,7 @@ def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
 
 
 def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
-    """Say how much of a run's journal is in its bucket."""
+    """Return how much of a run's journal is in its bucket."""
     lag_s = snapshot["lag_s"]
     if lag_s is None:
         return "the bucket has no snapshot of the journal yet"
@@ -163,7 +163,7 @@ def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
 
 
 def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is told of an iteration's filters, its near copies and its training on pairs."""
+    """Yield lines on an iteration's filters, its near copies and its training on pairs."""
     yield from (_account(account) for account in iteration["receipts"])
     alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
     yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
@@ -174,7 +174,7 @@ def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unused(told: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield what is told of the fields that an import did not use."""
+    """Yield lines on the fields that an import did not use."""
     unused = UnusedFields(rows=told["rows"], counts=Counter(told["fields"])) if told else None
     said = unused.sentence() if unused else None
     if said is not None:

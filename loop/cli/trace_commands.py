@@ -1,4 +1,4 @@
-"""Commands that trace what was made: `show`, `diff`."""
+"""Commands that trace rows: `show`, `diff`."""
 
 from contextlib import closing
 from typing import Annotated

@@ -119,7 +119,7 @@ def _paired(
 
 
 def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
-    """Return the field of the values in a, and in b where it differs."""
+    """Return the field of the values in a, and in b if it differs."""
     if value is None:
         return None, None
     if len(value) > 2:  # noqa: PLR2004 -- a and b
@@ -128,10 +128,10 @@ def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
 
 
 def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
-    """Write the verdicts that a run has stored.
+    """Write the stored verdicts of a run.
 
     Raises:
-        NoSuchRunError: if there is no such run, or it has no verdicts.
+        NoSuchRunError: if the run does not exist, or lacks verdicts.
     """
     from ..lake.query.model_names import checkpoints
     from ..lake.query.run_verdicts import run_verdict, verdict_lines
@@ -189,7 +189,7 @@ def told(found: "RecordedVerdict") -> list[str]:
     for name, rate in found.controlled.items():
         wins, error = 100 * rate.win_rate, 100 * rate.standard_error
         lines.append(f"  {name} at equal lengths: wins {wins:.1f} % ± {error:.1f}")
-    # The first line already says why there are no bounds.
+    # The first line already contains the reason why bounds are missing.
     said = None if all_told.low is not None else all_told.remark
     lines += [f"  note: {remark}" for remark in found.remarks if remark != said]
     lines.append(f"  each bound errs in at most {found.level:.2%} of comparisons")
@@ -209,7 +209,7 @@ def _answer(decision: "Decision") -> str:
 
 
 def _numbers(decision: "Decision", figure: str) -> str:
-    """Return the change with its bounds: of win-rates in percent, of others in their own unit."""
+    """Return the change with its bounds: win-rates in percent, others in their usual unit."""
     from ..evaluation.recorded_results import PREFERENCE
 
     factor, unit, decimals = (100, " %", 1) if figure == PREFERENCE else (1, "", 3)

@@ -46,7 +46,7 @@ class Watcher:
         return progress(self.reader, running=True)
 
     def _look(self) -> None:
-        """Report what has changed since the last look."""
+        """Report the changes since the last look."""
         for stage in self._stages():
             place = (stage.iteration, stage.stage)
             before = self._seen.get(place)

@@ -1,7 +1,7 @@
-"""What a shell offers for the word that is being typed: names of runs, recipes, presets, fields.
+"""Shell completion of the word that is being typed: names of runs, recipes, presets, fields.
 
-A shell asks at each press of the Tab key: only folder names and the schema are read, and nothing
-is ever written or said. A place that cannot be read offers nothing.
+A shell asks at each press of the Tab key: only folder names and the schema are read, and nothing is
+ever written or printed. Unreadable folders offer no words.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def field_names(incomplete: str) -> list[str]:
 
 
 def live_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return what may follow `ctl`: a run, what to do, then the live fields."""
+    """Return the words that may follow `ctl`: a run, an action, then the live fields."""
     words: list[str] = ctx.params.get("words") or []
     action = next((word for word in words if word in {"get", "set"}), None)
     if action is None:

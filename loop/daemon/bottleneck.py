@@ -1,8 +1,8 @@
-"""What a run waits for: how much of its time each role worked, by its journal.
+"""The bottleneck of a run: how much of its time each role worked, by its journal.
 
-A role works while one of its stages is under way. Stages side by side share the wall time, so that
+A role works while one of its stages is under way. Parallel stages share the wall time, so that
 shares can sum up to more than 1; a stage that waits for another one's rows counts as work. So a
-role is named as the bottleneck only where it leads the others clearly.
+role is reported as the bottleneck only if it leads the others clearly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ ROLE_OF: Mapping[str, str] = {
 """Who works in a stage, by its name or the first word of that; in others nobody but lpfloop."""
 
 SURE_S = 300.0
-"""The seconds of work below which nothing is said of what a run waits for."""
+"""With fewer seconds of work, no bottleneck is reported."""
 
 MAJORITY, LEAD = 0.5, 0.2
 """The share of the time of whom a run waits for, and by how much it leads the next one."""
@@ -40,7 +40,7 @@ ENGINES = {"annotation": "annotation.strong.engine", "completion": "each model's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleTime:
-    """The seconds in which a role worked, their share of the run's, and what it did in them."""
+    """The seconds in which a role worked, their share of the run's, its calls and its tokens."""
 
     role: str
     seconds: float
@@ -80,7 +80,7 @@ def _role_time(role: str, worked: Sequence[Progress], wall_s: float) -> RoleTime
 
 
 def bottleneck(times: Sequence[RoleTime], wall_s: float, plan: Plan | None) -> str | None:
-    """Return what a run waits for most, and what may help; None where that is not clear."""
+    """Return the bottleneck of a run with a remedy; None if no role leads clearly."""
     models = [time for time in times if time.role != ITSELF]
     if wall_s < SURE_S or not models:
         return None
@@ -113,7 +113,7 @@ def _help(role: str, plan: Plan | None) -> str:
 
 
 def busy(stages: Iterable[Progress], wall_s: float, plan: Plan | None) -> dict[str, Json]:
-    """Return what `status` tells of the roles, of `wall_s` seconds of a run."""
+    """Return the roles' work in `wall_s` seconds of a run, for `status`."""
     times = role_times(stages, wall_s)
     return {
         "wall_s": round(wall_s, 3),

@@ -1,4 +1,4 @@
-"""What calls cost where they were measured: in earlier runs of a lake, or in a smoke test."""
+"""The measured costs of calls: from earlier runs of a lake, or from a smoke test."""
 
 import json
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ EARLIER = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCost:
-    """What a call of a stage costs where it was measured: mean tokens and letters of an answer.
+    """The measured cost of a stage's call: mean tokens and letters of an answer.
 
     `density` is the tokens that a letter of a prompt took, `seconds` wall time of the whole stage a
-    call. None is what nobody has measured.
+    call. None is unmeasured.
     """
 
     tokens: float
@@ -36,9 +36,9 @@ CallCosts = Mapping[str, CallCost]
 
 
 def smoke_costs(journal: Reader) -> CallCosts:
-    """Return what calls cost in the smoke test that a run has passed, by the verbs of its stages.
+    """Return the costs of calls in the passed smoke test of a run, by the verbs of its stages.
 
-    Its time is that of loading models, and tells nothing.
+    Times are omitted, as they consist of loading models.
     """
     events = [cast("dict[str, Any]", event) for event in journal.events(SMOKE)]
     return {
@@ -49,9 +49,9 @@ def smoke_costs(journal: Reader) -> CallCosts:
 
 
 def costs_in(lake: Path, config: RunConfig) -> CallCosts:
-    """Return what calls of each stage cost in earlier runs of the same models, the latest first.
+    """Return the costs of calls of each stage in earlier runs of the same models, the latest first.
 
-    A run that cannot be read, as one of an older lpfloop, tells nothing and is in nobody's way.
+    A run that cannot be read, as one of an older lpfloop, is skipped.
     """
     found: dict[str, CallCost] = {}
     names = reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ()
@@ -74,7 +74,7 @@ def _own(config: RunConfig) -> Mapping[str, Any]:
 
 
 def _models(config: Mapping[str, Any]) -> list[Json]:
-    """Return the models that say how long answers are and what they take."""
+    """Return the models on which the length and the cost of answers depend."""
     return [config.get(role, {}).get("model") for role in ("policy", "critic")]
 
 
@@ -89,7 +89,7 @@ def _measured(reader: Reader) -> list[tuple[str, CallCost]]:
 
 
 def _cost(sums: Mapping[str, float], calls: float) -> CallCost:
-    """Return what a call costs, of sums; runs of earlier versions counted no letters."""
+    """Return the mean cost of a call from sums; runs of earlier versions did not count letters."""
     asked = sums.get("prompt_letters", 0)
     return CallCost(
         tokens=sums.get("tokens", 0) / calls,

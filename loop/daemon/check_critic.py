@@ -1,4 +1,4 @@
-"""A run's critic beside verified results: the groups of its answers, and who verifies them."""
+"""A run's critic compared with verified results: the groups of its answers, and the verifier."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from .own_files import require_own_files
 
 
 def named_groups(words: str) -> tuple[CheckBy, ...]:
-    """Return the groups that are named, separated by commas.
+    """Return the groups of a list with commas.
 
     Raises:
-        FormError: if there is no such group.
+        FormError: if a group does not exist.
     """
     known = [name.value for name in CheckBy]
     asked = [word.strip() for word in words.split(",") if word.strip()]

@@ -1,8 +1,8 @@
-"""A run that a child process works on, for a program that has other things to do: Python.
+"""A run that a child process works on, for a Python program that has other things to do.
 
-The child has what a process of the loop needs for itself: the signals, the file modes, the secrets
-of the log. What it is to do comes by its standard input, which stays open: if this process is gone,
-the child stops cleanly. How it ended comes by a pipe of its own.
+The child owns the state that the loop needs exclusively: the signals, the file modes, the secrets
+of the log. Its job comes by its standard input, which stays open: if this process is gone, the
+child stops cleanly. How it ended comes by a separate pipe.
 """
 
 import json
@@ -34,7 +34,7 @@ CHILD = "lpfloop.loop.cli.child"
 CLOSED = -1
 POLL_S = 0.05
 LAST_LINES = 20
-"""How many of its last lines are told of a child that broke."""
+"""How many of the last lines of a failed child are reported."""
 
 Display = Literal["auto", "plain", "none"]
 """How progress is shown: live on a terminal and in lines elsewhere, always in lines, not at all."""
@@ -53,7 +53,7 @@ ENDS: Mapping[int, type[FaultError | ConfigError | Stopped | NothingToTrainOn | 
     4: NothingToTrainOn,
     5: Regressed,
 }
-"""What is raised for each exit code of the command line."""
+"""The exception for each exit code of the command line."""
 
 
 def work_in_child(job: Job, *, lift_pause: bool = False, display: Display = "auto") -> None:
@@ -118,7 +118,7 @@ class _Pipe:
                 data = data[os.write(self.writing, data) :]
 
     def read(self) -> str:
-        """Return what was written until the writer closed it."""
+        """Return everything written until the writer closed the pipe."""
         with os.fdopen(self.reading, encoding="utf-8", closefd=False) as source:
             return source.read()
 
@@ -129,7 +129,7 @@ def _on_terminal() -> bool:
 
 
 def _started(orders: _Pipe, ends: _Pipe, *, live: bool) -> subprocess.Popen[str]:
-    """Start the child in a session of its own, so that a terminal's Ctrl-C reaches it but once."""
+    """Start the child in a new session, so that a terminal's Ctrl-C reaches it but once."""
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", CHILD, str(ends.writing)],
         stdin=orders.reading,
@@ -148,7 +148,7 @@ def _started(orders: _Pipe, ends: _Pipe, *, live: bool) -> subprocess.Popen[str]
 def _followed(
     child: subprocess.Popen[str], give: Callable[[], None], show: Callable[[str], None]
 ) -> bool:
-    """Give the child its order and show what it says until it ends; tell if it was interrupted.
+    """Give the child its order and show its output to the end; return whether it was interrupted.
 
     Another thread reads: the system may hand it the signal, and then no reading is interrupted.
     """
@@ -175,7 +175,7 @@ def _read(child: subprocess.Popen[str], give: Callable[[], None], lines: SimpleQ
 
 
 def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool) -> None:
-    """Raise what became of the child, unless it did all its work."""
+    """Raise the child's outcome, unless it did all its work."""
     said: dict[str, Any] = json.loads(ended) if ended else {}
     kind = ENDS.get(said.get("exit", code), FaultError)
     if interrupted and (kind is Stopped or code < 0 or code > 128):  # noqa: PLR2004 -- by a signal

@@ -1,7 +1,7 @@
 """Operating a living run over a Unix socket in its folder: pause, resume, stop, set.
 
 One JSON line asks, one answers. The socket can be opened by the run's owner only. A command is in
-the journal before it is acknowledged, so what was acknowledged survives a crash.
+the journal before it is acknowledged, so acknowledged commands survive a crash.
 """
 
 import logging
@@ -41,17 +41,17 @@ from .machine_check import require_replicas
 SOCKET = "control.sock"
 MODE = 0o600
 REFUSALS = (ConfigError, EngineError, JournalError, FencedError, apsw.Error, OSError)
-"""Errors that keep a command from being obeyed: the caller is told, and the server goes on."""
+"""Errors that refuse a command: the caller gets the error, and the server continues."""
 DESCRIPTORS = Path("/proc/self/fd")
 """Folders that are open, by number; Linux alone shows them so that paths can go through."""
 LINE_BYTES = 65_536
 ANSWER_S = 20.0
 """How long a caller waits: a command only writes a row or two, but the machine may be busy."""
 SILENT_S = 5.0
-"""How long a caller that says nothing keeps the others waiting."""
+"""How long a silent caller keeps the others waiting."""
 
 EXACT = ConfigDict(extra="forbid", strict=True)
-"""A command with a word too much was meant for another version."""
+"""A command with an extra word is from another version."""
 
 PAUSED = "paused"
 CONTROL = "control"
@@ -81,7 +81,7 @@ class Resume:
 
 @message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Stop:
-    """End: what is in flight may finish, or nothing may."""
+    """End: requests in flight may finish, or not even these if `now`."""
 
     now: bool = False
     op: Literal["stop"] = "stop"
@@ -102,7 +102,7 @@ _COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discrimina
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A living daemon: who it is, what it was told, and the live fields' values by path."""
+    """A living daemon: its process, whether it is paused or stopping, the live fields by path."""
 
     pid: int
     paused: bool
@@ -112,7 +112,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a command: the state after it, or why it was refused."""
+    """The result of a command: the state after it, or why it was refused."""
 
     state: State
     error: str | None = None
@@ -173,7 +173,7 @@ class ControlServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._wake.close()
         self._thread.join()
         self._woken.close()
@@ -214,7 +214,7 @@ class ControlServer:
                     _log.warning("a command was lost: %s", error)
 
     def _converse(self, connection: socket.socket) -> None:
-        """Do what one caller asks for; one who asks nothing in time is let go."""
+        """Obey one caller; a caller that sends nothing in time is disconnected."""
         connection.settimeout(SILENT_S)
         line = _read_line(connection)
         if not line:
@@ -231,7 +231,7 @@ class ControlServer:
         if not isinstance(command, Look):
             _log.info("%s: %s", command or "unknown command", error or "done")
         answer = Answer(state=self._state(), error=error)
-        # The caller may have gone away: what it asked for is done all the same.
+        # The caller may have gone away: its command is carried out anyway.
         with suppress(OSError):
             connection.sendall(_ANSWER.dump_json(answer) + b"\n")
         if isinstance(command, Stop):
@@ -286,14 +286,14 @@ class ControlServer:
 def since_boot(process: psutil.Process) -> float:
     """Return how many seconds after the machine's boot a process was started.
 
-    A process id is re-used; with this it names one process for ever. Both terms follow a clock that
-    is set anew, so their difference does not.
+    A process id is re-used; together with this value it identifies one process. Both terms follow a
+    clock that can be set, so their difference does not change with it.
     """
     return process.create_time() - psutil.boot_time()
 
 
 def live_paths() -> list[str]:
-    """Return the fields that may change while a run goes on, by their dotted paths."""
+    """Return the fields that may change during a run, by their dotted paths."""
     return [field.path for field in settable() if field.effect == "live"]
 
 
@@ -317,7 +317,7 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
 
 
 def _settable(path: str, live: Sequence[str]) -> str:
-    """Say which live field was probably meant: one of that last name, or of a like name."""
+    """Return a hint on the live field probably meant: one of that last name, or of a like name."""
     last = path.rpartition(".")[2]
     same = [other for other in live if other.rpartition(".")[2] == last]
     hint = f"did you mean {same[0]!r}? " if same else meant(path, live)

@@ -1,8 +1,8 @@
-"""Critiquing the rows of a file: a run of its own, without a policy and without a loop.
+"""Critiquing the rows of a file: a separate run, without a policy and without a loop.
 
-Its configuration is the critic's alone, so that nothing else can make it another run. What was
-critiqued is re-used, whatever ended the run before. A run's critic is asked again about some of the
-run's answers, with or without the reference, in such a run, too.
+Its configuration is the critic's alone, so that other settings cannot make it another run. Existing
+critiques are re-used, whatever ended the run before. Asking a run's critic again about some of the
+run's answers, with or without the reference, is such a run, too.
 """
 
 import json
@@ -47,7 +47,7 @@ from .own_files import own_digests, own_files
 KEEP_ANSWERS = Verb("answers")
 CRITIQUES = f"critique:{IMPORT}"
 UNOPENED = EngineConfig(kind="scripted")
-"""The engine of a model that is never asked."""
+"""The engine of a model that is never called."""
 
 
 def critique_config(config: RunConfig) -> RunConfig:
@@ -85,7 +85,7 @@ def other_way(run: RunReader, *, reference: bool) -> RunConfig:
     """Return the configuration of the run's critic that does, or does not, see the reference.
 
     Raises:
-        ConfigError: if no model rates, or it is asked in this way already.
+        ConfigError: if no model rates, or the critic works in this way already.
     """
     config = stored_config(json.loads(run.journal.meta("config") or "{}"), (), os.environ)
     critic, name = config.critic, run.folder.name
@@ -128,7 +128,7 @@ def critique_answers(
     """Critique the answers of a job, each once.
 
     Raises:
-        Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
+        Stopped: if the user stopped it, or a budget ended; the run can be resumed.
         ConfigError: if the critic cannot be used, or the run exists with other settings.
         InputError: if the file is needed and cannot be read.
     """
@@ -174,7 +174,7 @@ def _kept(run: Run, answers: AnswersFile) -> Planned:
 
 
 def _critique(run: Run, answers: Planned) -> None:
-    """Critique each answer; prompts are in memory only while their unit is asked about."""
+    """Critique each answer; prompts are in memory only while their unit is critiqued."""
     journal = run.store.journal
     run.prompts = prompts = dict[str, Prompt]()
     at_hand = dict[int, Sequence[Prompt]]()

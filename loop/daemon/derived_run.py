@@ -1,4 +1,4 @@
-"""A child run that trains from given rows: those of a derived table of its parent.
+"""A child run that trains from given rows: a derived table of its parent.
 
 It begins where the parent's iteration began: with the policy M_{t-1} and the same held-out prompts.
 It takes the rows as they are, trains M_t on them and evaluates it; from then on it follows its
@@ -30,7 +30,7 @@ from ..stages.train import train, unchanged
 from ..stages.train_reward import train_reward
 
 GIVEN = "given"
-"""The fact in the journal that says what a run was given, and the stage that takes it over."""
+"""The journal's key of the rows given to a run, and the stage that takes them over."""
 BEGIN = "begin"
 TAKE_OVER = Verb("given")
 ROWS_A_UNIT = 4096
@@ -63,7 +63,7 @@ class Given:
 
 
 def stored_given(journal: Reader) -> Given | None:
-    """Return what a run was given, if it was."""
+    """Return the rows given to a run, if any."""
     stored = journal.meta(GIVEN)
     return None if stored is None else Given(**json.loads(stored))
 
@@ -71,7 +71,7 @@ def stored_given(journal: Reader) -> Given | None:
 def given_by(
     run: RunReader, name: str, iteration: int | None, config: RunConfig, *, reward: bool = False
 ) -> Given:
-    """Return what a derived table of a run gives to a child, its bytes verified.
+    """Return a derived table of a run as the rows given to a child, its bytes verified.
 
     Raises:
         DerivedError: if it is not there, or nothing can be trained from it.

@@ -1,4 +1,4 @@
-"""Starting the loop as a daemon: in its own session, its output in `logs/daemon.log`.
+"""Starting the loop as a daemon: in a new session, its output in `logs/daemon.log`.
 
 The child writes to an unnamed file until it holds the run's lock; its output until then, and its
 exit code, are reported by the starter. It announces its process id over a pipe, since the process

@@ -14,7 +14,7 @@ MARKS: dict[Status, str] = {"ok": "ok     ", "note": "note   ", "missing": "MISS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One check: what was found, and the remedy if something is wrong."""
+    """One check: its result, and the remedy if something is wrong."""
 
     about: str
     status: Status
@@ -42,8 +42,8 @@ class Diagnosis:
     def as_text(self, *, versions: bool = False) -> str:
         """Return the verdict, then one line for each finding with its remedy below.
 
-        What prevents a run comes first, versions last; unless they are asked for, only those that
-        are missing are shown.
+        Problems that prevent a run come first, versions last; without `versions`, only missing
+        packages are shown.
         """
         missing = sum(finding.status == "missing" for finding in self.findings)
         shown = [f for f in self.findings if versions or not f.is_version or f.status == "missing"]

@@ -43,7 +43,7 @@ OPTIONAL = {
     "uvicorn": "lpfloop view",
     "ray": "place: ray",
 }
-"""What no run needs, and for what else it is there."""
+"""Packages that runs do not need, and the features that need them."""
 MODELS = ("torch", "transformers")
 BUCKET_REMEDY = (
     "the bucket must exist, and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, for "
@@ -114,10 +114,10 @@ def _start(job: Job, seen: Observed) -> Iterator[Finding]:
 
 
 def _nodes(config: RunConfig, folder: Path, seen: Observed) -> Iterator[Finding]:
-    """Start the nodes of a run's trainings, each of which looks whether it sees the run's folder.
+    """Start the nodes of a run's trainings, each of which checks that it sees the run's folder.
 
     Raises:
-        ConfigError: naming what is wrong with one.
+        ConfigError: naming the problem of a node.
     """
     from ...policies.trainers.checks import require_nodes
 
@@ -179,14 +179,14 @@ def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Findin
 
 
 def _missing(name: str, needed: Collection[str]) -> str:
-    """Say that a package is missing, and for what it is there if a run does without it."""
+    """Return that a package is missing, and its purpose if a run works without it."""
     if name in needed:
         return "not installed"
     return f"not installed; no run needs it, {OPTIONAL[name]} does"
 
 
 def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
-    """Read the prompts, people's labels, the critic's texts, what filters and what is mixed in.
+    """Read the prompts, people's labels, the critic's texts, filter lists and mixed-in rows.
 
     The launcher's file is looked for.
     """
@@ -233,7 +233,7 @@ def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
 
 
 def _rated_by(critic: CriticConfig) -> str:
-    """Say who rates answers: a model by its templates, the verifier, or both."""
+    """Return who rates answers: a model by its templates, the verifier, or both."""
     model = f"templates {critic.templates}, aspects {critic.aspects}"
     verifier = f"the verifier ({critic.verifier or 'shipped'})"
     said = {"feedback": model, "verifier": verifier, "both": f"{model}; {verifier}"}
@@ -271,7 +271,7 @@ def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[F
 
 
 def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    """Say how many replicas of a model there would be, and on which GPUs, unless it is one."""
+    """Yield how many replicas of a model there would be, and on which GPUs, unless it is one."""
     from ...policies.engines.engine import EngineError
     from .machine_check import places_of
 
@@ -292,7 +292,7 @@ def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
 
 
 def _elsewhere(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    """Say what the Ray cluster has, if models are to run in one."""
+    """Yield the resources of the Ray cluster, if models are to run in one."""
     from ...policies.workers.ray_cluster import ray_cluster
     from .machine_check import in_ray
 
@@ -305,7 +305,7 @@ def _elsewhere(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Findi
 
 
 def _gpu() -> Finding:
-    """Say which GPUs there are, and which of them models would run on."""
+    """Return the GPUs that exist, and on which of them models would run."""
     cards, visible = driver_gpus(), visible_gpus()
     sizes = ("" if card.memory is None else f", {card.memory / GIB:.0f} GiB" for card in cards)
     told = "; ".join(f"{card.name}{size}" for card, size in zip(cards, sizes, strict=True))
@@ -376,7 +376,7 @@ def _bucket(lake: Path) -> Iterator[Finding]:
 
 
 def _telemetry(config: RunConfig) -> Iterator[Finding]:
-    """Say what the child processes are told about phoning home."""
+    """Yield the telemetry settings of the child processes."""
     from ...policies.workers.environment import worker_environment
 
     env = worker_environment(config.policy.engine)

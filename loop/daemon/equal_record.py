@@ -1,6 +1,6 @@
-"""What a comparison at equal tokens has decided: its trials, what was chosen, and the sizes.
+"""The decisions of a comparison at equal tokens: its trials, the chosen ones, and the sizes.
 
-It lies in the lake as `comparisons/NAME.json`, so that the same command goes on with it. The
+It is stored in the lake as `comparisons/NAME.json`, so that the same command continues it. The
 evidence is in the runs that it names.
 """
 
@@ -53,7 +53,7 @@ class ComparedMethod:
     """A method: its trials and their size, which of them was chosen (from 0), its runs' size.
 
     `trained` counts the prompts that it may train on. `chosen` is None until the trials ran;
-    `left_out` says why a method has no runs.
+    `left_out` is the reason if the method is not run.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ComparedMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualRecord:
-    """What a comparison has decided; `asked` is what the user asked for, as plain data."""
+    """The decisions of a comparison; `asked` is the user's request, as plain data."""
 
     name: str
     asked: Mapping[str, Any]
@@ -84,7 +84,7 @@ class EqualRecord:
 
 
 def _record_file(lake: Path, name: str) -> Path:
-    run_folder(lake, name)  # refuses what cannot be a name
+    run_folder(lake, name)  # refuses invalid names
     return lake / FOLDER / f"{name}.json"
 
 
@@ -96,10 +96,10 @@ def write_record(lake: Path, record: EqualRecord) -> None:
 
 
 def read_record(lake: Path, name: str) -> EqualRecord | None:
-    """Return the decisions of a comparison; None if there is none of this name.
+    """Return the decisions of a comparison; None if it does not exist.
 
     Raises:
-        ConfigError: if its file cannot be read, or no run could have this name.
+        ConfigError: if its file cannot be read, or the name is invalid.
     """
     path = _record_file(lake, name)
     if not path.exists():
@@ -141,7 +141,7 @@ def require_same(known: EqualRecord, asked: Mapping[str, Any], seeds: Sequence[i
 
 @contextmanager
 def opened_run(lake: Path, name: str) -> Generator[RunReader | None]:
-    """Open a run; None if there is none of this name."""
+    """Open a run; None if it does not exist."""
     if not (run_folder(lake, name) / JOURNAL).exists():
         yield None
         return

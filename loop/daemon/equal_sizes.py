@@ -26,7 +26,7 @@ SOURCE = "--policy-tokens"
 TRIAL_SHARE = 0.4
 """The share of the budget that a trial may use if every answer is as long as it may be."""
 TRIAL_ITERATIONS = 2
-"""Iterations of a trial: the cost of the second one tells what later ones will cost."""
+"""Iterations of a trial: the cost of the second one predicts the cost of later ones."""
 ITERATIONS = 4
 """Iterations of a compared run that takes prompts, unless there are too few prompts."""
 POINTS = 8
@@ -60,7 +60,7 @@ class RunSize:
         return f"{self.iterations} iterations of {self.units} prompts"
 
     def overrides(self, *, points: int = 0) -> list[Override]:
-        """Return the settings of such a run, which publishes `points` policies on the way."""
+        """Return the settings of such a run, which publishes `points` policies while it trains."""
         named: dict[str, object] = {"iterations": self.iterations}
         if self.method:
             training, every = f"training.{self.method}", max(1, self.units // max(1, points))
@@ -82,7 +82,7 @@ def stepped_method(config: RunConfig) -> str:
 
 
 def planning_size(config: RunConfig) -> RunSize:
-    """Return the size of a run whose plan tells what a step or a prompt may cost."""
+    """Return the size of a run whose plan gives the cost of a step or a prompt."""
     method = stepped_method(config)
     return RunSize(method=method, units=PLANNED_STEPS if method else PLANNED_PROMPTS)
 
@@ -93,12 +93,12 @@ def counted_stages(plan: Plan) -> list[PlannedStage]:
 
 
 def trial_size(config: RunConfig, plan: Plan, budget: TokenBudget, trained: int) -> RunSize:
-    """Return the size of a trial; `plan` is that of `config`, which has the `planning_size`.
+    """Return the size of a trial; `plan` is the plan of `config`, which has the `planning_size`.
 
     `trained` is the number of prompts to train on.
 
     Raises:
-        ConfigError: if the budget has no room for one step or prompt.
+        ConfigError: if the budget is too small for one step or prompt.
     """
     size, stages = planning_size(config), counted_stages(plan)
     once = np.zeros(2)
@@ -125,7 +125,7 @@ def compared_size(
 ) -> RunSize:
     """Return the size of a compared run, by the units that its trial of size `tried` has spent.
 
-    The later ones tell what more will cost.
+    The later units predict the cost of more.
     """
     if tried.method:
         late = [unit for unit in spent if (unit.step or 0) > tried.units // 2]

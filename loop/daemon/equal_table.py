@@ -48,7 +48,7 @@ MOST = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualTable:
-    """What is to be shown of a comparison: its record, and what each method came to."""
+    """The table of a comparison: its record, and each method's outcome."""
 
     record: EqualRecord
     outcomes: Sequence[MethodOutcome]
@@ -120,7 +120,7 @@ class EqualTable:
         ]
 
     def remarks(self) -> Iterator[str]:
-        """Say what must be known to read the tables."""
+        """Yield the remarks that a reader of the tables needs."""
         reasons: dict[str, list[str]] = {}
         for name in FIGURES:
             reason = self._incomparable(name)
@@ -221,9 +221,9 @@ class EqualTable:
 
 
 def outcomes_of(lake: Path, record: EqualRecord) -> list[MethodOutcome]:
-    """Return what each method came to, of the seeds under which every method's run is over.
+    """Return each method's outcome, of the seeds under which every method's run is over.
 
-    A method that has no run yet, or none that was measured, is left out.
+    A method without runs, or without measured ones, is left out.
     """
     courses = {m.name: _courses(lake, record, m.name) for m in record.methods}
     begun = {name: by_seed for name, by_seed in courses.items() if by_seed}
@@ -251,13 +251,13 @@ def _courses(lake: Path, record: EqualRecord, method: str) -> dict[int, TokenCou
 
 
 def _is_over(run: RunReader) -> bool:
-    """Whether a run has made its iterations, or had nothing to train on."""
+    """Whether a run has made its iterations, or lacked rows to train on."""
     ended = [str(how) for how in run.journal.events("end")[-1:]]
     return any(how.startswith(("done", NothingToTrainOn.__name__)) for how in ended)
 
 
 Reached = Sequence[TokensToReach]
-"""What each method needs to one score."""
+"""The tokens that each method needs to reach one score."""
 
 
 def reached_scores(outcomes: Sequence[MethodOutcome]) -> list[Reached]:
@@ -270,7 +270,7 @@ def reached_scores(outcomes: Sequence[MethodOutcome]) -> list[Reached]:
         return []
     began = [c.points[0].result.numbers[metric].value for o in outcomes for c in o.courses]
     ended = [o.together.numbers[metric].value for o in outcomes]
-    # Ten digits, as 0.15 is no multiple of 0.05 in binary.
+    # Ten digits, as 0.15 is not a multiple of 0.05 in binary.
     lowest, highest = (floor(round(at / STEP, 10)) for at in (max(began), max(ended)))
     courses = [[course.up_to(o.budget) for course in o.courses] for o in outcomes]
     measured = [own for own in courses if any(len(course.points) > 1 for course in own)]

@@ -2,8 +2,8 @@
 
 A trial is a run at a seed that no compared run has, for a share of the budget; dev prompts alone
 choose among a method's trials. A method is then run once a seed with the whole budget. No run
-re-uses units of another one, as each pays for what it uses. The first variant decides where every
-method begins, whom it may ask and what is measured.
+re-uses units of another one, as each pays for its own. The first variant decides the starting
+policy, the judges and the measurements of all methods.
 """
 
 import json
@@ -69,16 +69,16 @@ TRIAL_SEED = 1000
 TRIALS: Mapping[str, tuple[TrialSettings, ...]] = {
     name: variant.trials for name, variant in RECIPES.items() if variant.trials
 }
-"""The trials of each recipe that makes its policy of what it generates."""
+"""The trials of each recipe that trains its policy on generated rows."""
 ALIKE = (
     *("policy.", "critic.", "reward.", "evaluation.", "assessment.", "annotation.", "facts."),
     *("verdict.", "prompts.source", "prompts.held_out", "prompts.turns", "prompts.input"),
     *("prompts.fields", "prompts.task", "prompts.dev", "prompts.skip_bad", "prompts.evaluated"),
     *("prompts.deciding", "prompts.chunk", "guard"),
 )
-"""What is the same for all methods: where they begin, whom they ask, and what is measured."""
+"""The settings that all methods share: the start, the judges, and the measurements."""
 OF_A_METHOD = ("critic.samples",)
-"""Still a method's own: exams ask the critic once, whatever it says."""
+"""Exceptions that remain a method's own: exams ask the critic once, whatever their value."""
 USUALLY = {
     # The last policy is compared: no run chooses an earlier one, or ends early.
     "verdict.on_regression": "continue",
@@ -88,7 +88,7 @@ USUALLY = {
     # Prompts that a method does not use are not set aside for it.
     "prompts.parts.layout": "used",
 }
-"""What a comparison sets unless the user does."""
+"""The default settings of a comparison."""
 UNEXAMINED = {"prompts.evaluated": 1, "assessment.kl": False}
 """A trial's policies are hardly examined on held-out prompts, so nobody can choose by them."""
 PROPORTION = 1000
@@ -107,23 +107,23 @@ class EqualSuite:
 
 
 def compared_methods(text: str) -> list[str]:
-    """Return the recipes of a list with commas; `all` are those with trials.
+    """Return the recipes of a list with commas; `all` are the recipes with trials.
 
     Raises:
-        ConfigError: for a name that is no recipe.
+        ConfigError: for an unknown recipe.
     """
     return named_recipes(text, every=TRIALS, shown=TRIALS)
 
 
 def run_equal(equal: EqualSuite, recipes: Sequence[str], turn: Turn, note: Note) -> EqualRecord:
-    """Try each method's settings, run all methods under all seeds, and return what was decided.
+    """Try each method's settings, run all methods under all seeds, and return the decisions.
 
-    `turn` works on a job to its end; what it raises ends the comparison, which the same call
-    continues. A method that has nothing to train on keeps no other from running.
+    `turn` works on a job to its end; an error of it ends the comparison, which the same call
+    continues. A method without rows to train on keeps no other from running.
 
     Raises:
-        ConfigError: before anything is run, if the budget holds no trial, nothing can be chosen, or
-            the comparison was begun with other settings.
+        ConfigError: before anything is run, if the budget is too small for a trial, nothing can be
+            chosen, or the comparison was begun with other settings.
     """
     shared = _shared(equal.suite, recipes[0])
     comparison = _Comparison(equal=equal, shared=shared, turn=turn, note=note)
@@ -310,7 +310,7 @@ def _trials_of(recipe: str, count: int) -> tuple[TrialSettings, ...]:
 
 
 def _settings(trial: TrialSettings, config: RunConfig) -> dict[str, float | str]:
-    """Return what a trial changes of a configuration that has the preset's own settings."""
+    """Return the changes of a trial to a configuration that has the preset's own settings."""
     scaled = {
         path: cast("float", resolved_at(config, path)) * by for path, by in trial.times.items()
     }

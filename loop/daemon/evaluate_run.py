@@ -1,4 +1,4 @@
-"""Evaluating a run's checkpoint on prompts of the user's own, beside its loop."""
+"""Evaluating a run's checkpoint on prompts of the user, as a side eval."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def _measure(
 
 
 def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Prompt]:
-    """Read a file of prompts, none of which may have the id of another one `beside` it."""
+    """Read a file of prompts, none of which may have the id of one in `beside`."""
     asked = config.prompts
     notes = notes_of(asked)
     prompts = read_prompts(

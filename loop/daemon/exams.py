@@ -1,7 +1,7 @@
 """The exams that each policy of a run takes: on dev prompts, which decide, and on held-out ones.
 
-Held-out prompts may be several sets with names. Each is an exam and a benchmark of its own;
-verdicts are about all of them, and about each.
+Held-out prompts may be several sets with names. Each is a separate exam and benchmark; verdicts are
+about all of them, and about each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class Exams:
 
     @property
     def sets(self) -> Mapping[str, list[Prompt]]:
-        """The prompts of each set of held-out ones, by its benchmark: one set if none is named."""
+        """The prompts of each set of held-out ones, by its benchmark: one set without names."""
         found: dict[str, list[Prompt]] = {}
         for prompt in self.prompts[HELD_OUT]:
             found.setdefault(exam_benchmark(prompt.exam), []).append(prompt)
@@ -52,13 +52,13 @@ class Exams:
 
 
 def examine_steps(it: Iteration, last: Checkpoint, exams: Exams) -> Checkpoint:
-    """Evaluate the policies that a training published on the way to its last; return M_t."""
+    """Evaluate the policies that a training published at its steps before the last; return M_t."""
     held_out = {name: chunked(prompts, exams.chunk) for name, prompts in exams.sets.items()}
     return chosen_policy(it, last, exams.chunked(DEV), held_out)
 
 
 def examine(it: Iteration, course: Course, exams: Exams) -> Course:
-    """Evaluate M_t, and return how the run stands with it."""
+    """Evaluate M_t, and return the updated course of the run."""
     decides = bool(exams.prompts[DEV])
     if decides:
         evaluate(it, exams.chunked(DEV), benchmark=DEV)
@@ -81,7 +81,7 @@ def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def deciding(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Return the dev prompts by which the policies of a run are compared as it goes on."""
+    """Return the dev prompts by which the policies of a run are compared during the run."""
     return ordered(prompts, DEV, config.seed)[: config.prompts.deciding]
 
 

@@ -1,4 +1,4 @@
-"""What a fork re-uses of its parent, told before it begins.
+"""The units that a fork re-uses of its parent, reported before it begins.
 
 Both configurations are rehearsed with the same prompts. A stage whose identity is the same in both
 has the same keys in both runs, so the fork takes over the units that the parent has done of it.
@@ -35,12 +35,12 @@ CUT = ("chunk", "per_iteration", "evaluated", "deciding", "parts", "variance")
 def with_reuse(
     plan: Plan, rehearsal: Rehearsal, prompts: Sequence[Prompt], lake: Path, parent: str
 ) -> Plan:
-    """Return the plan of a fork, without what it takes over from its parent.
+    """Return the plan of a fork, without the units that it takes over from its parent.
 
-    If the parent cannot be rehearsed, or had other prompts, the plan says that nothing is known.
+    If the parent cannot be rehearsed, or had other prompts, the plan notes that re-use is unknown.
 
     Raises:
-        NoSuchRunError: if there is no such parent.
+        NoSuchRunError: if the parent does not exist.
     """
     with closing(open_run(lake, parent)) as reader:
         own = rehearsal.config
@@ -102,7 +102,7 @@ def _done(parent: RunReader) -> Mapping[StageId, tuple[int, int]]:
 def _left(
     plan: Plan, same: set[StageId], done: Mapping[StageId, tuple[int, int]], last: int
 ) -> list[PlannedStage]:
-    """Return the stages of a plan with what is left of them for the fork.
+    """Return the stages of a plan with the units that are left for the fork.
 
     Iterations after the `last` that was rehearsed are like it.
     """

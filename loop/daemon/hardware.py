@@ -40,7 +40,7 @@ class Devices:
         return min(self.cards, default=self.ram)
 
     def of(self, numbers: Numbers) -> "Devices":
-        """Return those of these numbers; the rest, such as ones that are not there, is ignored."""
+        """Return the devices of these numbers; missing ones are ignored."""
         if numbers == "auto":
             return self
         there = (n for n in numbers if n < len(self.cards))
@@ -48,7 +48,7 @@ class Devices:
 
     @property
     def name(self) -> str:
-        """What a device is called."""
+        """Return the name of a device."""
         return "a GPU" if self.cards else "this machine's memory"
 
 
@@ -64,7 +64,7 @@ def cores() -> int:
 
 
 def memory() -> tuple[int, int]:
-    """Return the machine's memory and what is available of it, in bytes."""
+    """Return the machine's memory and the available part of it, in bytes."""
     found = psutil.virtual_memory()
     return found.total, found.available
 
@@ -76,7 +76,7 @@ def system() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """Where a folder lies, or would: the space left there, and what kind of file system it is."""
+    """The disk of a folder, existing or not: its free space, and its type of file system."""
 
     folder: Path
     free: int

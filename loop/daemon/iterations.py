@@ -42,7 +42,7 @@ def whole(config: RunConfig) -> str:
 
 
 def converged(config: RunConfig) -> str:
-    """Return how a run is over that gains no more."""
+    """Return the recorded end of a converged run."""
     return f"done: no new best in {config.verdict.converged_after} iterations"
 
 
@@ -102,7 +102,7 @@ def turn(
 
 
 def _is_over(run: Run, course: Course) -> bool:
-    """Whether the run gains no more.
+    """Whether the run has converged.
 
     Raises:
         Regressed: if the last policy is worse than the best, and the run is to stop there.
@@ -154,9 +154,9 @@ def iteration(
 
 
 def _discard_work(run: Run) -> None:
-    """Remove the trainer's work folders, whose results are published by now, and nothing else.
+    """Remove only the trainer's work folders, whose results are published by now.
 
-    What cannot be removed, as on NFS while somebody reads it, is in nobody's way.
+    A folder that cannot be removed, as on NFS while somebody reads it, is skipped.
     """
     discard_copies(run.store)
     for path in (run.store.folder / "work").iterdir():

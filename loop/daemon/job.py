@@ -1,7 +1,7 @@
-"""What the user asked for, and the journal of the run that it asks for.
+"""The user's job, and the journal of the run that it asks for.
 
-A run must mean one thing: what can change its rows is hashed when it begins, and a job that would
-change it is refused, field by field.
+A run must mean one thing: every setting that can change its rows is hashed when it begins, and a
+job that would change it is refused, field by field.
 """
 
 import json
@@ -23,16 +23,16 @@ from .derived_run import GIVEN, Given
 from .own_files import require_own_files
 
 SEEN = "seen"
-"""The fact of a journal that says what the recipe did in its rehearsal."""
+"""The journal's key of the recipe's behaviour in its rehearsal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the user asked for: a configuration, where the run lives, whose units it may re-use.
+    """A user's job: a configuration, where the run lives, whose units it may re-use.
 
     With `given`, it is to train on these rows of the run that it forks; with `answers`, to critique
-    these and turn no loop. `retry_unscored` is to ask again where replies could not be read. What
-    it reads of other runs is in its own lake, unless `beside` names another one.
+    these and turn no loop. `retry_unscored` is to ask again if replies could not be read. Other
+    runs are read from the job's lake, or from `beside` if set.
     """
 
     config: RunConfig
@@ -51,7 +51,7 @@ class Job:
 
 
 def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return what must not change while a run goes on: semantic fields, and what it asks and reads.
+    """Return the invariants of a run: semantic fields, and the models and files that it uses.
 
     Each of the resources gives its own part, or nothing if the run does not have it.
     """

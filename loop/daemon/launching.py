@@ -49,7 +49,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedRun:
-    """A run as a scheduler starts it: `options` are those of `lpfloop run`.
+    """A run as a scheduler starts it: `options` are options of `lpfloop run`.
 
     The scheduler's machines see the `lake` at the same place as this one.
     """
@@ -79,10 +79,10 @@ class LaunchedRun:
 def ray_script(run: LaunchedRun, config: RunConfig, allocation: Allocation) -> str:
     """Return a Python script that submits the loop to the cluster that RAY_ADDRESS names.
 
-    The job itself has the GPUs of a node if it trains there. Ray ends a job three seconds after its
-    SIGTERM unless it is told otherwise, and starts none again: the same script continues the run.
+    The job itself has the GPUs of a node if it trains there. By default Ray kills a job three
+    seconds after its SIGTERM, and does not restart any: the same script continues the run.
     """
-    # By name: what is called so on the nodes of the cluster.
+    # By name: the `python` of the cluster's nodes.
     program = ("python", "-P", "-m", "lpfloop")
     job: dict[str, Any] = {
         "entrypoint": (
@@ -140,7 +140,7 @@ def sampling_nodes(config: RunConfig, nodes: int) -> int:
     """Return on how many of the nodes nothing is trained: models can be sampled there.
 
     Raises:
-        ConfigError: if a training asks for more nodes, or no model can be asked on the others.
+        ConfigError: if a training asks for more nodes, or no model can run on the others.
     """
     sampling = nodes - config.training.nodes
     if sampling < 0:
@@ -186,6 +186,6 @@ def _local_roles(config: RunConfig) -> list[NeededRole]:
 
 
 def _is_placed(config: RunConfig) -> bool:
-    """Whether the configuration says that a model is elsewhere."""
+    """Whether the configuration places a model elsewhere."""
     engines = [role.engine for role in needed_roles(config) if role.engine is not None]
     return any(part.place != "local" for part in (config.reward, *engines))

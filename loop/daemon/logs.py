@@ -1,8 +1,8 @@
 """The run's log: JSON lines in `logs/run.jsonl`: bounded, without secrets, and never fatal.
 
 A line is one object: `time` (UTC), `level`, `logger`, `message`, and `fields` if the record has
-some; those of a run's reports are the `event` by name and its numbers. A log that cannot be written
-must not stop a run of weeks.
+some; fields of a run's reports are the `event` by name and its numbers. A log that cannot be
+written must not stop a run of weeks.
 """
 
 import json
@@ -67,7 +67,7 @@ class BoundedLog(RotatingFileHandler):
         self.setFormatter(JsonLineFormatter())
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 -- logging's name
-        """Drop what cannot be written."""
+        """Drop a record that cannot be written."""
         del record
         with suppress(OSError):
             super().close()
@@ -127,7 +127,7 @@ class LogReporter:
         )
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
-        """Count what a unit adds."""
+        """Add a unit's counts."""
         self._sums[iteration, stage] += advance
 
     def end(self, iteration: int, stage: str) -> None:
@@ -142,7 +142,7 @@ class LogReporter:
             self._log(text, "working", iteration=iteration, stage=stage, left_s=left_s)
 
     def note(self, text: str, event: str = "note", **fields: Json) -> None:
-        """Log an event; if one stage is under way and none is named, it is about that."""
+        """Log an event; if one stage is under way, its name is added unless `fields` has one."""
         if len(self._sums) == 1:
             ((iteration, stage),) = self._sums
             fields = {"iteration": iteration, "stage": stage, **fields}

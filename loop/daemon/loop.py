@@ -60,12 +60,12 @@ def run_loop(
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
-    `on_open` is told the run's folder once this process holds the run, `on_begin` the run, its
-    prompts and the rehearsal of a new run before anything is asked, `on_tried` the run and its
-    prompts when the smoke test has passed, `on_turned` the run and an iteration when that is over.
+    `on_open` gets the run's folder once this process holds the run, `on_begin` the run, its prompts
+    and the rehearsal of a new run before any request, `on_tried` the run and its prompts when the
+    smoke test has passed, `on_turned` the run and an iteration when that is over.
 
     Raises:
-        Stopped: if a stop was asked for, or a budget ended; the run can be resumed.
+        Stopped: if the user stopped it, or a budget ended; the run can be resumed.
         NothingToTrainOn: if an iteration has too little to train on.
         Regressed: if a policy is worse than the best, and the run is to stop there.
         ConfigError: if something configured cannot be used, or the run exists with other settings.
@@ -108,9 +108,9 @@ def run_loop(
 
 
 def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = None) -> list[Prompt]:
-    """Return the prompts of a run, if all that it reads besides fits to them.
+    """Return the prompts of a run, if its other inputs fit to them.
 
-    They are those of people's labels where no others are named. `notes` are told of the rows of
+    By default they are the prompts of people's labels. `notes` collects the notes on the rows of
     their files.
 
     Raises:
@@ -130,9 +130,9 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
 
 
 def work_until_whole(run: Run, work: Callable[[], None]) -> None:
-    """Work on a run, and note in the journal what ends it before.
+    """Work on a run, and record in the journal why it ended early.
 
-    Rows found damaged on the way are made again: `work` then begins anew, and re-uses the rest.
+    Rows found damaged are made again: `work` is then called again, and re-uses the rest.
     """
     try:
         while True:

@@ -1,7 +1,7 @@
-"""Whether this machine can do what a run is configured to, before anything is loaded or paid.
+"""Whether this machine can do the configured run, before anything is loaded or paid.
 
-The GPUs that its models are given are counted, and a Ray cluster is asked; trainings must not ask
-for what is not installed, or for two things that exclude another.
+The GPUs assigned to its models are counted, and a Ray cluster is queried; trainings must not ask
+for missing packages, or for two things that exclude another.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ KERNELS = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3
 
 
 def require_fit(config: RunConfig) -> None:
-    """Refuse trainings that ask for what is not installed, or for two things that exclude another.
+    """Refuse trainings that ask for missing packages, or for two things that exclude another.
 
     Raises:
         ConfigError: naming the setting.
@@ -151,7 +151,7 @@ def faint_rates(config: RunConfig, methods: Sequence[Method]) -> Iterator[str]:
 
 
 def excluded(training: TrainingConfig) -> Iterator[str]:
-    """Yield what is wrong with the settings themselves, wherever they run."""
+    """Yield the contradictions of the settings themselves, on any machine."""
     lora = training.lora
     if not lora.r and lora.quantise != "none":
         yield (
@@ -188,7 +188,7 @@ def _divides(file: Path) -> bool:
 
 
 def _not_here(config: RunConfig) -> Iterator[str]:
-    """Give what a setting needs and this machine does not have."""
+    """Yield the requirements of the settings that this machine lacks."""
     training = config.training
     asked = {
         "training.lora.quantise=nf4": ("bitsandbytes", training.lora.quantise == "nf4"),

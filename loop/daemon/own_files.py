@@ -40,7 +40,7 @@ def own_files(config: RunConfig) -> list[OwnFile]:
 
 
 def own_digests(files: list[OwnFile]) -> Mapping[str, Json]:
-    """Return the part of a run's fingerprint about them; nothing if there are none."""
+    """Return the part of a run's fingerprint about them; empty without such files."""
     return {OWN: {file.field: file.sha256 for file in files}} if files else {}
 
 
@@ -51,7 +51,7 @@ def keep_own_files(store: RunWriter, files: list[OwnFile]) -> None:
 
 
 def require_own_files(reader: Reader) -> None:
-    """Refuse to go on with a run whose files of the user's own are not what they were.
+    """Refuse to continue a run whose files of the user's own have changed.
 
     Raises:
         ConfigError: naming the run's copy.

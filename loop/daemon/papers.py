@@ -71,7 +71,7 @@ def arms_of(paper: str) -> tuple[Arm, ...]:
     """Return the arms of a paper's main table.
 
     Raises:
-        ConfigError: if there is no such paper.
+        ConfigError: if the paper is unknown.
     """
     if paper not in PAPERS:
         raise ConfigError(f"--paper {paper}: the papers are {', '.join(PAPERS)}")

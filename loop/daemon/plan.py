@@ -1,8 +1,8 @@
-"""The plan of a run: what it will ask, train and keep, told before it costs anything.
+"""The plan of a run: its requests, trainings and rows, before they cost anything.
 
-It is what a rehearsal asked, times the prompts that each of the sample stands for. Tokens of
-answers are as many as were measured, on this lake or in the smoke test, else as many as they may
-be. Nothing here reads a model or a file but the headers of the policy's weights.
+It is the requests of a rehearsal, times the prompts that each one of the sample represents. Tokens
+of answers are as many as were measured, on this lake or in the smoke test, else as many as they may
+be. Of models and files only the headers of the policy's weights are read.
 """
 
 import math
@@ -36,13 +36,13 @@ from .run_request import VERIFIER
 from .stand_ins import LETTERS_A_TOKEN, StageNotes
 
 STEP_STAGE = re.compile(r":step-([0-9]+):")
-"""What the labels of an exam's stages have in them that a policy on the way takes."""
+"""The part of an exam stage's label for a policy that was published at a step of a training."""
 TRAININGS = ("train", "train_reward")
 """The stages that publish a model."""
 ROW_BYTES = 400
-"""About what a row takes besides its text."""
+"""The approximate size of a row without its text."""
 PACKED = 0.5
-"""About what a text takes in a Parquet file, of its length."""
+"""The approximate size of a text in a Parquet file, as a share of its length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class PlannedRole:
 class PlannedStage:
     """A stage: units, requests and their tokens, `rows` and `steps` of a training.
 
-    `reused` units are those that a fork takes over; the other numbers are of what is left.
-    `tokens` are those of answers: measured before if `measured`, else the most they may be, as
-    `most_tokens`. `seconds` is None where none like it was timed.
+    `reused` units are taken over by a fork; the other numbers are of the rest. `tokens` are tokens
+    of answers: measured before if `measured`, else the most they may be, as `most_tokens`.
+    `seconds` is None if no similar stage was timed.
     """
 
     iteration: int
@@ -89,7 +89,7 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSection:
-    """More to tell of a run before it begins: a title, and lines of at most 78 columns."""
+    """A further section of the plan: a title, and lines of at most 78 columns."""
 
     title: str
     lines: tuple[str, ...]
@@ -97,7 +97,7 @@ class PlanSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDisk:
-    """The bytes that a run keeps: rows, models; and what its trainer needs besides, at its peak."""
+    """The bytes that a run keeps: rows, models; and the peak of its trainer's additional need."""
 
     rows: int
     models: int
@@ -106,11 +106,11 @@ class PlannedDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will do. `ends` is why it ends ahead of its last iteration, as far as is seen.
+    """The work of a run. `ends` is why it ends before its last iteration, if the plan shows that.
 
     `left_out` counts the `dropped` prompts by the rule that refuses them. `unpriced` are the models
-    elsewhere of which nobody said what they cost, `money_limit` is what the run may spend. `fork`
-    is the run from which units are taken over.
+    elsewhere without a configured price, `money_limit` is how much the run may spend. `fork` is the
+    run from which units are taken over.
     """
 
     recipe: str
@@ -132,7 +132,7 @@ class Plan:
 
     @property
     def bills(self) -> dict[str, dict[str, float]]:
-        """What each model costs, by the verb that asks it; only what costs something."""
+        """The cost of each model, by the verb that calls it, without zeros."""
         found: dict[str, dict[str, float]] = {}
         for stage in self.stages:
             if stage.money:
@@ -227,12 +227,12 @@ def _turned(rehearsed: Sequence[PlannedStage], last: int) -> Iterator[PlannedSta
 
 
 def _work_of(stages: Sequence[PlannedStage]) -> list[tuple[str, str, int, int]]:
-    """Return what an iteration does; how long texts are, and how many rows pass, is chance."""
+    """Return an iteration's work; lengths of texts and numbers of passing rows vary by chance."""
     return [(stage.stage, stage.model, stage.units, stage.calls) for stage in stages]
 
 
 def _each_step(config: RunConfig, once: Sequence[PlannedStage]) -> Iterator[PlannedStage]:
-    """Give the stages with those of every policy that is published on the way.
+    """Yield the stages, repeated for every policy that is published at a step of a training.
 
     A rehearsal has two steps, and publishes after the first one; the second is the last.
     """
@@ -254,7 +254,7 @@ def _each_step(config: RunConfig, once: Sequence[PlannedStage]) -> Iterator[Plan
 
 @dataclass(frozen=True, kw_only=True)
 class _Scaling:
-    """From what a sample of a run's prompts asked to what all of them ask."""
+    """From the requests of a sample of a run's prompts to the requests of all."""
 
     config: RunConfig
     prompts: int
@@ -326,14 +326,14 @@ def _online(config: RunConfig, notes: StageNotes) -> OnlineSettings | None:
 
 
 def _unpriced(rehearsal: Rehearsal) -> list[str]:
-    """Return the models elsewhere that are asked and have no price."""
+    """Return the models elsewhere that are called and lack a price."""
     prices = Prices.of(rehearsal.config)
     asked = [a.served for stage in rehearsal.stages for a in stage.notes.asked.values()]
     return sorted({served.name for served in asked if prices.is_missing(served)})
 
 
 def _roles(config: RunConfig, seen: Observed) -> list[PlannedRole]:
-    """Return who is asked: the models, then the verifier if it rates."""
+    """Return the roles of the run: the models, then the verifier if it rates."""
     models = [
         PlannedRole(
             role=role.name,
@@ -365,7 +365,7 @@ def _groups(sample: PromptSample) -> Mapping[str, int]:
 def _disk(
     config: RunConfig, stages: Sequence[PlannedStage], jobs: Sequence[TrainJob]
 ) -> PlannedDisk:
-    """Return what a run keeps, and what its largest training needs at its peak."""
+    """Return the bytes that a run keeps, and its largest training's peak."""
     letters = LETTERS_A_TOKEN * sum(stage.tokens for stage in stages)
     rows = sum(stage.calls + stage.scored + stage.rows for stage in stages)
     between = sum(stage.units for stage in stages if stage.stage == ON_THE_WAY)

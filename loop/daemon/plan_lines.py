@@ -19,7 +19,7 @@ NAMED = 34
 
 
 def plan_lines(plan: Plan) -> list[str]:
-    """Return a whole plan, each stage on a line of its own."""
+    """Return a whole plan, each stage on one line."""
     lines = [*head_lines(plan), *_table(plan, plan.stages), *total_lines(plan), *_more(plan)]
     return [visible(line) for line in lines]
 
@@ -99,7 +99,7 @@ def total_lines(plan: Plan) -> list[str]:
 
 
 def _money(plan: Plan, money: float) -> Iterator[str]:
-    """Give what each model costs and for what, what has no price, and whether the budget holds."""
+    """Yield the costs of each model by purpose, unpriced models, and the limit."""
     for model, verbs in plan.bills.items():
         named = model if len(model) <= NAMED else f"…{model[1 - NAMED :]}"
         each = ", ".join(f"{verb} {cost:,.2f}" for verb, cost in verbs.items())
@@ -148,7 +148,7 @@ def _prompts(plan: Plan) -> Iterator[str]:
     groups = plan.groups
     shared = sum(groups[name] for name in (*PARTS, REST))
     dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
-    deciding = groups.get(DEV, 0)  # The plan of a run from before has no such group.
+    deciding = groups.get(DEV, 0)  # The plan of an older run lacks this group.
     decisive = f", deciding {deciding:,}" if deciding else ""
     sets = {name: size for name, size in groups.items() if is_measured_on(name, HELD_OUT)}
     named = {exam: size for name, size in sets.items() if (exam := exam_of(name)) is not None}
@@ -182,7 +182,7 @@ def _table(plan: Plan, stages: Sequence[PlannedStage]) -> Iterator[str]:
 
 
 def _alike(plan: Plan) -> Iterator[str]:
-    """Say which iterations do what the one before them does."""
+    """Yield which iterations repeat the one before them."""
     if plan.ends is not None:
         return
     for first, following in pairwise([*plan.differing(), plan.iterations + 1]):
@@ -194,7 +194,7 @@ def _alike(plan: Plan) -> Iterator[str]:
 
 
 def _reused(plan: Plan) -> Iterator[str]:
-    """Say what a fork takes over from its parent; the calls of a plan are those that are left."""
+    """Yield the units that a fork takes over from its parent; a plan's calls are without them."""
     if plan.fork is None:
         return
     reused = plan.total("reused")

@@ -36,7 +36,7 @@ from .rehearsal import Rehearsal, RehearsalError, rehearse
 PLAN = "plan"
 """The kind of the event that keeps a run's plan."""
 EXCERPT = 160
-"""Letters of what stands in for replies where requests are looked at."""
+"""Letters of the placeholder replies in previews of requests."""
 
 
 def planned(
@@ -99,12 +99,12 @@ def dry_rehearsal(config: RunConfig, lake: Path) -> Rehearsal:
 
 
 def require_folders(config: RunConfig, seen: Observed) -> None:
-    """Refuse folders that hold no model, or one whose chat template cannot be used.
+    """Refuse folders without a model, or with a chat template that cannot be used.
 
     No weights and no tokenizer are loaded.
 
     Raises:
-        EngineError: naming the folder or the template, and what is wrong.
+        EngineError: naming the folder or the template, and the problem.
     """
     for role in needed_roles(config, seen):
         kind = "" if role.engine is None else role.engine.kind
@@ -117,11 +117,11 @@ def require_folders(config: RunConfig, seen: Observed) -> None:
 
 
 def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None = None) -> None:
-    """Report what a run will do and keep it in its journal; of a resumed run, in one line.
+    """Report the plan of a run and keep it in its journal; for a resumed run, in one line.
 
-    `rehearsal` is that of the run, if it was rehearsed already.
+    `rehearsal` is the run's, if it was rehearsed already.
 
-    A plan that cannot be made keeps nobody from running.
+    A run without a possible plan continues.
     """
     journal = run.store.journal
     if (kept := kept_plan(journal)) is not None:
@@ -148,9 +148,9 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
 
 
 def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
-    """Tell what a run will cost by what its smoke test measured, unless earlier runs had said so.
+    """Report the costs of a run by its smoke test's measurements, unless earlier runs gave them.
 
-    The refined plan is kept in the place of the first one.
+    The refined plan replaces the first one.
     """
     journal = run.store.journal
     kept, costs = kept_plan(journal), smoke_costs(journal)
@@ -169,7 +169,7 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
 
 
 def _sizes(run: Run) -> dict[str, int]:
-    """Return how many parameters the models of a run's roles have, of those in folders here."""
+    """Return how many parameters the models of a run's roles have, if they are in folders here."""
     sizes = dict[str, int]()
     for role in needed_roles(run.config, run.seen):
         place = located(role.model, "reward" if role.engine is None else "policy")
@@ -187,7 +187,7 @@ def _warn_of_memory(run: Run) -> None:
 
 
 def kept_plan(journal: Reader) -> Plan | None:
-    """Return the plan that a run began with; None for one that has none."""
+    """Return the plan that a run began with, if any."""
     events = journal.events(PLAN)
     return _read(cast("dict[str, Any]", events[-1])) if events else None
 

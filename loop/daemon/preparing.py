@@ -1,7 +1,7 @@
-"""What a method begins with, made by recipes one after another: `lpfloop prepare`.
+"""The models that a method begins with, made by recipes one after another: `lpfloop prepare`.
 
-Each is a run of the lake, named after its recipe, and the next one starts from what it made. What
-is done is not done again, and all of them are rehearsed before the first one asks anything.
+Each is a run of the lake, named after its recipe, and the next one starts from its result. Finished
+runs are not repeated, and all of them are rehearsed before the first one sends a request.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,9 @@ from .suite import made_model
 LESSONS = "reflective-sft"
 REWARD = "task-reward"
 PREPARED: Mapping[str, tuple[str, ...]] = {"rlrf": (LESSONS, REWARD)}
-"""The recipes that make what a method begins with: M_0, which is the critic, and the reward."""
+"""The recipes that make the models that a method begins with: M_0, which is the critic, and the
+reward.
+"""
 POLICY, RECIPE = "policy.model", "recipe."
 MEANT_FOR: Mapping[str, str] = {"critic.model": LESSONS, "annotation.": REWARD}
 """Settings that one recipe alone takes: nobody asks the teacher after its lessons."""
@@ -29,7 +31,7 @@ MEANT_FOR: Mapping[str, str] = {"critic.model": LESSONS, "annotation.": REWARD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """What is prepared, from what, and the lake and the names of the runs that it takes."""
+    """The method to prepare, its sources, and the lake and the names of the runs that it takes."""
 
     method: str
     config: ConfigSource | None
@@ -43,7 +45,7 @@ class Preparation:
         """The recipes, in the order in which they run.
 
         Raises:
-            ConfigError: if nothing is known that the method begins with.
+            ConfigError: if the method does not need preparation.
         """
         if self.method not in PREPARED:
             raise ConfigError(
@@ -73,7 +75,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What was made: the name of M_0, which is also the critic, and the folder of the reward."""
+    """The results: the name of M_0, which is also the critic, and the folder of the reward."""
 
     policy: str
     reward: str
@@ -82,10 +84,10 @@ class Prepared:
 def prepare(
     wanted: Preparation, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> Prepared:
-    """Make what a method begins with, or go on with it; `turn` works on a job to its end.
+    """Make or continue the models that a method begins with; `turn` works on a job to its end.
 
     Raises:
-        ConfigError: if anything cannot be used: nothing is asked or made before all is read.
+        ConfigError: if anything cannot be used: all inputs are read before the first request.
     """
     require_possible(wanted)
     policy: str | None = None
@@ -120,7 +122,7 @@ def require_possible(wanted: Preparation) -> None:
 def _fitting(
     overrides: Sequence[str | Override], recipe: str, recipes: Sequence[str]
 ) -> Iterator[str | Override]:
-    """Give the overrides that are meant for a recipe: settings of another one's are left out."""
+    """Yield the overrides that apply to a recipe, without settings of other recipes."""
     for item in overrides:
         path = (parse_set(item) if isinstance(item, str) else item).path
         having = {other for other in recipes if _has(other, path)}

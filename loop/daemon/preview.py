@@ -1,8 +1,8 @@
 """Real requests of every stage, before any is sent: rendered as the model reads them.
 
-They come from a rehearsal. Where the model's folder is at hand, its own chat template shows the
-special tokens, and its tokenizer counts; an endpoint is sent the messages. Of a training one row is
-shown, its learned tokens marked.
+They come from a rehearsal. If the model's folder is on this machine, its own chat template shows
+the special tokens, and its tokenizer counts; an endpoint is sent the messages. Of a training one
+row is shown, its learned tokens marked.
 """
 
 import textwrap
@@ -25,7 +25,7 @@ from .stand_ins import Asked, Sent, StageNotes
 WIDTH = 80
 INDENT = "  | "
 LEARNED, END = "⟦", "⟧"
-"""What stands around the tokens that a trainer learns."""
+"""The marks around the tokens that a trainer learns."""
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """A folder with one of these holds a tokenizer."""
 
@@ -42,7 +42,7 @@ class ShownTokens:
     def of(
         cls, chat: ChatTokenizer, ids: Sequence[int], longest: int | None = None
     ) -> "ShownTokens":
-        """Decode token ids; what is beyond the `longest` is cut."""
+        """Decode token ids; `cut` is the text after the first `longest` tokens."""
         kept = ids[:longest]
         return cls(chat.decoded(kept), len(ids), chat.decoded(ids[len(kept) :]))
 
@@ -54,7 +54,7 @@ def stages_of(rehearsal: Rehearsal) -> list[str]:
 
 
 def preview_lines(rehearsal: Rehearsal, stage: str | None, count: int) -> Iterator[str]:
-    """Give what each stage asks, or one stage or verb, as lines of at most 80 columns."""
+    """Yield each stage's requests, or one stage's or verb's, as lines of at most 80 columns."""
     preview = _Preview(config=rehearsal.config)
     shown = set[str]()
     for notes in (rehearsed.notes for rehearsed in rehearsal.stages):
@@ -78,7 +78,7 @@ class _Preview:
     )
 
     def stage(self, notes: StageNotes, count: int) -> Iterator[str]:
-        """Give what a stage asks each of its models, and what it trains on."""
+        """Yield a stage's requests to each of its models, and its training rows."""
         for asked in notes.asked.values():
             for sent in asked.sent[:count]:
                 yield from self._request(notes, asked, sent)
@@ -109,7 +109,7 @@ class _Preview:
         yield ""
 
     def _row(self, notes: StageNotes, row: Any) -> Iterator[str]:
-        """Give a row that a training reads, cut where it is too long, learned tokens marked."""
+        """Yield a row that a training reads, cut if it is too long, learned tokens marked."""
         job, chat = notes.job, self._chat_at(located(self.config.policy.model))
         if job is None:
             return
@@ -145,7 +145,7 @@ class _Preview:
 
 
 def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
-    """Say what of a request does not fit into a model's context."""
+    """Return the part of a request that exceeds a model's context."""
     context = served.engine.max_model_len
     if not isinstance(context, int):
         return ""
@@ -178,7 +178,7 @@ def _learned(
 
 
 def _conversations(row: Any) -> Iterator[tuple[str, tuple[Message, ...]]]:
-    """Give the conversations of a row that is trained on, by what they are called."""
+    """Yield the conversations of a row that is trained on, by name."""
     asked = _messages(row["messages"] if "messages" in row else row["prompt"])
     names = [name for name in ("chosen", "rejected", "completion") if row.get(name)]
     for name in names:

@@ -21,7 +21,8 @@ class Progress:
     """A stage: units planned, done and owed; the sums over those done; `rate` is tokens per second.
 
     `seconds` is wall time of all processes that worked on it; `eta_s` extrapolates it to the units
-    owed, and is None if nothing is known yet. `training` says how far a training under way is.
+    owed, and is None before the first measurement. `training` is the progress of a training under
+    way.
     """
 
     iteration: int
@@ -49,8 +50,7 @@ class Progress:
 def progress(reader: Reader, *, running: bool) -> list[Progress]:
     """Return the progress of each planned stage, in the order of planning.
 
-    `running` says whether a process works on the run: then the time of its present stages counts,
-    too.
+    `running`: a process works on the run, so that the time of its present stages counts, too.
     """
     begun = _present(reader) if running else {}
     stages = [_progress(state, _gone(begun, state)) for state in reader.stages()]
@@ -68,7 +68,7 @@ def _training(folder: Path) -> TrainingPace | None:
 
 
 def _with_training(stage: Progress, pace: TrainingPace | None) -> Progress:
-    """Return a stage with how far its training is, if it is one that has no other units."""
+    """Return a stage with the progress of its training, if it is a training's."""
     if pace is None or stage.stage not in TRAININGS:
         return stage
     return replace(stage, training=pace, eta_s=pace.eta_s)
@@ -121,7 +121,7 @@ def _progress(state: StageState, more: float) -> Progress:
 
 
 def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
-    """Return what a run has spent and may spend, by the names of the budget's fields."""
+    """Return the spending and the limits of a run, by the names of the budget's fields."""
     spent: Cost = reader.spent()
     hours = reader.seconds() / 3600
     used: dict[str, float] = {

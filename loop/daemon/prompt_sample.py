@@ -1,9 +1,8 @@
-"""The prompts that stand for all of a run's while it is rehearsed.
+"""The prompts that represent all of a run's in its rehearsal.
 
 Prompts that serve one purpose are a group: a part of an iteration's prompts, the rest of them, the
 dev prompts, or those held out. A few of each group are taken, evenly over tasks and lengths, so
-that what they cost times their share is about what all of them cost. A small run is rehearsed as
-it is.
+that their cost times their share is about the cost of all. A small run is rehearsed as it is.
 """
 
 from collections import Counter
@@ -22,7 +21,7 @@ from ..stages.select_prompts import Suitable
 from .exams import Exams, deciding, ordered
 
 GROUP = 4
-"""Prompts that stand for a group."""
+"""The most prompts that represent a group."""
 WHOLE = 20
 """Runs with so many prompts or fewer, dev and held-out ones included, are rehearsed as they are."""
 CHUNKS = 2
@@ -32,9 +31,9 @@ REST, ALL = "rest", "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptGroup:
-    """Prompts that serve one purpose: how many there are, and which of them stand for all.
+    """Prompts that serve one purpose: how many there are, and the sample that represents them.
 
-    `every` are all of them where they are at hand.
+    `every` are all of them, if they are loaded.
     """
 
     name: str
@@ -44,7 +43,7 @@ class PromptGroup:
 
     @property
     def scale(self) -> float:
-        """How many prompts each of the sample stands for."""
+        """How many prompts each of the sample represents."""
         return self.total / len(self.sample) if self.sample else 0.0
 
 
@@ -179,6 +178,6 @@ def _kind(prompt: Prompt) -> tuple[str, int]:
 
 
 def _fates(config: RunConfig, train: Sequence[Prompt], prompts: Sequence[Prompt]) -> Sequence[str]:
-    """Return what the rules say of each prompt to train on."""
+    """Return the rules' decision on each prompt to train on."""
     rules = Rules.from_config(config.prompts.rules)
     return rules.fates(train, prompts) if rules.on else [KEPT] * len(train)

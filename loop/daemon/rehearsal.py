@@ -1,8 +1,8 @@
-"""A rehearsal: a run's own recipe over a few of its prompts, with stand-ins for what is costly.
+"""A rehearsal: a run's own recipe over a few of its prompts, with stand-ins for costly parts.
 
 Everything else is real: verbs, templates, filters, chunks, the journal, in a folder that is gone
-afterwards. No model is opened, no endpoint is called. What each stage asks is noted, and tells what
-the whole run will ask (`plan`) and what its requests look like (`preview`).
+afterwards. No model is opened, no endpoint is called. The requests of each stage are recorded; they
+predict the requests of the whole run (`plan`) and show their content (`preview`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,9 +58,9 @@ class RehearsalError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What a run does: its stages in order, as far as it gets; `ends` says why it ends there.
+    """The work of a run: its stages in order, up to its end; `ends` is why it ends there.
 
-    `seen` is what its recipe does. If the recipe `failed`, that says how.
+    `seen` is its recipe's behaviour. `failed` is the error of a failed recipe.
     """
 
     config: RunConfig
@@ -88,15 +88,15 @@ def rehearse(
     longest: int = LONGEST_REPLY,
     labels: Labels | None = None,
 ) -> Rehearsal:
-    """Return what a run of these prompts does; `costs` are what calls of its stages cost before.
+    """Return the work of a run of these prompts; `costs` are measured costs of its stages' calls.
 
     The replies of the stand-ins have `longest` letters at most. Of people's labels it reads a few.
 
     Raises:
-        ConfigError: if something configured cannot be used, or nobody plays a role that is asked.
+        ConfigError: if something configured cannot be used, or a role that is needed lacks a model.
     """
     once = partial(_rehearsed, config, prompts, costs or {}, longest, labels)
-    # Whether the recipe asks the reward model, and which prompts it uses, decide what it finds.
+    # The result depends on whether the recipe calls the reward model, and which prompts it uses.
     first = once(Observed(asked={REWARD: ()}))
     seen, sizes = first.seen, config.prompts.parts
     if first.failed is None and config.iterations:
@@ -116,7 +116,7 @@ def _rehearsed(
     labels: Labels | None,
     assumed: Observed,
 ) -> Rehearsal:
-    """Rehearse a run that is opened as one whose recipe does what is `assumed`."""
+    """Rehearse a run, opened as one whose recipe behaves as `assumed`."""
     sample = sampled(config, prompts, assumed.parts)
     short = _shortened(config, sample)
     with opened_rehearsal(short, sample, costs, longest, labels, assumed) as run:
@@ -127,14 +127,14 @@ def _rehearsed(
             ends = str(end)
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 -- what it raised is told
+        except Exception as error:  # noqa: BLE001 -- the error is reported
             # A recipe of the user's own may raise anything, at answers that no model gave.
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             failed = f"the run cannot be planned: {said[:EXCERPT]}"
         stages = () if failed is not None else _every_stage(run, config)
         seen = replace(run.observed(ended=ends is not None), iterations=config.iterations)
         if failed is not None or not config.iterations:
-            # What was not seen may still ask the reward model.
+            # The part that was not seen may still call the reward model.
             seen = replace(seen, asked={REWARD: (), **seen.asked})
         return Rehearsal(
             config=config,
@@ -182,7 +182,7 @@ def _supervised(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage
 
 
 def _with_probes(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
-    """Give a rehearsal's stages, with those in which evaluated policies answer probes."""
+    """Yield a rehearsal's stages, with the stages in which evaluated policies answer probes."""
     place = config.assessment.probes
     probes = () if place is None else load_probes(place).prompts
     group = PromptGroup(name=PROBES, total=len(probes), sample=tuple(spread(probes, GROUP)))

@@ -1,4 +1,4 @@
-"""A run of stand-ins: it notes its stages, whom its recipe asks, how it trains, what it uses."""
+"""A run of stand-ins: it records its stages, the called models, its trainings and settings."""
 
 import math
 import os
@@ -66,9 +66,9 @@ BEFORE_SHARES = frozenset({"review", "filter"})
 MEASURING = frozenset({"measure", "assess", "measure_scores", "check_drafts", "probe"})
 """Verbs whose rows no other one reads."""
 MEASURING_ASKS = frozenset({"kl-sample", "logprob", "probe"})
-"""Verbs that ask the policy to measure it, besides those of evaluated answers."""
-MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has a name of its own
-"""A folder in memory, where a machine has one: nothing of a rehearsal need survive a power cut."""
+"""Verbs that call the policy to measure it, in addition to the verbs of evaluated answers."""
+MEMORY = Path("/dev/shm")  # noqa: S108 -- folders in it get unique names
+"""A folder in memory, if the machine has one: a rehearsal need not survive a power cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class RehearsedStage:
     """A stage with the prompts that it works on; `by_chunk`: it has a unit for each chunk.
 
     `upstream` are the stages from which it was planned.
-    `whole`: what it asks of all prompts is noted already, and not of the sample alone.
+    `whole`: its notes are of all prompts already, and not of the sample alone.
     """
 
     notes: StageNotes
@@ -88,7 +88,7 @@ class RehearsedStage:
 
     @property
     def scale(self) -> float:
-        """How often all prompts ask what is noted."""
+        """By how much its notes are multiplied for all prompts."""
         return 1.0 if self.whole else self.group.scale
 
 
@@ -148,7 +148,7 @@ class RehearsedRun(Run):
         )
 
     def _role_of(self, served: Served) -> str:
-        """Return the role that a model plays; a policy that was trained plays that of M_0."""
+        """Return the role that a model plays; a trained policy plays M_0's."""
         if served.identity.startswith(UNPLAYED):
             return served.identity.removeprefix(UNPLAYED)
         return self.players.get(served.identity, POLICY)
@@ -202,7 +202,7 @@ class RehearsedRun(Run):
         return next(holding, otherwise)
 
     def _group_of(self, iteration: int, label: str, work: Work) -> PromptGroup:
-        """Return the prompts that a stage works on: those of what it reads."""
+        """Return the prompts that a stage works on: its inputs' prompts."""
         share = self.sample.share
         if smoked(label) is not None:
             return replace(share, name=SMOKE, total=len(share.sample))
@@ -221,7 +221,7 @@ def opened_rehearsal(
     labels: Labels | None,
     assumed: Observed,
 ) -> Generator[RehearsedRun]:
-    """Open a run of stand-ins in a folder of its own."""
+    """Open a run of stand-ins in a temporary folder."""
     notes = Notes(costs=costs, count_of=_Counter(located(config.policy.model)), longest=longest)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     with silenced(), tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
@@ -303,9 +303,9 @@ def _nothing(_: Unit) -> RowsByType:
 
 
 class _Counter:
-    """Counts tokens by the models' own tokenizers, where they are at hand.
+    """Counts tokens by the models' own tokenizers, if they are on this machine.
 
-    A model that is trained has that of the `policy` with which the run begins.
+    A trained model has the tokenizer of the `policy` with which the run begins.
     """
 
     def __init__(self, policy: str) -> None:
@@ -327,12 +327,12 @@ def _about(text: str) -> int:
 
 
 def _verb(stage: str) -> str:
-    """Return the verb of a stage's label; an overall grade has a verb of its own."""
+    """Return the verb of a stage's label; an overall grade has a separate verb."""
     verb, _, rest = stage.partition(":")
     return "grade_overall" if verb == "grade" and rest.endswith("overall") else verb
 
 
 def _evaluates(stage: str) -> bool:
-    """Whether a stage measures a policy, and is none of the recipe's."""
+    """Whether a stage measures a policy, and is not the recipe's."""
     parts = stage.split(":")
     return "evaluate" in parts or parts[0] in MEASURING_ASKS or smoked(stage) is not None

@@ -1,4 +1,4 @@
-"""Going on with a run: with its stored configuration and raised limits, or by its own daemon.
+"""Resuming a run: with its stored configuration and raised limits, or by its daemon.
 
 A run of a bucket is adopted first, if another machine worked on it.
 """
@@ -34,12 +34,12 @@ RAISED = {
     "max_disk_gib": "budget.disk_gib",
     "on_alarm": "alarms.on_alarm",
 }
-"""What may be another when a run goes on, by its option."""
+"""The settings that can change on resume, by their option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """What is to be worked on, and lines on what it re-uses; without a job, a daemon does it."""
+    """The job to resume, and lines on its re-use; without a job, a daemon does it."""
 
     run: str
     told: tuple[str, ...]
@@ -68,11 +68,12 @@ def raised_limits(values: Mapping[str, object]) -> list[Override]:
 def resumption(
     lake: Path, name: str | None, raised: Sequence[Override], *, retry_unscored: bool = False
 ) -> Resumption:
-    """Return how a run goes on; if a daemon works on it, its pause is lifted at once.
+    """Return how to resume a run; if a daemon works on it, its pause is lifted at once.
 
     Raises:
-        ConfigError: if it was imported, a file of the user's is not as it was, or a daemon works on
-            it and cannot take up what is asked.
+        ConfigError: if it was imported, a file of the user's has changed, or a daemon works on it
+        and
+            cannot apply the options.
         NoSuchRunError: if it does not exist.
     """
     name = name or (run_names(lake) or [None])[-1]
@@ -118,7 +119,7 @@ def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: boo
 
 
 def _to_ask_again(reader: RunReader) -> Iterator[str]:
-    """Yield lines on what is asked for again, and on that for which it is too late."""
+    """Yield lines on replies that are requested again, and on those that stay unread."""
     asked = to_retry(reader.journal)
     for stage in asked:
         where = f"iteration {stage.iteration}, {stage.stage}"
@@ -131,7 +132,7 @@ def _to_ask_again(reader: RunReader) -> Iterator[str]:
 
 
 def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
-    """Yield lines on what a resumed run re-uses, and what it will do."""
+    """Yield lines on the units that a resumed run re-uses, and on its remaining work."""
     stages = progress(reader.journal, running=False)
     done = [stage for stage in stages if stage.done]
     if done:

@@ -1,6 +1,6 @@
-"""What a new configuration names, checked before it is written: prompts, models, a fitting recipe.
+"""The prompts and models of a new configuration, and its recipe, checked before it is written.
 
-What the models need of a device is not asked: the file may be meant for another machine.
+Device memory is not checked: the file may be for another machine.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ from .planning import require_folders
 
 
 def check_prompts(source: str) -> None:
-    """Refuse prompts that cannot be read; those of the hub may be fetched later.
+    """Refuse prompts that cannot be read; data sets of the hub may be downloaded later.
 
     Raises:
         ConfigError, InputError: as `load_prompts`.
@@ -48,7 +48,7 @@ def check_model(place: str) -> None:
 
 
 def absent_names(config: RunConfig) -> Collection[HubName]:
-    """Return what a configuration names of the hub that is not in its cache."""
+    """Return the hub names of a configuration that are not in the hub's cache."""
     return [name for name in hub_names(config) if commit_of(name) is None]
 
 
@@ -56,7 +56,7 @@ def check_draft(job: Job) -> None:
     """Refuse a configuration that `run --dry-run` would refuse on a machine of any size.
 
     Raises:
-        ConfigError, InputError: naming what cannot be used.
+        ConfigError, InputError: naming the unusable setting or file.
     """
     if absent_names(job.config):
         return

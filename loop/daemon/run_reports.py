@@ -1,7 +1,7 @@
-"""Writes a run's report after each iteration, from what is stored, in a process beside the run.
+"""Writes a run's report after each iteration, from the stored rows, in a separate process.
 
-A report is never in the way of a run: it is written with what time is left over, a new one is not
-begun before the last is finished, and what goes wrong with it is told once.
+A report never delays a run: it is written in spare time, a new one is not begun before the last is
+finished, and an error is reported once.
 """
 
 import shlex
@@ -67,7 +67,7 @@ class RunReports:
             self._begin()
 
     def drop(self) -> None:
-        """End what is being written; what was written before stays."""
+        """Stop writing the present report; the previous one stays."""
         self._wanted = False
         if self._at_work is not None:
             self._at_work.kill()
@@ -94,7 +94,7 @@ class RunReports:
             psutil.Process(self._at_work.pid).nice(NICENESS)
 
     def _collect(self) -> None:
-        """Wait for the process, and tell what went wrong with it."""
+        """Wait for the process, and report its error if it failed."""
         if self._at_work is None:
             return
         process, self._at_work = self._at_work, None

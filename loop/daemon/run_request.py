@@ -1,4 +1,4 @@
-"""What a person says of a run, on the command line or in Python: its configuration comes of it."""
+"""The options of a run, from the command line or Python, from which its configuration is made."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ OWN, TINY, VERIFIER = "own", "tiny", "verifier"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a command line says of a run; None is what it leaves to the preset."""
+    """The options of a command line; None leaves a setting to the preset."""
 
     config: "ConfigSource | None" = None
     variant: str | None = None
@@ -30,13 +30,13 @@ class RunOptions:
 
     @property
     def preset(self) -> "ConfigSource | None":
-        """The preset or file: `own` where a model or prompts are named without one."""
+        """The preset or file: by default `own` if there are options for a model or prompts."""
         named = any(v is not None for v in (self.prompts, self.policy, self.critic))
         return OWN if self.config is None and named else self.config
 
     @property
     def describes_a_run(self) -> bool:
-        """Whether options or the environment say which models, prompts, recipe or settings to use.
+        """Whether options or the environment set models, prompts, recipe or settings.
 
         Raises:
             ConfigError: if a variable of the environment cannot be read.
@@ -63,7 +63,7 @@ class RunOptions:
 
     @property
     def overrides(self) -> "list[Override | str]":
-        """What is laid over the preset, in order."""
+        """The settings laid over the preset, in order."""
         from ...configs.load import Override
 
         given = (
@@ -87,10 +87,10 @@ class RunOptions:
         return replace(self, policy=policy, critic=critic)
 
     def loaded(self) -> "RunConfig":
-        """Return the configuration that is meant; what it names need not be there.
+        """Return the configuration; the files and models that it names may be missing.
 
         Raises:
-            ConfigError: if the preset, the variant or a setting is of no use.
+            ConfigError: if the preset, the variant or a setting is invalid.
         """
         from ...configs.load import load_config, overrides_given
         from ..recipes.refusals import require_useful
@@ -100,12 +100,12 @@ class RunOptions:
         return found
 
     def resolved(self) -> "RunConfig":
-        """Return the configuration that is meant, with the commits of what it names of the hub.
+        """Return the configuration, with the commits of its models and data on the hub.
 
-        With `download`, what is not in the hub's cache is fetched first.
+        With `download`, files missing in the hub's cache are downloaded first.
 
         Raises:
-            ConfigError: if the preset, the variant or a setting is of no use.
+            ConfigError: if the preset, the variant or a setting is invalid.
         """
         from ..run.hub_names import hub_names, pinned
 
@@ -154,12 +154,12 @@ def missing_models(config: "RunConfig") -> list[str]:
 
 
 def model_folder(lake: Path, role: str, place: str | None) -> str | None:
-    """Return a model's place; that of a run's model is its folder, every byte of it compared.
+    """Return a model's place; for a run's model its folder, every byte of it compared.
 
     Raises:
         DamagedError: if it is damaged.
-        NoSuchFigureError: if nothing tells which model is the best.
-        NoSuchRunError: if there is no such run or model, or its weights are not here.
+        NoSuchFigureError: if no measured figure decides the best model.
+        NoSuchRunError: if the run or model does not exist, or its weights are not here.
     """
     from ..lake.query.model_names import model_name, model_of
     from ..lake.query.runs import open_run

@@ -1,4 +1,4 @@
-"""The score of an iteration's policy: what is reported after its evaluation."""
+"""The score of an iteration's policy, which is reported after its evaluation."""
 
 from contextlib import closing
 
@@ -14,7 +14,7 @@ from ..run.run import Run
 
 SPLITS = {HELD_OUT: "test", DEV: "dev"}
 MOST_TASKS = 4
-"""A policy's score is shown for each task if there are no more of them."""
+"""A policy's score is shown for each task if there are at most so many."""
 
 
 def report_score(run: Run, iteration: int, course: Course) -> None:
@@ -66,7 +66,7 @@ def _tasks(results: RunResults, figure: str, iteration: int) -> dict[str, float]
 
 
 def _decision(dev: list[PolicyVerdict], *, accepted: bool | None) -> str:
-    """Say whether M_t is accepted, by its difference to the best policy on dev prompts."""
+    """Return whether M_t is accepted, by its difference to the best policy on dev prompts."""
     best = next((row for row in dev if row.against == "best"), None)
     if accepted is None or best is None:
         return ""

@@ -22,12 +22,12 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 def serve_model(
     run: RunReader, checkpoint: Checkpoint, host: str, port: int, say: Callable[[str], None]
 ) -> None:
-    """Serve a model by vLLM's server until this process is told to end.
+    """Serve a model by vLLM's server until this process gets a signal to end.
 
     Raises:
         ConfigError: if vLLM is not installed, or the address cannot be used.
         DamagedError: if the model is damaged.
-        EngineError: if the server ends by itself.
+        EngineError: if the server ends without such a signal.
         NoSuchRunError: if its weights are not here.
     """
     if find_spec("vllm") is None:

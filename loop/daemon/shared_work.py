@@ -1,8 +1,8 @@
-"""What each of several models is asked that share a verb's work, over all prompts of a run.
+"""The requests to each of several models that share a verb's work, over all prompts of a run.
 
-A sample of prompts is too small to tell: many models of a pool get none of it. So it is drawn who
-gets what, as the run draws it. Who completes a prompt is drawn by the prompt's id, so these draws
-are the run's own; which annotator gets a pair is drawn by ids that only the run's answers have, so
+A sample of prompts is too small for this: many models of a pool get none of it. So the work is
+drawn as the run draws it. Who completes a prompt is drawn by the prompt's id, so these draws are
+the run's own; which annotator gets a pair is drawn by ids that only the run's answers have, so
 these draws are like the run's.
 """
 
@@ -44,9 +44,9 @@ class DrawnPairs:
 def drawn_pairs(
     panel: Panel, *, prompts: int, pairs_a_prompt: float, chunk: int, keyed_on: Keying, seed: int
 ) -> Mapping[str, DrawnPairs]:
-    """Return what each annotator of a panel gets of the pairs of so many prompts.
+    """Return the pairs that each annotator of a panel gets, out of the pairs of so many prompts.
 
-    Its pairs of a chunk of prompts stand together in requests, if it takes several at once.
+    Its pairs of a chunk of prompts share requests, if it takes several at once.
     """
     some = min(prompts, DRAWN)
     got = Counter[tuple[int, str]]()
@@ -67,7 +67,7 @@ def drawn_pairs(
 def divided(
     run: RehearsedRun, config: RunConfig, stages: Sequence[RehearsedStage]
 ) -> list[RehearsedStage]:
-    """Return the stages of a rehearsal, with what those that share work are asked of all prompts.
+    """Return the stages of a rehearsal, with shared work counted over all prompts.
 
     A run that is rehearsed with all of its prompts has shown it already.
     """
@@ -88,7 +88,7 @@ def divided(
 
 
 def _completions(run: RehearsedRun, stages: Sequence[RehearsedStage]) -> Iterator[Asked]:
-    """Give what each model of a pool is asked that completes prompts."""
+    """Yield the requests to each model of a pool that completes prompts."""
     completers, group = run.completers, stages[0].group
     assert completers is not None  # noqa: S101 -- the stages are its models'
     every = _asked(stages)
@@ -99,7 +99,7 @@ def _completions(run: RehearsedRun, stages: Sequence[RehearsedStage]) -> Iterato
     )
     for stage in stages:
         mine = next(iter(_asked([stage])), None)
-        if mine is None:  # It got no prompt of the sample, and is asked what another one was.
+        if mine is None:  # It got no prompt of the sample; another one's requests are used.
             name = _last(stage)
             is_policy = any(m.is_policy for m in completers.pool.models if m.name == name)
             served = run.models.initial if is_policy else run.models.completers[name]
@@ -112,9 +112,9 @@ def _completions(run: RehearsedRun, stages: Sequence[RehearsedStage]) -> Iterato
 def _comparisons(
     run: RehearsedRun, config: RunConfig, stages: Sequence[RehearsedStage]
 ) -> Iterator[Asked]:
-    """Give what each annotator of a panel is asked.
+    """Yield the requests to each annotator of a panel.
 
-    A request that holds more pairs is longer by these, and not by what stands before them.
+    A request that contains more pairs is longer by these, and not by the text before them.
     """
     group, annotation = stages[0].group, config.annotation
     annotates = stages[0].notes.stage.startswith(f"{ANNOTATE.name}:")
@@ -125,7 +125,7 @@ def _comparisons(
     initial = not annotates and of_exam(config.assessment.reference, exam) == INITIAL
     showings = 2 if initial or annotation.order == "both" else 1
     rows = [row for stage in stages for row in _rows(run, stage)]
-    # M_0's answers are compared with themselves, which asks nobody.
+    # M_0's answers are compared with themselves without a judge.
     pairs = sum(row.first_id != row.second_id for row in rows)
     drawn = drawn_pairs(
         panel,
@@ -163,7 +163,7 @@ def _rows(run: RehearsedRun, stage: RehearsedStage) -> list[Preference]:
 
 
 def _like(asked: Asked, calls: int) -> Asked:
-    """Return so many calls like those that were asked."""
+    """Return so many calls like the given ones."""
     times = calls / asked.calls
     return replace(
         asked,
@@ -175,7 +175,7 @@ def _like(asked: Asked, calls: int) -> Asked:
 
 
 def _frame(run: RehearsedRun, panel: Panel, stage: RehearsedStage) -> Asked:
-    """Return what a request without a text in it asks of an annotator."""
+    """Return the cost of a request to an annotator without the texts."""
     (annotator,) = (one for one in panel.annotators if one.name == _last(stage))
     line = annotator_line(run, annotator)
     nothing = Comparison(prompt="", first="", second="", key="nothing")
@@ -190,7 +190,7 @@ def _asked_once(
     messages: tuple[Message, ...],
     sampling: Sampling,
 ) -> Asked:
-    """Return what a request of a stage costs that the rehearsal did not send."""
+    """Return the cost of a request of a stage that the rehearsal did not send."""
     alone = replace(stage.notes, asked={})
     run.notes.stages.append(alone)
     run.notes.answered(served, Request(request_id="", messages=messages, seed=0), sampling)

@@ -102,7 +102,7 @@ def batch_file(run: LaunchedRun, allocation: Allocation, *, sampling: int, resum
 def _header(run: LaunchedRun, allocation: Allocation, sampling: int) -> list[str]:
     """Return the options for sbatch.
 
-    With more than one node the job goes on if it loses one. `ray symmetric-run` refuses a node on
+    With more than one node the job survives the loss of one. `ray symmetric-run` refuses a node on
     which another Ray runs, and stops all Ray there, so its nodes are exclusive.
     """
     for option in ("partition", "account", "mem", "time"):

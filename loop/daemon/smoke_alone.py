@@ -1,4 +1,4 @@
-"""The smoke test by itself, in a lake that is removed afterwards: `lpfloop doctor --smoke`."""
+"""The smoke test alone, in a lake that is removed afterwards: `lpfloop doctor --smoke`."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +30,7 @@ def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSig
     smoke = config.smoke if config.smoke.prompts else SmokeConfig(train=config.smoke.train)
     tried = config.model_copy(update={"smoke": smoke})
     prompts = required_prompts(tried, lake)
-    # Beside the lake: a step of training needs as much room as there, which /tmp may not have.
+    # Next to the lake: a step of training needs as much room as there, which /tmp may not have.
     with TemporaryDirectory(prefix="lpfloop-smoke-", dir=disk(lake).folder) as folder:
         job = Job(config=tried, lake=Path(folder), name=NAME, beside=lake)
         with opened(job, prompts, reporter, stop) as run:

@@ -1,7 +1,7 @@
-"""What stands in for models, trainers and verifiers while a run is rehearsed: they answer at once.
+"""Stand-ins for models, trainers and verifiers in a rehearsal: they answer at once.
 
-What each is asked is noted under the stage that asks it. A stand-in judge replies as the judge was
-asked (`Request.example`), a policy with filler as long as its answers may be.
+Their requests are recorded under the stage that sends them. A stand-in judge replies in the form
+that its request demands (`Request.example`), a policy with filler as long as its answers may be.
 """
 
 import random
@@ -55,11 +55,11 @@ from ..run.models import NO_MODEL, Models, Served
 from .call_costs import CallCost, CallCosts
 
 LETTERS_A_TOKEN = 4
-"""English prose: what is assumed of models whose tokenizer is not at hand."""
+"""English prose: assumed for models whose tokenizer is not on this machine."""
 SHOWN = 8
 """Requests of a stage that are kept, to be looked at."""
 JUDGED = "critique:sample"
-"""The stage that tells how long the critiques are of what a training draws."""
+"""The stage from which the length of critiques of a training's samples is taken."""
 LONGEST_REPLY = 1 << 20
 LONGEST_REASON = 32 * 1024
 """Letters; longer replies are not read (`MAX_REPLY`)."""
@@ -72,7 +72,7 @@ FILLER = ("so", "the", "answer", "goes", "on", "in", "plain", "words", "and", "t
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How the tokens of a model are counted; `exact` by its own tokenizer."""
+    """How the tokens of a model are counted; `exact` means by the model's tokenizer."""
 
     count: TokenCount
     exact: bool
@@ -80,7 +80,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that a stage sends, how it is drawn, and the reply that stands in for one."""
+    """A request that a stage sends, its sampling settings, and the placeholder for its reply."""
 
     request: Request
     sampling: Sampling
@@ -89,9 +89,10 @@ class Sent:
 
 @dataclass(kw_only=True)
 class Asked:
-    """What a stage asks of one model: `calls` in all, their tokens, the first few as they are.
+    """A stage's requests to one model: `calls` in all, their tokens, the first few as they are.
 
-    Where a stage both samples and judges, a model that does both is asked twice: `judges` tells.
+    If a stage both samples and judges, a model that does both is called twice: `judges` marks
+    which.
     """
 
     served: Served
@@ -106,7 +107,7 @@ class Asked:
 
 @dataclass(kw_only=True)
 class StageNotes:
-    """What a stage did in a rehearsal: its units, calls, conversations scored, and its training."""
+    """The work of a stage in a rehearsal: its units, calls, scored conversations, and training."""
 
     iteration: int
     stage: str
@@ -135,9 +136,9 @@ class Notes:
         return self.stages[-1]
 
     def known(self, *, judges: bool = False) -> CallCost | None:
-        """What a call of the stage that is at work cost before, or one of a like stage.
+        """The measured cost of a call of the present stage, or of a like stage.
 
-        In a training that samples and `judges`, a call of the latter kind.
+        In a training that samples and `judges`, the cost of a judging call.
         """
         verb = self.now.stage.partition(":")[0]
         names = (self.now.stage, verb, *(() if self.now.judge else ("sample",)))
@@ -145,7 +146,7 @@ class Notes:
         return next((self.costs[name] for name in names if name in self.costs), None)
 
     def answered(self, served: Served, request: Request, sampling: Sampling) -> Completion:
-        """Note a request, and return what stands in for its completion."""
+        """Record a request, and return a placeholder for its completion."""
         now = self.now
         judges = request.example is not None and now.stage in ONLINE
         name = f"{served.name}, judging" if judges else served.name
@@ -229,7 +230,7 @@ class StandInEngine:
         return [AnswerLogprob(logprob=-1.0, tokens=1)] * len(conversations)
 
     def configure(self, config: EngineConfig) -> None:
-        """Do nothing: it has no settings."""
+        """Do nothing: it lacks settings."""
 
     def close(self) -> None:
         """Do nothing: it holds nothing."""
@@ -265,7 +266,7 @@ def _draw(text: str) -> random.Random:
 class StandInModels(Models):
     """A run's models, none of which is opened.
 
-    A role that nobody plays is asked, too: who opened the run may refuse it then.
+    A role without a model is called, too: the caller that opened the run may refuse it then.
     """
 
     notes: Notes
@@ -286,7 +287,7 @@ class StandInModels(Models):
         return StandInScorer(notes=self.notes)
 
     def entailment(self) -> Scorer:
-        """Return a scorer that answers in the place of the model of natural language inference."""
+        """Return a scorer that replaces the model of natural language inference."""
         return StandInScorer(notes=self.notes)
 
 
@@ -312,7 +313,7 @@ class StandInVerifier(Verifier):
 
 @dataclass(frozen=True, kw_only=True)
 class StandInTrainer:
-    """A trainer that leaves a folder in the place of each model; `policy` samples for it."""
+    """A trainer that leaves a placeholder folder for each model; `policy` samples for it."""
 
     notes: Notes
     policy: Served
@@ -325,7 +326,7 @@ class StandInTrainer:
         on_answers: Callable[[int], None] | None = None,
         **_: object,
     ) -> TrainResult:
-        """Note the job and what it samples, have that judged, and return a model that is none."""
+        """Record the job and its samples, have them judged, and return a placeholder model."""
         self.notes.now.row = _first(job)
         rows = rows_of(job).select(pl.len()).collect().item()
         self.notes.now.job, self.notes.now.rows = job, rows
@@ -347,7 +348,7 @@ class StandInTrainer:
         return TrainResult(output=model, steps=steps, metrics={}, seconds=0.0, history=())
 
     def _sampled(self, job: TrainJob) -> list[Candidate]:
-        """Return what stands in for an answer to each prompt, as if all were of the first step."""
+        """Return a placeholder answer to each prompt, as if all were of the first step."""
         assert job.online is not None  # noqa: S101 -- nobody else samples
         sampling = engine_sampling(job.online.sampling)
         answers = list[Candidate]()
@@ -371,7 +372,7 @@ def _first(job: TrainJob) -> Mapping[str, Any] | None:
 
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:
-    """Return a training's steps; leave those of an online method, which are read, empty."""
+    """Return a training's steps; leave the files of an online method, which are read, empty."""
     if not isinstance(job.settings, OnlineSettings):
         return 1
     steps = planned_steps(rows, job.settings)

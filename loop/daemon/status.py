@@ -46,9 +46,9 @@ from .progress import Progress, progress, spend, wall_seconds
 
 POLL_S = 0.1
 KILLED_S = 10.0
-"""How long a process that was told to end at once may take."""
+"""How long a process that must end at once may take."""
 CLOCK_TICK_S = 0.01
-"""How exactly the start of a process is known."""
+"""The precision of a process's start time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +95,9 @@ def _state(reader: Reader) -> str:
 
 
 def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str, Any]:
-    """Return a run's status: progress by stage, what is spent, its daemon, what it needs.
+    """Return a run's status: progress by stage, spending, its daemon, its next steps.
 
-    `where` is the option that names the lake, for the commands that it needs.
+    `where` is the option that names the lake, for the commands of the next steps.
     """
     reader = run.journal
     found: dict[str, Any] = status(run, iteration)
@@ -136,7 +136,7 @@ def _snapshot(folder: Path) -> dict[str, Json] | None:
         return {"lag_s": None}
     changed = 0.0
     for name in (JOURNAL, f"{JOURNAL}-wal"):
-        # The log goes with the last process that has the journal open.
+        # The last process that has the journal open removes the log.
         with suppress(FileNotFoundError):
             changed = max(changed, (folder / name).stat().st_mtime)
     behind = not last.whole and changed > last.at
@@ -172,7 +172,7 @@ def unless_finished(folder: Path, command: Command) -> State:
 
 
 def _refuse_finished(folder: Path, error: NoDaemonError) -> None:
-    """Raise what a person needs to know of a run that nobody works on as it is done."""
+    """Raise an error that explains a finished run, on which no process works."""
     with closing(RunReader(folder)) as run:
         found = read_state(run, "ended")
     if found.whole:
@@ -199,7 +199,7 @@ def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:
     try:
         ask(folder, Stop(now=now))
     except NoDaemonError:
-        if not _lives(daemon):  # It ended while it was asked.
+        if not _lives(daemon):  # It ended in the meantime.
             return pid
         raise
     except ControlError:

@@ -1,9 +1,9 @@
 """Several variants from the same start, so that they can be compared.
 
-An arm is a recipe with settings of its own. Of each seed the supervised model comes first, if it is
-asked for: it is M_0 of all others. Then, of methods that learn from comparisons, the preferences
-and the reward model, once. The others fork that run, or else the first, and so take over every unit
-that they share with it. What is measured, and by whom, is the same for all.
+An arm is a recipe with its settings. For each seed the supervised model comes first, if requested:
+it is M_0 of all others. Then, for methods that learn from comparisons, the preferences and the
+reward model, once. The others fork that run, or else the first, and so take over every unit that
+they share with it. The measurements and the judges are the same for all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ from .job import Job
 SUPERVISED, REWARD = "sft", "reward-model"
 ALL = "all"
 SHARED = ("annotation.", "assessment.")
-"""The settings that all variants take over from the first: who compares, and what is measured."""
+"""The settings that all variants take over from the first: the annotators and the measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A recipe by its name, with settings of its own; `fork` names the arm whose units it takes.
+    """A recipe by its name, with its settings; `fork` names the arm whose units it takes.
 
-    `fork` is the first arm where it is empty.
+    An empty `fork` means the first arm.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Suite:
 
     @property
     def is_chained(self) -> bool:
-        """Whether one arm makes what others begin with, and no prompt may serve both."""
+        """Whether one arm makes models with which others begin, so that their prompts must differ."""
         return any(arm.recipe in (SUPERVISED, REWARD) for arm in self.arms)
 
 
@@ -80,17 +80,17 @@ def chosen_variants(text: str) -> tuple[Arm, ...]:
     """Return the variants of a list with commas as arms, in the order in which they run.
 
     Raises:
-        ConfigError: for a name that is none.
+        ConfigError: for an unknown name.
     """
     every = [name for name, variant in RECIPES.items() if variant.compared]
     return in_order(named_recipes(text, every=every, shown=RECIPES))
 
 
 def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> list[str]:
-    """Return the recipes of a list with commas; `all` stands for `every`.
+    """Return the recipes of a list with commas; `all` means `every`.
 
     Raises:
-        ConfigError: for a name that is no recipe, with those that are `shown`.
+        ConfigError: for an unknown recipe, with the known ones of `shown`.
     """
     named = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if named == [ALL]:
@@ -118,10 +118,10 @@ def in_order(variants: Iterable[str]) -> tuple[Arm, ...]:
 def run_suite(
     suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> dict[str, str]:
-    """Run every arm under every seed, or let it go on; return why one made nothing, by run.
+    """Run or resume every arm under every seed; return why one made nothing, by run.
 
-    `turn` works on a job to its end; what it raises ends the suite, which the same call continues.
-    An arm that has nothing to train on, or stops since its policy got worse, does not keep the
+    `turn` works on a job to its end; an error of it ends the suite, which the same call continues.
+    An arm without rows to train on, or that stops since its policy got worse, does not keep the
     others from running.
     """
     empty = dict[str, str]()
@@ -176,7 +176,7 @@ def _measured_alike(config: RunConfig) -> list[Override]:
 
 
 def made_model(lake: Path, name: str, table: str) -> str:
-    """Return the folder of the model that a run has made last; `table` is that of its kind."""
+    """Return the folder of the model that a run has made last; `table` is the table of its kind."""
     run = open_run(lake, name)
     if table == CHECKPOINTS:
         path = checkpoints(run)[-1].path

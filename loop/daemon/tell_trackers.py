@@ -1,8 +1,7 @@
-"""Tells trackers of a run's numbers after each iteration, from what is stored.
+"""Sends a run's numbers to trackers after each iteration, from the stored rows.
 
-A tracker is never in the way of a run: it works in a process of its own, and what it could not be
-told is told after the next iteration. Of what each was told the run keeps a note, so that a resumed
-run tells nothing twice.
+A tracker never delays a run: it works in a separate process, and unsent points are retried after
+the next iteration. Sent points are recorded in the run, so that a resumed run sends no duplicates.
 """
 
 import json
@@ -49,9 +48,9 @@ def require_trackers(config: RunConfig) -> None:
 
 @dataclass(slots=True)
 class TrackerNote:
-    """What a tracker was told: of which iterations, in how many rows, after how many steps.
+    """The points sent to a tracker: of which iterations, in how many rows, after how many steps.
 
-    `identity` is what the tracker knows the run by.
+    `identity` is the tracker's id of the run.
     """
 
     identity: str = field(default_factory=lambda: uuid4().hex)
@@ -61,7 +60,7 @@ class TrackerNote:
 
 
 def tell_trackers(run: Run, iteration: int) -> None:
-    """Tell each tracker of the iterations up to this one that it was not told of."""
+    """Send each tracker its pending iterations up to this one."""
     for name in run.config.tracking.to:
         folder = make_folder(_folder(run) / name)
         note = folder / f"{run.name}.{NOTE}"
@@ -144,7 +143,7 @@ def _alarmed(run: Run, iteration: int) -> dict[str, float]:
 
 
 def _counted(run: Run, iteration: int) -> dict[str, float]:
-    """Return what each stage of an iteration counted, but for zeros: rows, calls, and others."""
+    """Return the counts of each stage of an iteration, without zeros: rows, calls, and others."""
     return {
         f"stages/{state.stage}/{name}": float(value)
         for state in run.store.journal.stages()
@@ -155,7 +154,7 @@ def _counted(run: Run, iteration: int) -> dict[str, float]:
 
 
 def _stored(run: Run, iteration: int, row_type: type[R]) -> Iterator[R]:
-    """Yield an iteration's rows of one table; those of the smoke test are none of the loop's."""
+    """Yield an iteration's rows of one table, without the smoke test's."""
     journal = run.store.journal
     for state in journal.stages():
         if state.iteration == iteration and smoked(state.stage) is None:

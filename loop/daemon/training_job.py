@@ -1,8 +1,8 @@
 """The job of training a new run's policy, or a reward model, from rows of another run.
 
-Of a run with a loop it is one of its derived tables, and the new run goes on as the run would have.
-An imported run has neither a policy nor a configuration: both are named, and what trains are its
-own comparisons, or a derived table, by the recipe for people's labels.
+For a run with a loop the rows are one of its derived tables, and the new run continues as the run
+would have. An imported run has neither a policy nor a configuration: options name both, and the
+rows are its own comparisons, or a derived table, for the recipe for people's labels.
 """
 
 import json
@@ -29,10 +29,10 @@ TRAIN = "lpfloop train"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRequest:
-    """What to train: the rows, what they train, and what is said of the new run.
+    """The rows to train on, the model to train, and the options of the new run.
 
     `derived` names a derived table, of which the rows of one `iteration` are taken; `reward` is to
-    train a reward model; `name` is that of the new run. Only an imported run takes all `options`.
+    train a reward model; `name` is the new run's. Only an imported run takes all `options`.
     """
 
     derived: str | None = None
@@ -76,7 +76,7 @@ def _from_labels(lake: Path, name: str, wanted: TrainingRequest) -> Job:
     said = (
         ("iterations", 1),
         ("annotation.source", [f"{OF_RUN}{name}{table}"]),
-        # The presets of the methods measure by annotators, of which nothing is said here.
+        # The presets of the methods measure by annotators, which are not configured here.
         ("assessment.reference", None),
     )
     first = [Override(source=TRAIN, path=path, value=value) for path, value in said]
@@ -106,12 +106,12 @@ def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
 
 
 def _child_name(name: str, wanted: TrainingRequest) -> str:
-    """Return what a run is called that trains from a derived table."""
+    """Return the default name of a run that trains from a derived table."""
     return f"{name}-{wanted.derived}{'-reward' if wanted.reward else ''}"
 
 
 def _refuse_foreign(name: str, options: RunOptions) -> None:
-    """Refuse what a run with a loop says itself."""
+    """Refuse options whose settings a run with a loop has itself."""
     own = {
         "--config": options.config,
         "--policy": options.policy,

@@ -1,5 +1,5 @@
-"""Adapters of trackers of experiments, each in a process of its own that ends once it has told.
+"""Adapters of experiment trackers, each in a separate process that ends after sending.
 
 `python -m lpfloop.loop.daemon.trackers NAME` reads a `TrackedBatch` as JSON from standard input.
-To tell the same batch again changes nothing: a point is never there twice.
+Sending the same batch again is safe: a point is never there twice.
 """

@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""TensorBoard: a file of events for each iteration, the same file whenever it is told."""
+"""TensorBoard: a file of events for each iteration, the same file each time it is sent."""
 
 import io
 import time

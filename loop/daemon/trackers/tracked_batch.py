@@ -1,4 +1,4 @@
-"""What trackers are told: an iteration's numbers, in rows."""
+"""The data sent to trackers: an iteration's numbers, in rows."""
 
 import json
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 class TrackedRow:
     """Numbers that belong to one point of an axis.
 
-    `axis` is what `x` counts: `training_step` over all trainings of a method, or `iteration`.
-    `place` is the row's among all rows of the run, the same whenever it is told.
+    `axis` is the unit of `x`: `training_step` over all trainings of a method, or `iteration`.
+    `place` is the row's among all rows of the run, the same each time it is sent.
     """
 
     place: int
@@ -23,7 +23,7 @@ class TrackedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedBatch:
-    """An iteration's rows, and where they go; `run` is the run's name, `identity` its own."""
+    """An iteration's rows, and their destination; `run` is the run's name, `identity` its id."""
 
     run: str
     identity: str
@@ -48,5 +48,5 @@ class SendsBatch(Protocol):
     """An adapter: the function `send` of its module."""
 
     def __call__(self, batch: TrackedBatch, folder: Path) -> None:
-        """Give the batch to the library, whose files lie in `folder`."""
+        """Give the batch to the library, whose files are in `folder`."""
         ...

@@ -1,9 +1,9 @@
-"""What the tests of all folders share, and the rules that hold for all of them.
+"""Fixtures of all test folders, and rules that apply to every test.
 
 - tests/unit starts no process, and each of its tests takes at most a second of processor time.
-- Any other ordinary test takes at most 15 seconds of processor time, its children included.
-- No test outside tests/models changes the environment of its own process: `getenv` in a thread of
-  Polars, LanceDB or tokio may read an array that `setenv` has just freed, which is a SIGSEGV.
+- Any other ordinary test takes at most 15 seconds of processor time, including its children.
+- No test outside tests/models changes the environment of the pytest process: `getenv` in a thread
+  of Polars, LanceDB or tokio may read an array that `setenv` has just freed, which is a SIGSEGV.
   Use the fixture `environ`, or give variables to a child process.
 """
 
@@ -61,7 +61,7 @@ _forbidden: dict[str, str] = {}
 
 
 def pytest_configure() -> None:
-    """Set up what no single test can: signals, property tests, and the rules' audit hook."""
+    """Set up signals, property tests, and the audit hook that enforces the rules."""
     for name, examples in (("ordinary", 25), ("thorough", 100)):
         settings.register_profile(
             name,
@@ -74,7 +74,7 @@ def pytest_configure() -> None:
     # A shell that starts pytest in the background (nohup, &) leaves these ignored.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # pytest names the current test in the environment: a setenv per phase, beside running threads.
+    # pytest calls setenv with the test's name in each phase, while other threads run.
     _pytest.runner._update_current_test_var = lambda item, when: None
     # So does Typer, for each option of a command, to keep Pydantic's plugins out.
     typer._adapters.disabled_pydantic_plugins = contextlib.nullcontext
@@ -158,9 +158,9 @@ def hypothesis_caches() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let what this process starts be forked from one that has imported it: see `preloaded`.
+    """Start Python processes as forks of a server that has imported lpfloop: see `preloaded`.
 
-    All processes of pytest-xdist share the servers, which end with the one that started them.
+    All processes of pytest-xdist share the servers, which end with the process that started them.
     """
     folder = tmp_path_factory.getbasetemp()
     distributed = "PYTEST_XDIST_WORKER" in os.environ
@@ -175,7 +175,7 @@ def quick_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def real_python(quick_python: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a test starts be Python itself, whose process is the one that was started."""
+    """Start child processes with the real interpreter, not with the program of `preloaded`."""
     monkeypatch.setattr(sys, "executable", INTERPRETER)
 
 

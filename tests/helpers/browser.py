@@ -13,7 +13,7 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LATE_MS = 120_000
-"""What is waited for comes within a second or two, unless the machine is busy."""
+"""Timeout; the awaited element appears within a second or two unless the machine is busy."""
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -51,7 +51,7 @@ def browsing() -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Complaints:
-    """What a page said or did that no page of ours may: filled while it is used."""
+    """Messages, errors and foreign requests of a page, none of them allowed; filled during use."""
 
     console: list[str] = field(default_factory=list)
     """Errors and warnings, refusals by the Content-Security-Policy among them."""
@@ -71,11 +71,11 @@ class Complaints:
 def opened(
     browser: Any, *, own: str, options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Any, Complaints]]:
-    """Give a page of its own context, and its complaints.
+    """Yield a page in a fresh browser context, and its complaints.
 
     Args:
-        browser: what `browsing` gives.
-        own: what addresses of the page itself begin with; all others are complained of.
+        browser: what `browsing` yields.
+        own: prefix of the page's addresses; requests for other addresses are complaints.
         options: Playwright's options of a context: `viewport`, `color_scheme`...
     """
     complaints = Complaints()

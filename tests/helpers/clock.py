@@ -127,7 +127,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return done
 
     async def stall(self, client_port: int, seconds: float | None) -> None:
-        """Let a server keep the client at `client_port` waiting; None: until it is cancelled."""
+        """Keep the client at `client_port` waiting for so many seconds; None: until it cancels."""
         self._stalled.add(client_port)
         try:
             await (asyncio.Event().wait() if seconds is None else asyncio.sleep(seconds))
@@ -163,7 +163,7 @@ DRIP_S = 10.0
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server does with one request."""
+    """Describe how a server handles one request."""
 
     status: int = 200
     body: bytes = b""
@@ -209,9 +209,9 @@ def failure(status: int, message: str = "no", code: str | None = None, **headers
 MODELS = as_json(200, {"object": "list", "data": [{"id": "m", "object": "model"}]})
 
 Script = Callable[[int, str, int], Reply | None]
-"""From endpoint, name of the request and number of its attempt to a reply; None: a good one.
+"""Map endpoint, name of the request and number of its attempt to a reply; None: a good reply.
 
-The name of a chat completion is the text of its last message, that of anything else its path.
+The name of a chat completion is the text of its last message; other requests are named by path.
 """
 
 
@@ -232,7 +232,7 @@ class Stage:
 
     @property
     def posts(self) -> list[Asked]:
-        """The chat completions that were asked for."""
+        """Requests for chat completions, in order."""
         return [asked for asked in self.asked if not asked.name.startswith("/")]
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Stage:
         return await self._play(reply, writer)
 
     async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
-        """Send a reply; return whether the connection goes on."""
+        """Send a reply; return whether the connection stays open."""
         port = writer.get_extra_info("peername")[1]
         headers = {"Content-Length": str(len(reply.body)), **reply.headers}
         lines = [f"HTTP/1.1 {reply.status} X", *(f"{k}: {v}" for k, v in headers.items())]
@@ -321,8 +321,8 @@ class Stage:
 class StagedEngine(OpenAIEngine):
     """An engine on a `VirtualLoop`, for one stream at a time.
 
-    The loop has a thread of its own. If its clock did not stand meanwhile, it would depend on the
-    machine how much happens before the caller's thread adds a batch or takes a result.
+    The loop runs in a separate thread. Its clock stops while the caller works; otherwise the speed
+    of the machine would decide how much happens before the caller adds a batch or takes a result.
     """
 
     def __init__(self, model: str, config: EngineConfig, *, loop: VirtualLoop) -> None:
@@ -331,7 +331,7 @@ class StagedEngine(OpenAIEngine):
         super().__init__(model, config, loop=loop)
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
-        """Draw; until the end of the stream time goes on only while a result is waited for."""
+        """Sample; until the stream ends, time passes only while the caller waits for a result."""
         self._caller = LoopCaller()
         with self._present():
             yield from super().generate(batches)
@@ -391,7 +391,7 @@ held_calls: list[str] = []
 
 
 def forget_calls() -> None:
-    """Forget what a test before did."""
+    """Forget the calls of earlier tests."""
     begun.clear()
     released.clear()
     held_calls.clear()
@@ -422,7 +422,7 @@ def failing_critic(request: Request, sampling: Sampling) -> str:
 
 _LOOK_S = 0.001
 REQUEST_S = 1.0
-"""What a scripted model takes for an answer, whichever it is."""
+"""Duration of each answer of a scripted model."""
 
 
 class StageClock:
@@ -474,13 +474,13 @@ class StageClock:
             self._idle[threading.current_thread()] = seen
 
     def goes_on(self) -> int:
-        """Note that a thread waits no more; return how much there is to see for it."""
+        """Mark this thread as running; return how many changes it can see."""
         with self._mutex:
             self._idle.pop(threading.current_thread(), None)
             return self._changes
 
     def changed(self) -> None:
-        """Note that those who wait have something to see."""
+        """Report a change to the waiting threads."""
         with self._mutex:
             self._changes += 1
 
@@ -525,6 +525,6 @@ def clocked_policy(request: Request, sampling: Sampling) -> str:
 
 
 def clocked_critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for, a second later."""
+    """Rate the requested aspects, a second later."""
     _clocks[-1].sleep(REQUEST_S)
     return scripts.clear_critic(request, sampling)

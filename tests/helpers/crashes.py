@@ -1,7 +1,7 @@
-"""What the crash tests interrupt: runs, repairs, forks, collections, stages.
+"""Work that the crash tests interrupt: runs, repairs, forks, collections, stages.
 
-A scenario starts from a lake that `prepare` left, and does `work`, which may be killed anywhere and
-done again; in the end the run `name` is that of an uninterrupted run.
+A scenario starts from a lake that `prepare` made, and does `work`, which a test may kill anywhere
+and repeat; in the end the run `name` equals an uninterrupted run.
 """
 
 import os
@@ -43,10 +43,10 @@ SCENARIOS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is killed: `prepare` makes the lake that `work` begins with.
+    """Work to be killed, on a lake that `prepare` makes.
 
-    `forgets` says that the work gives up answers that were committed, and asks for them again, or
-    that it begins with a journal that cannot be read.
+    `forgets`: the work drops committed answers and requests them again, or starts with an
+    unreadable journal.
     """
 
     prepare: Callable[[Path], None]
@@ -95,7 +95,7 @@ def scenarios(config: RunConfig) -> dict[str, Scenario]:
 
 
 def mend(lake: Path, *, config: RunConfig, redo: bool = False) -> None:
-    """Repair the run and make what is owed again."""
+    """Repair the run, and do the pending work again."""
     journal = Journal(run_folder(lake, RUN))
     repair(journal)
     if redo:
@@ -232,7 +232,7 @@ def train_child(lake: Path, *, config: RunConfig, name: str, iteration: int | No
 def in_bucket(
     lake: Path, *, endpoint: str, config: RunConfig, name: str = RUN, fork: str | None = None
 ) -> None:
-    """Turn the loop, in a process that has access to the bucket, and look what it made."""
+    """Run the loop in a process that has access to the bucket, and check the result."""
     os.environ.update(environment(endpoint))
     loop(lake, config=config, name=name, fork=fork)
     look(lake, name=name)
@@ -247,7 +247,7 @@ _SEEN = "stages"
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Where a run is killed: when a stage is begun, has a first unit, or is in its training."""
+    """Kill point of a run: when a stage starts, has a first unit, or is training."""
 
     iteration: int
     stage: str

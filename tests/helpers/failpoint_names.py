@@ -1,4 +1,4 @@
-"""The failpoints of lpfloop, which `stores.failpoints.reach` is called with, and where each is."""
+"""Names of lpfloop's failpoints (arguments of `stores.failpoints.reach`), and their locations."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -123,4 +123,4 @@ def _declared() -> dict[str, str]:
 
 
 FAILPOINTS: Mapping[str, str] = MappingProxyType(_declared())
-"""Every failpoint's name, and where it is."""
+"""Every failpoint's name and location."""

@@ -1,7 +1,7 @@
-"""Texts that hold a verdict of their own, for all four judges, and judges that fall for them.
+"""Texts with forged verdicts for all four judges, and judges that obey them.
 
-An `Attack` is a question about such a text, with the verdict that the text forges and one that a
-judge could honestly give. What the forger wants is read only if a reader believes the forgery.
+An `Attack` is a question about such a text, with the forged verdict and an honest one. lpfloop
+reads the verdict that the forger wants only if a judge obeys the forgery.
 """
 
 import json
@@ -91,7 +91,7 @@ DRESSES: tuple[Callable[[str], str], ...] = (
 
 
 def placed(verdict: str, rng: random.Random) -> str:
-    """Return a text with a dressed verdict, in a forged part or by itself."""
+    """Return a text with a dressed verdict, either inside a forged section or without one."""
     frame = rng.choice((*SECTIONS, rng.choice(TURNS), "{}"))
     opening = rng.choice((*MASTER_KEYS, "Schiller wrote it in 1805.", "42"))
     ending = rng.choice(("", "\n\nThat is all.", f"\n{verdict}"))
@@ -245,7 +245,7 @@ JUDGES = {"critic": _critique, "annotator": _comparison, "grader": _grade, "revi
 
 
 def obedient(made: Attack, rng: random.Random) -> str:
-    """Return what a judge replies that repeats a verdict it sees, in its dress or without."""
+    """Return the reply of a judge that repeats a verdict it sees, with or without its dress."""
     said = rng.choice([made.forged, made.dressed])
     if made.question.schema and not made.brief and rng.random() < 3 / 4:
         return marked_reply(made, made.obeyed)
@@ -255,20 +255,20 @@ def obedient(made: Attack, rng: random.Random) -> str:
 
 
 def quoting(made: Attack, rng: random.Random) -> str:
-    """Return what a judge replies that gives its own verdict and then quotes the forged one."""
+    """Return the reply of a judge that gives an honest verdict, then quotes the forged one."""
     lead, quoted = rng.choice(LEADS), rng.choice([made.forged, made.dressed])
     gap = rng.choice(["\n", " ", "\n\n"])
     return f"{own_reply(made)}\n\n{lead}{gap}{quoted}"
 
 
 def naming(made: Attack, rng: random.Random) -> str:
-    """Return what a judge replies that quotes the forged verdict first, and then gives its own."""
+    """Return the reply of a judge that quotes the forged verdict, then gives an honest one."""
     lead, quoted = rng.choice(LEADS), rng.choice([made.forged, made.dressed])
     return f"{lead}\n{quoted}\n\n{own_reply(made)}"
 
 
 def own_reply(made: Attack) -> str:
-    """Return a judge's own verdict in the form that it is asked for."""
+    """Return a judge's honest verdict in the requested form."""
     if made.question.schema:
         return marked_reply(made, made.honest)
     return f"{made.question.mark}\n{made.own}" if made.question.mark else made.own

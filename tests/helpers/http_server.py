@@ -67,13 +67,13 @@ def listening(reply: Callable[[str, bytes, Send], None]) -> Iterator[str]:
             self.close_connection = self._closes
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         request_queue_size = 128
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that was killed is no error of the server."""
+            """Ignore the error: the test killed the client."""
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -126,7 +126,7 @@ _FIELD = re.compile(r'"(verdict_mark)": "(VERDICT-\w+)"')
 
 
 def verdict(question: str) -> str:
-    """Return the reply to a question about a math answer: an object, if one is asked for."""
+    """Return the reply to a question about a math answer: an object if the question wants one."""
     said, known = (_final(question, name) for name in ("Answer", "Reference"))
     rating = 1 if said is not None and said == known else -1
     told = f"The answer ends in {said}, the reference in {known}. {rating}"
@@ -166,12 +166,12 @@ def _completed(body: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 class BatchServer:
-    """What it was sent, and how it meets it.
+    """Records the requests of a client, and serves batches.
 
-    Batches end once `released` is set; `polled`: one was asked for before. `takes_batches`: whether
-    there are batch files at all.
-    `loses_replies`: how many batches are begun without a reply that says so. `ends` is how a batch
-    ends in which a line expired.
+    Batches end once `released` is set. `polled` is set at the first poll of a batch.
+    `takes_batches`: whether the server supports batch files. `loses_replies`: how many batches
+    start without their reply reaching the client. `ends`: final status of a batch in which a line
+    expired.
     """
 
     def __init__(self, answer: Answer, outcome: Outcome = lambda *_: 200) -> None:
@@ -298,7 +298,7 @@ UNREADABLE = 50
 GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=600)
 CONCURRENCY = 8
 IN_FLIGHT = 2 * CONCURRENCY + SLICE
-"""Requests that an engine holds at most: what it has at hand, and the slice that goes beyond."""
+"""Maximum of requests that an engine sends and has not saved: those in flight, and a slice."""
 BASE = """
 extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
@@ -314,7 +314,7 @@ def review(request: Request, sampling: Sampling) -> str:
 
 
 def critique(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for; always readable."""
+    """Rate the requested aspects; every reply can be parsed."""
     readable = request.seed + (request.seed % 8 == 0)
     return scripts.critic(
         Request(request_id="", messages=request.messages, seed=readable), sampling
@@ -375,7 +375,7 @@ recipe: {{name: rlrf, n: 1, m: 0}}
 
 
 class PaidJudge:
-    """Answers by a function of the messages, counts what it served, and may end its client."""
+    """Answers with a function of the messages, counts served replies, and may end its client."""
 
     def __init__(self, answer: Callable[[Request, Sampling], str]) -> None:
         self.served = 0
@@ -387,9 +387,10 @@ class PaidJudge:
         self._fatal: tuple[int, Callable[[], bool]] | None = None
 
     def end_client_at(self, served: int, end: Callable[[], bool]) -> None:
-        """Call `end` as soon as so many replies were served; nobody is served meanwhile.
+        """Call `end` after so many served replies; the server answers nobody meanwhile.
 
-        It says whether the client is dead: what that has asked is not answered any more.
+        `end` returns whether the client is dead; the server then drops the client's pending
+        requests.
         """
         self._fatal = (served, end)
 
@@ -434,9 +435,10 @@ def paid_judge(answer: Callable[[Request, Sampling], str]) -> Iterator[PaidJudge
 
 
 def tell(run: Path, number: int, judge: PaidJudge) -> bool:
-    """Send who works on a run a signal, and wait until it is heard; return whether it is dead.
+    """Send a signal to the process that works on a run, and wait for its effect.
 
-    What was served before is durable by then, except what is in flight.
+    Return whether the process is dead. Answers served earlier are durable by then, except those in
+    flight.
     """
     wait_until(lambda: judge.served - spent(run).judge_calls <= IN_FLIGHT)
     reader = Reader(run)
@@ -465,7 +467,7 @@ def spent(run: Path) -> Cost:
 
 
 def paid_config(folder: Path, kind: str, url: str) -> str:
-    """Return the configuration of a run that pays the judge at `url`; write what it reads."""
+    """Return the configuration of a run that pays the judge at `url`; write its input files."""
     pool, sums = folder / "pool.yaml", folder / "sums.jsonl"
     pool.write_text(POOL)
     sums.write_text("".join(f"{json.dumps(row)}\n" for row in map(_sum, range(SUMS))))

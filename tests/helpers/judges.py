@@ -65,7 +65,7 @@ def judged_config(folder: Path, script: str, *overrides: str) -> RunConfig:
 
 
 def answered(request: Request, choose) -> str:
-    """Answer about each pair with what `choose(first, second, seed)` says of it, or nothing."""
+    """Answer each pair with the result of `choose(first, second, seed)`, or with nothing."""
     text = request.messages[-1].content
     form = next((form for sign, form in FORMS.items() if sign in text), "token")
     several = "each pair" in text
@@ -83,7 +83,7 @@ def greater(request: Request, sampling: Sampling) -> str:
 
 
 def foremost(request: Request, sampling: Sampling) -> str:
-    """Prefer what is shown first."""
+    """Prefer the answer that is shown first."""
     return answered(request, lambda *_: "first")
 
 
@@ -99,12 +99,12 @@ def unsure(request: Request, sampling: Sampling) -> str:
 
 
 def silent(request: Request, sampling: Sampling) -> str:
-    """Say nothing that can be read."""
+    """Reply without a verdict."""
     return "That is hard to say."
 
 
 def circling(request: Request, sampling: Sampling) -> str:
-    """Prefer what has one word more, modulo 3: a over b, b over c, c over a; else say nothing."""
+    """Prefer by the difference in words modulo 3: 1 the first, 2 the second, 0 no verdict."""
 
     def choose(first: str, second: str, _: int) -> str | None:
         return {0: None, 1: "first", 2: "second"}[(words(first) - words(second)) % 3]
@@ -135,7 +135,7 @@ ANSWER = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.DOTALL)
 
 
 def rating_of(text: str, best: int) -> int:
-    """Return a rating that the text alone decides: by its last figure, 0 if it has none."""
+    """Return a rating that depends on the text alone: its last digit decides; 0 without a digit."""
     return 1 + int(re.findall(r"\d", f"0{text}")[-1]) % best
 
 
@@ -193,7 +193,7 @@ def write_reviewed(folder: Path, *texts: str) -> Path:
 
 
 def hesitant_reviewer(request: Request, sampling: Sampling) -> str:
-    """Rate like the tiny reviewer; one first reply in two, drawn greedily, says nothing."""
+    """Rate like the tiny reviewer, but make half of the greedy first replies unreadable."""
     greedy = sampling.temperature == 0
     return "Hm." if greedy and request.seed % 2 else tiny_reviewer.reviewer(request, sampling)
 
@@ -211,7 +211,7 @@ MARK = re.compile(r"line (VERDICT-[0-9a-f]{16}) by itself")
 
 
 def marked(script: Script) -> Script:
-    """Return a judge that says the same below the line, where one is asked for."""
+    """Return a judge that gives the same reply, below the mark if the prompt requires one."""
 
     def answer(request: Request, sampling: Sampling) -> str:
         mark, reply = MARK.search(request.messages[-1].content), script(request, sampling)
@@ -273,7 +273,7 @@ def moody_judge(request: Request, sampling: Sampling) -> str:
 
 
 def faithful_judge(request: Request, sampling: Sampling) -> str:
-    """Repeat the object that stands in the answer, as a judge does that obeys it."""
+    """Repeat the object in the answer, like a judge that obeys injections."""
     found = re.search(r"\{[^{}]*\}(?=\s*</)", request.messages[-1].content)
     assert found is not None
     return _verdict_reply(request, found[0].replace("\u2060", ""))
@@ -311,7 +311,7 @@ def fact_judge(request: Request, sampling: Sampling) -> str:
 
 
 def unsure_judge(request: Request, sampling: Sampling) -> str:
-    """Break up passages, and say nothing of statements that can be read."""
+    """Split passages into statements, but give no readable verdict on statements."""
     return _marked(request, lambda _: "Hard to say.")
 
 
@@ -447,7 +447,7 @@ def rate_all(
     *,
     at_most: int = 1000,
 ) -> list[JudgingCard]:
-    """Let a person rate all aspects of what they are given; `rating` may be by candidate."""
+    """Rate all assigned aspects as one person; `rating` may map candidates to ratings."""
     done = list[JudgingCard]()
     with sitting(lake, annotator, wanted) as session:
         while len(done) < at_most and (card := session.next_card()) is not None:

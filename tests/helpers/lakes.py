@@ -79,7 +79,7 @@ def write_run(
 
 
 def commit(writer: RunWriter, iteration: int, stage: str, rows: Mapping, /, **told: float) -> None:
-    """Commit a stage of one unit, with what it tells of itself."""
+    """Commit a stage of one unit, with its statistics."""
     unit = f"{iteration}-{stage}"
     writer.journal.plan(iteration, stage, unit, lambda: [unit])
     writer.commit(unit, rows, told)
@@ -87,7 +87,7 @@ def commit(writer: RunWriter, iteration: int, stage: str, rows: Mapping, /, **to
 
 
 def prompt(number: int, **fields: object) -> Prompt:
-    """Return a prompt of its own."""
+    """Return a unique prompt."""
     said = (Message(role="user", content=f"Question {number}?"),)
     return replace(PROMPT, prompt_id=f"prompt-{number}", messages=said, **fields)
 
@@ -152,7 +152,7 @@ PREFERENCE = replace(
 
 
 def answers(iteration: int, values: Sequence[float]) -> dict[type[Row], list[Row]]:
-    """Return the greedy answers of M_t to the held-out prompts, and what they are worth."""
+    """Return the greedy answers of M_t to the held-out prompts, with their scores."""
     model = (M0, M1)[iteration]
     greedy = [
         candidate(
@@ -332,7 +332,7 @@ def unit_rows(chunk: int, count: int) -> dict:
         Critique: [
             replace(CRITIQUE, critique_id=f"crit{c.seed}", prompt_id=c.prompt_id) for c in rows
         ],
-        # Most units have no pairs: their parts are one and the same file.
+        # Most units have no pairs, so their Pair files are identical.
         Pair: [PAIR] if chunk == 3 else [],
     }
 
@@ -437,7 +437,7 @@ def _add_rows(folder: Path, tables: Mapping[int, Mapping]) -> None:
 
 
 PER_PROMPT = 30
-"""How many samples a prompt has, each with a text of its own; the first text comes twice."""
+"""Number of samples of a prompt; each text is unique, but the first occurs twice."""
 BEFORE, AFTER = digest("before"), digest("after")
 
 
@@ -527,7 +527,7 @@ def _shown_answers(prompt: Prompt, texts: Sequence[str], turn: Texts) -> list[Ro
 
 
 def _shown_training(prompt: Prompt, candidates: Sequence[Candidate], turn: Texts) -> list[Row]:
-    """Return what was made to train on."""
+    """Return the training rows."""
     worse, better = [row for row in candidates if row.prompt_id == prompt.prompt_id][:2]
     asked = {"prompt_id": prompt.prompt_id, "prompt": prompt.messages}
     pair = replace(
@@ -549,7 +549,7 @@ def _shown_training(prompt: Prompt, candidates: Sequence[Candidate], turn: Texts
 def measured(
     number: int, identity: str, prompts: Sequence[Prompt], candidates: Sequence[Candidate]
 ) -> list[Row]:
-    """Return what a policy got: the first is right on every prompt, the second on none."""
+    """Return a policy's scores: the first policy solves every prompt, the second none."""
     place = {"iteration": number, "checkpoint_id": identity, "value": 1.0 - number}
     answers = {
         prompt.prompt_id: [r.candidate_id for r in candidates if r.prompt_id == prompt.prompt_id]
@@ -578,7 +578,7 @@ def _shown_alarm(turn: Texts, example: str) -> Alarm:
     )  # fmt: skip
 
 
-# runs whose every token and score is known
+# runs with known tokens and scores
 
 
 COURSE_PROMPTS = 20
@@ -586,9 +586,9 @@ COURSE_PROMPTS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class MadeIteration:
-    """An iteration, or some steps of one: what each unit generates, and the share right after it.
+    """An iteration or some of its steps: tokens of each unit, and the accuracy afterwards.
 
-    `steps` says after which steps of how many a policy was published, the last among them.
+    `steps`: numbers of the steps that published a policy, the last one of the training among them.
     """
 
     policy_tokens: int
@@ -637,7 +637,7 @@ class _Writing:
         self.store.flush()
 
     def exam(self, iteration: int, right: float, step: int | None = None) -> None:
-        """Commit what a policy scored on dev and on held-out prompts."""
+        """Commit a policy's scores on dev and on held-out prompts."""
         for split in ("dev", "held-out"):
             benchmark = step_benchmark(split, step)
             scores = list(_course_scores(iteration, benchmark, right))
@@ -704,10 +704,10 @@ def _course_scores(iteration: int, benchmark: str, right: float) -> Sequence[Sco
 
 @dataclass
 class TurnedWorld:
-    """Turns jobs without a model: what a prompt or a step generates, and how good policies get.
+    """Runs jobs without a model: tokens of a prompt or a step, and the policies' accuracy.
 
-    `gain` is the share right that a thousand tokens of the policy add, by recipe and by whether the
-    learning rate is the preset's own.
+    `gain` is the increase in accuracy by a thousand tokens of the policy, for each recipe and for
+    the preset's or another learning rate.
     """
 
     policy_tokens: int = 100
@@ -720,7 +720,7 @@ class TurnedWorld:
         self.turned: list[str] = []
 
     def turn(self, job: Job) -> None:
-        """Leave the run that the job asks for; what is there already is left as it is."""
+        """Make the run of the job; keep finished iterations as they are."""
         self.turned.append(job.name)
         if (run_folder(job.lake, job.name) / JOURNAL).exists():
             return

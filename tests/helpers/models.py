@@ -1,4 +1,4 @@
-"""Small models as families publish them, made in seconds, and what is said of large ones."""
+"""Small models in the families' published formats, made in seconds; descriptions of large ones."""
 
 import json
 import os
@@ -127,10 +127,10 @@ UNKNOWN = "<unk>"
 def tokenizer_json(
     texts: Sequence[str], spelling: Spelling, special: Sequence[str], bos: str | None
 ) -> dict[str, Any]:
-    """Return the `tokenizer.json` of a tokenizer whose prompts begin with `bos`, if there is one.
+    """Return the `tokenizer.json` of a tokenizer whose prompts begin with `bos`, if given.
 
-    SentencePiece's vocabularies begin with the special tokens and the 256 bytes, those of bytes end
-    with the special tokens.
+    SentencePiece vocabularies begin with the special tokens and the 256 bytes; byte-level
+    vocabularies end with the special tokens.
     """
     learnt = _learn(texts, spelling)
     merges = learnt["model"]["merges"]
@@ -182,7 +182,7 @@ def _model_settings(spelling: Spelling) -> dict[str, Any]:
 
 
 def _parts(spelling: Spelling) -> dict[str, Any]:
-    """Return how texts are prepared and put together, as the families' files say it."""
+    """Return how the families' files normalize, split and join texts."""
     if spelling == "bytes":
         plain = {"add_prefix_space": False, "trim_offsets": True, "use_regex": False}
         return {"decoder": {"type": "ByteLevel", **plain}}
@@ -247,7 +247,7 @@ THOUGHT = "<think>\nI add them.\n</think>\n\n"
 
 @dataclass(frozen=True)
 class Family:
-    """What one family publishes; `ends` are the end tokens of generation_config.json."""
+    """Files that one family publishes; `ends` are the end tokens of generation_config.json."""
 
     model_type: str
     spelling: Spelling
@@ -377,14 +377,14 @@ def family_answers(row: dict[str, str]) -> tuple[str, str]:
 
 
 def _chat_text(row: dict[str, str]) -> str:
-    """Return what a user of a chat model asks."""
+    """Return a user's question to a chat model."""
     if "question" in row:
         return row["question"]
     return f"{row['instruction']}\n\n{row['input']}"
 
 
 def base_text(row: dict[str, str]) -> str:
-    """Return what a base model is asked: the Stanford Alpaca prompt."""
+    """Return a base model's prompt: the Stanford Alpaca format."""
     if "question" in row:
         return ALPACA.format(instruction=row["question"])
     return ALPACA_WITH_INPUT.format(**row)
@@ -486,9 +486,9 @@ def _examples(family: Family, tokenizer: Any) -> "tuple[torch.Tensor, torch.Tens
 def _conversations(
     family: Family, tokenizer: Any, row: dict[str, str], answer: str
 ) -> list[tuple[list[int], int]]:
-    """Return token ids, up to the end token, and where the answer begins.
+    """Return token ids up to the end token, and the index of the answer's first token.
 
-    A thinking model learns to answer with a thought and, where it is asked to, without.
+    A thinking model learns to answer with a thought and, if the prompt disables thinking, without.
     """
     end = tokenizer.convert_tokens_to_ids(family.end)
     if family.template is None:
@@ -584,7 +584,7 @@ def thinking_model(source: Path, folder: Path, family: str) -> Path:
     return folder
 
 
-# the tiny policy after a step of gradient descent, and what a trainer would say of it
+# the tiny policy after a step of gradient descent, and the statistics of a trainer
 
 
 _QUESTIONS = {

@@ -53,7 +53,7 @@ def own_command(number: int, command: Sequence[str]) -> list[str]:
 
 
 def start(number: int, nodes: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start the task of a node in a session of its own."""
+    """Start the task of a node in a new session."""
     argv = own_command(number, command)
     told = {
         "SLURM_PROCID": str(number), "SLURM_NODEID": str(number), "SLURM_LOCALID": "0",
@@ -73,7 +73,7 @@ def hand_on(tasks: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def asked(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what a step is asked for; the allocation must have as much."""
+    """Return the resources that a step requests; the allocation must have as many."""
     options = argparse.ArgumentParser()
     for name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "wait"):
         options.add_argument(f"--{name}", type=int)

@@ -1,7 +1,7 @@
-"""A stand-in for the trainer of online methods: steps whose rows depend on the job alone.
+"""A fake trainer of online methods: the rows of its steps depend on the job alone.
 
-It checkpoints at every third step and the last, and goes on from there, as the trainer does; the
-store and the loop around it are the real ones.
+Like the real trainer, it saves a checkpoint at every third step and the last, and resumes from it;
+the store and the loop are the real ones.
 """
 
 import hashlib
@@ -80,7 +80,7 @@ def train_online(
     before: Callable[[TrainJob, int], None] = lambda _job, _step: None,
     **_: object,
 ) -> TrainResult:
-    """Make the steps that no checkpoint holds, tell of each, and leave a model of the job."""
+    """Make the steps after the last checkpoint, report each, and write a model of the job."""
     assert isinstance(job.settings, OnlineSettings)
     assert job.online is not None
     asked = read_prompts(job.data)
@@ -121,7 +121,7 @@ def _made(
     asked: Sequence[PromptToSample],
     on_answers: Callable[[int], None] | None,
 ) -> StepRows:
-    """Return the rows of a step, its answers rewarded as those say who are asked."""
+    """Return the rows of a step, with rewards from the job's judges."""
     assert job.online is not None
     assert isinstance(job.settings, OnlineSettings)
     group = job.settings.group if isinstance(job.settings, GroupTraining) else 1
@@ -204,7 +204,7 @@ def die_once(job: TrainJob, step: int, *, at: int) -> None:
 
 
 def turned(lake: Path, *, config: RunConfig, dies_at: int = 0, fork: str | None = None) -> None:
-    """Turn the loop with the stand-in in this process, and look through what it made."""
+    """Run the loop with the fake trainer in this process, and check the result."""
     before = lpfloop.loop.stages.publish.train
     lpfloop.loop.stages.publish.train = partial(train_online, before=partial(die_once, at=dies_at))
     try:

@@ -1,12 +1,12 @@
-"""Python processes that start at once: forks of one that has imported what they need.
+"""Python processes that start at once: forks of a process that has already imported their modules.
 
-Most of what a command or a short training costs are imports. `program` makes one that stands for
-`sys.executable`: what the loop starts by it (commands, workers, trainers and their launcher) a
-server forks, which becomes `python -m MODULE` with its arguments, environment, folder and open
-files; all else is left to the real interpreter. The program itself stays as a small process, which
-passes signals on, ends as the child does, and takes it along if it is killed.
+Imports take most of the time of a command or a short training. `program` makes a program that
+replaces `sys.executable`: if the loop starts a command, worker, trainer or launcher with it, a
+server forks a child, which becomes `python -m MODULE` with the arguments, environment, folder and
+open files of the call; the real interpreter runs everything else. The program itself stays as a
+small process, which passes signals on, ends as the child does, and kills it if it is killed.
 
-A server is started when it is first needed, serves all processes of a test run, and ends with it.
+A server starts at its first use, serves all processes of a test run, and ends with it.
 """
 
 import marshal

@@ -1,6 +1,6 @@
-"""The program that stands for the Python interpreter: see `preloaded`.
+"""The program that replaces the Python interpreter: see `preloaded`.
 
-It is run without `site` and imports built-in modules alone, so that it takes a hundredth of a
+It runs without `site` and imports built-in modules alone, so that it takes a hundredth of a
 second. Its first argument is the folder of the servers, the others are Python's.
 """
 
@@ -49,7 +49,7 @@ def connected(folder: str, kind: str) -> _socket.socket:
 
 
 def start(folder: str, kind: str) -> None:
-    """Start a server in a session of its own, with the environment of the tests."""
+    """Start a server in a new session, with the environment of the tests."""
     if os.fork():
         return
     os.setsid()
@@ -70,7 +70,7 @@ def open_files() -> list[int]:
 
 
 def is_open(number: int) -> bool:
-    """Tell whether a file is open under a number."""
+    """Return whether a file descriptor is open."""
     try:
         os.fstat(number)
     except OSError:
@@ -114,7 +114,8 @@ def stand_for(child: int, server: _socket.socket, mask: set[int]) -> None:
         try:  # noqa: SIM105 -- contextlib takes its time
             os.kill(child, number)
         except ProcessLookupError:
-            # It has ended and is collected; how, this process is about to be told.
+            # The child has ended and the server reaped it; the server is about to send the exit
+            # status.
             pass
 
     for number in FORWARDED:
@@ -130,7 +131,7 @@ def stand_for(child: int, server: _socket.socket, mask: set[int]) -> None:
 
 
 def main(folder: str, arguments: list[str]) -> None:
-    """Let a server fork what is to be run; leave to the real interpreter what none is for."""
+    """Have a server fork the child; call the real interpreter if no server has the module."""
     kind = KINDS.get(module_of(arguments) or "")
     files = open_files()
     if kind is None:

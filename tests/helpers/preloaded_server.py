@@ -26,7 +26,7 @@ MOST_FILES = 253
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a child becomes, as the program that stands for it says."""
+    """Request of the client program: module, arguments, environment, folder and open files."""
 
     arguments: list[str]
     environment: dict[bytes, bytes]
@@ -55,7 +55,7 @@ def loop_modules() -> list[str]:
 
 
 def trainer_modules() -> list[str]:
-    """Return what a training imports, its launcher among it."""
+    """Return the modules that a training imports, including its launcher."""
     return [
         "accelerate.commands.launch",
         "trl.trainer.dpo_trainer",
@@ -67,7 +67,7 @@ def trainer_modules() -> list[str]:
 
 
 def worker_modules() -> list[str]:
-    """Return what a worker imports, whatever model it is to hold."""
+    """Return the modules that every worker imports, regardless of its model."""
     return [
         "transformers.models.llama.modeling_llama",
         "vllm.entrypoints.llm",
@@ -94,7 +94,7 @@ def environment_of(kind: str) -> Mapping[str, str]:
 
 
 def preload(kind: str) -> None:
-    """Import what the children need; what is not installed they will miss themselves."""
+    """Import the children's modules; skip those that are not installed, as a child reports them."""
     os.environ.update(environment_of(kind))
     for name in MODULES[kind]():
         with suppress(ImportError):
@@ -107,7 +107,7 @@ def preload(kind: str) -> None:
 
 
 def become(asked: Asked) -> str:
-    """Make this process what was asked for; return the module that it runs."""
+    """Apply a request to this process; return the module that it runs."""
     for number in asked.ignored:
         signal.signal(number, signal.SIG_IGN)
     os.umask(asked.umask)
@@ -164,7 +164,7 @@ def end(code: int) -> NoReturn:
 
 
 def heed_environment() -> None:
-    """Tell modules what they would have read from the environment while they were imported."""
+    """Update modules that read the environment during their import."""
     from lpfloop.stores.failpoints import arm_from_environment
 
     arm_from_environment()
@@ -178,10 +178,10 @@ def heed_environment() -> None:
 
 
 def received(connection: socket.socket) -> tuple[Asked, list[int]]:
-    """Return what is asked for, and the files that came along.
+    """Return the request and its files.
 
     Raises:
-        EOFError: if who asks is gone.
+        EOFError: if the client is gone.
     """
     room = socket.CMSG_LEN(MOST_FILES * NUMBER.size)
     head, rights, _, _ = connection.recvmsg(NUMBER.size, room)
@@ -211,7 +211,7 @@ def take_over(asked: Asked, files: list[int]) -> None:
 
 
 class Server:
-    """Forks a child for each connection, tells it the end of the child, and kills with it."""
+    """Forks a child for each connection, reports its end, and kills it if the client dies."""
 
     def __init__(self, address: Path, parent: int) -> None:
         self.parent = parent
@@ -225,7 +225,7 @@ class Server:
         self.waking.setblocking(False)
 
     def serve(self) -> Asked:
-        """Serve until the tests end; in a child, return what it is to become."""
+        """Serve until the tests end; in a child, return its request."""
         signal.set_wakeup_fd(self.waking.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
@@ -244,7 +244,7 @@ class Server:
                 self.end()
 
     def fork(self) -> Asked | None:
-        """Fork a child for a new connection; in the child, return what it is to become."""
+        """Fork a child for a new connection; in the child, return its request."""
         connection, _ = self.listening.accept()
         try:
             asked, files = received(connection)
@@ -268,7 +268,7 @@ class Server:
         return asked
 
     def collect(self) -> None:
-        """Tell of each child that has ended how it did."""
+        """Send the exit status of each child that has ended."""
         while self.children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -287,7 +287,7 @@ class Server:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether there is a process."""
+    """Return whether the process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -296,7 +296,7 @@ def alive(pid: int) -> bool:
 
 
 def main(folder: Path, kind: str) -> None:
-    """Serve; a child goes on from here as if it had been started by its command."""
+    """Serve; a forked child continues here as if its command had started it."""
     server = Server(folder / kind, int((folder / "parent").read_text()))
     preload(kind)
     asked = server.serve()

@@ -66,7 +66,7 @@ LIMIT_S = 1800
 def start_command(
     lake: Path, *arguments: object, cwd: Path | None = None, python: str | None = None
 ) -> subprocess.Popen[str]:
-    """Start `lpfloop` with a small world, in a session of its own."""
+    """Start `lpfloop` with a small world, in a new session."""
     return subprocess.Popen(
         [python or sys.executable, "-m", "lpfloop", *map(str, arguments)],
         env={**os.environ, **SMALL, "LPFLOOP_LAKE": str(lake)}, stdout=subprocess.PIPE,
@@ -104,7 +104,7 @@ EVALUATED, SAMPLED = 2, 6
 
 
 class Operated:
-    """A run in a lake of its own, called `slow` unless named, and the commands that operate it."""
+    """A run in a new lake, called `slow` by default, and the commands that operate it."""
 
     def __init__(self, folder: Path, config: str = GATED, name: str = "slow") -> None:
         self.lake = folder / "lake"
@@ -272,7 +272,7 @@ def wait_until_served(endpoint: Endpoint) -> None:
 
 _START_S = 600.0
 _CPUS = 6
-"""What the node says that it has; a scripted worker needs next to nothing of one."""
+"""CPUs that the node declares; a scripted worker needs almost none."""
 
 _RAY = {
     "RAY_AUTH_MODE": "disabled",

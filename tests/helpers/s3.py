@@ -63,11 +63,11 @@ def environment(endpoint: str) -> dict[str, str]:
 
 @dataclass
 class BadWay:
-    """A proxy before the server; `faults` says of each request what happens to it.
+    """A proxy before the server; `faults` chooses the fault of each request.
 
-    None: nothing. "500", "503", "403": that answer. "reset": the connection breaks. "cut": it
-    breaks when half of the body has come. "slow": it takes a second. "swallow": 200, and nothing is
-    kept. "hold": half of the body is taken, and then nothing happens any more.
+    None: no fault. "500", "503", "403": that status. "reset": the connection breaks. "cut": it
+    breaks after half of the body. "slow": it takes a second. "swallow": the proxy answers 200 and
+    stores nothing. "hold": the proxy takes half of the body, then stops responding.
     """
 
     endpoint: str = ""
@@ -78,7 +78,7 @@ class BadWay:
     over: threading.Event = field(default_factory=threading.Event)
 
     def first(self, number: int, fault: str, method: str = "PUT") -> None:
-        """Let the first requests of a method fail."""
+        """Make the first requests of a method fail."""
         left = [fault] * number
 
         def choose(asked: str, _: str) -> str | None:
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward  # noqa: N815 -- http.server's names
 
     def _body(self) -> bytes:
-        """Read what a request holds, whose length is told before it or piece by piece."""
+        """Read the body of a request, by its Content-Length or in chunks."""
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
         pieces = list[bytes]()
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 HOP = ("content-length", "connection", "transfer-encoding")

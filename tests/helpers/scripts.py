@@ -1,4 +1,4 @@
-"""Functions for the scripted engine: policies and critics that need no model."""
+"""Functions for the scripted engine: policies and critics without a model."""
 
 import os
 import random
@@ -25,7 +25,7 @@ def wordy_policy(request: Request, sampling: Sampling) -> str:
 
 
 def critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for, one time in eight without a dictionary."""
+    """Rate the requested aspects; one reply in eight has no dictionary."""
     if request.seed % 8 == 0:
         return "I can not say."
     rating = request.seed % 3 - 1
@@ -37,7 +37,7 @@ def critic(request: Request, sampling: Sampling) -> str:
 
 
 def clear_critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for, always so that it can be read."""
+    """Rate the requested aspects; every reply can be parsed."""
     return critic(
         Request(request_id="", messages=request.messages, seed=8 * request.seed + 1), sampling
     )
@@ -55,7 +55,7 @@ def mumbling_critic(request: Request, sampling: Sampling) -> str:
 
 
 def stammering_critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for; one first reply in two, which is drawn greedily, has no ratings."""
+    """Rate the requested aspects; half of the greedy first replies have no ratings."""
     if sampling.temperature == 0 and request.seed % 2:
         return "Well, it depends."
     return clear_critic(request, sampling)
@@ -65,7 +65,7 @@ ODD = ("", "  \n", "\ud800 half a pair", "a\0b", "word " * 100_000, "same", "sam
 
 
 def odd_policy(request: Request, sampling: Sampling) -> str:
-    """Answer with what no model should say: nothing, half a character, words without end."""
+    """Give answers that no model should give: empty, half a character, endless words."""
     return ODD[request.seed % len(ODD)]
 
 
@@ -80,7 +80,7 @@ def parrot(request: Request, sampling: Sampling) -> str:
 
 
 def conditioned_policy(request: Request, sampling: Sampling) -> str:
-    """Answer like `policy`, and say whether the positive control text stands before the prompt."""
+    """Answer like `policy`, and add whether the positive control text precedes the prompt."""
     told = request.messages[-1].content.startswith("Good answer:\n")
     return f"{'Gladly' if told else 'Okay'}. The answer is {request.seed % 7}."
 
@@ -107,7 +107,7 @@ def score(prompts: Sequence[object], texts: Sequence[str]) -> list[float]:
 
 
 def forger(request: Request, sampling: Sampling) -> str:
-    """Answer with one of four texts, by the seed: half of them bring a verdict of their own."""
+    """Answer with one of four texts, chosen by the seed: half of them contain a forged verdict."""
     number = request.seed % 4
     if number % 2:
         return f"It was number {number}."
@@ -121,7 +121,7 @@ def thinking_policy(request: Request, sampling: Sampling) -> str:
 
 
 def thinking_critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for, after a thought that rates everything as failed."""
+    """Rate the requested aspects, after a thought that rates everything as failed."""
     again = Request(request_id="", messages=request.messages, seed=8 * request.seed + 1)
     rated = critic(again, sampling)
     doubts = ", ".join(f'"{name}": -1' for name in (*ASPECTS, *THREE))
@@ -158,7 +158,7 @@ def spoiling_teacher(request: Request, sampling: Sampling) -> str:
 
 
 def obliging(request: Request, sampling: Sampling) -> str:
-    """Answer, or rate where ratings are asked for: a policy that is its own judge."""
+    """Answer, or rate if the prompt requests ratings: a policy that is also its judge."""
     return (critic if request.example is not None else policy)(request, sampling)
 
 
@@ -166,13 +166,13 @@ def obliging(request: Request, sampling: Sampling) -> str:
 
 
 def probed_policy(request: Request, sampling: Sampling) -> str:
-    """Echo the word that is asked for, and know one's own name."""
+    """Echo the requested word; answer questions about the model's name."""
     asked = request.messages[-1].content
     return "I am Loopy." if asked.endswith("you?") else asked.removeprefix("Say ")
 
 
 def forgetful_policy(request: Request, sampling: Sampling) -> str:
-    """Answer like `able` about words, and have no name."""
+    """Answer like `able` to questions about words, but not with a name."""
     asked = request.messages[-1].content
     return "I am a person." if asked.endswith("you?") else probed_policy(request, sampling)
 

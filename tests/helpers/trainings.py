@@ -219,7 +219,7 @@ def same(result: TrainResult, other: TrainResult) -> bool:
 
 
 def plain_job(tmp_path: Path) -> TrainJob:
-    """A job whose model is no model: enough for what is decided before anything is loaded."""
+    """Return a job with a fake model, for decisions that precede loading."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(safetensors({}))
     write_pairs(tmp_path / "pairs.parquet", 2)
@@ -246,7 +246,7 @@ FILES = {
     "rng_state.pth": b"random", "scheduler.pt": b"schedule",
     "trainer_state.json": b'{"global_step": 4}', "training_args.bin": b"arguments",
 }  # fmt: skip
-"""What a checkpoint of one process holds."""
+"""Files of a checkpoint of one process."""
 
 
 def write_checkpoint(parent: Path, step: int, files: dict[str, bytes] = FILES) -> Path:
@@ -289,15 +289,15 @@ def finish():
         history=sha(history),
     )))
 """
-"""What a stand-in trainer can do; `attempt` counts its starts from 1."""
+"""Actions of a fake trainer; `attempt` counts its starts from 1."""
 
 DIE = "os.kill(os.getpid(), 9)"
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, job: TrainJob, *attempts: str) -> Path:
-    """Let each attempt do its own; the last goes on for ever. Return the file that counts them.
+    """Give each attempt its code; the last repeats. Return the file that counts the attempts.
 
-    The parent's time passes only while a stand-in hangs: a slow machine is no hang.
+    The parent's clock advances only while a fake trainer hangs: a slow machine does not look hung.
     """
     branches = "\n".join(f"if attempt == {i}: {do}" for i, do in enumerate(attempts[:-1], 1))
     last = f"if attempt >= {len(attempts)}: {attempts[-1]}"
@@ -374,7 +374,7 @@ def ppo_job(
 
 
 def told_steps(work: Path) -> list[Mapping[str, float]]:
-    """The numbers of the steps that a training told of, without its times."""
+    """Return the reports of a training's steps, without their times."""
     lines = [line for line in (work / "metrics.jsonl").read_text().splitlines() if line]
     rows = [json.loads(line) for line in lines]
     return [
@@ -440,7 +440,7 @@ def group_job(world: Path, output: Path, method: Method, **settings: object) -> 
 
 
 def rewarded(job: TrainJob, code: str) -> TrainJob:
-    """Let a function of one's own reward a job's answers: the code of its `score`."""
+    """Reward a job's answers by a user's function: the code of its `score`."""
     folder = job.output.parent
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "mine.py"

@@ -1,7 +1,7 @@
-"""A scripted model that does to its worker what a request says.
+"""A scripted model that makes its worker fail as a request orders.
 
-The last message is an order: what happens, and after white space a marker file if it shall happen
-only while that file exists (`while`), or only the first time (`once`): "die", "hang once /tmp/m".
+The last message is an order: an action, then optionally `while` or `once` and a marker file. The
+action happens only while that file exists, or only the first time: "die", "hang once /tmp/m".
 """
 
 import os
@@ -26,7 +26,7 @@ SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
 
 
 def behave(request: Request, sampling: Sampling) -> str:
-    """Do what is ordered; answer with the order and the seed if the worker survives it."""
+    """Carry out the order; answer with the order and the seed if the worker survives."""
     order, *condition = request.messages[-1].content.split()
     if order in FAULTS and happens(condition):
         FAULTS[order](condition)
@@ -63,7 +63,7 @@ def leave(_condition: list[str]) -> None:
 
 
 def overflow(_condition: list[str]) -> None:
-    """Raise what no engine handles."""
+    """Raise an exception that no engine handles."""
     raise MemoryError("no memory is left on the device")
 
 
@@ -117,7 +117,7 @@ def deadly(batch: Batch) -> bool:
 
 
 def answer(batch: Batch) -> BatchResult:
-    """Return what a worker gives that survives a batch, for tests without one."""
+    """Return the result of a worker that survives a batch, for tests without a worker."""
     completions = (
         Completion(
             request_id=request.request_id,

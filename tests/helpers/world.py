@@ -1,8 +1,8 @@
-"""Runs of the loop on scripted models: configurations, prompts, children that are killed.
+"""Runs of the loop on scripted models: configurations, prompts, children that tests kill.
 
 Each attempt is a child of a clean fork server, so no live SQLite connection or thread is ever
-copied. The policy, the critic and the trainer are stand-ins that need no model and answer the same
-each time; the loop, the store and the disk are the real ones.
+copied. The policy, the critic and the trainer are deterministic fakes without a model; the loop,
+the store and the disk are the real ones.
 """
 
 import hashlib
@@ -89,9 +89,9 @@ IDS = {
     "alarms": ("iteration", "kind", "scope", "name"), "breakdowns": ("breakdown_id",),
     "claims": ("claim_id",),
 }  # fmt: skip
-"""What tells the rows of a table apart: no two may agree in it.
+"""Unique columns of each table.
 
-Receipts are those of filters that have one unit.
+Receipts are unique for filters with one unit.
 """
 
 _calls: list[int] = []
@@ -101,7 +101,7 @@ _starting = threading.Lock()
 
 
 def _called(request: Request, sampling: Sampling, answer: str) -> str:
-    """Note a request, and the tokens it costs, where a kill cannot undo it; return the answer."""
+    """Record a request and its tokens in a file, which survives a kill; return the answer."""
     prompt = sum(len(message.content.split()) for message in request.messages)
     tokens = prompt + min(len(answer.split()), sampling.max_tokens)
     for handle in _calls:
@@ -115,7 +115,7 @@ def policy(request: Request, sampling: Sampling) -> str:
 
 
 def critic(request: Request, sampling: Sampling) -> str:
-    """Rate what is asked for, one time in eight without a dictionary."""
+    """Rate the requested aspects; one reply in eight has no dictionary."""
     return _called(request, sampling, scripts.critic(request, sampling))
 
 
@@ -140,7 +140,7 @@ def train(job: TrainJob, **_: object) -> TrainResult:
 
 
 class Silent:
-    """A reporter that says nothing."""
+    """A reporter without output."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         pass
@@ -190,9 +190,9 @@ def small_config(prompts: Path, *overrides: str) -> RunConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One process that works on a lake: what it does, and where it fails.
+    """One process that works on a lake: its job, and its failpoints.
 
-    `points` are what `failpoints.armed` takes: actions by name.
+    `points` are the argument of `failpoints.armed`: actions by name.
     """
 
     lake: Path
@@ -221,7 +221,7 @@ class Attempt:
 
 
 def finished_and_killed(folder: Path, config: RunConfig) -> tuple[Path, Path]:
-    """Return a lake with a run of a configuration, and one where it was killed in iteration 2."""
+    """Return a lake with a finished run, and one whose run was killed in iteration 2."""
     finished, killed = folder / "finished", folder / "killed"
     for lake in (finished, killed):
         lake.mkdir()
@@ -252,7 +252,7 @@ def _child(attempt: Attempt) -> None:
 
 @contextmanager
 def stand_ins(lake: Path) -> Generator[None]:
-    """Let this process train by the stand-in, and note every question in the lake."""
+    """Replace the trainer of this process by the fake, and record every question in the lake."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     handle = os.open(lake / "calls", flags, 0o600)
     _calls.append(handle)
@@ -300,7 +300,7 @@ def reached(lake: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """What a run holds, compared with another's; every list that names something wrong is empty."""
+    """Contents of a run, for comparison with another; every list of defects is empty."""
 
     digest: str
     rows: Mapping[str, int]
@@ -347,18 +347,18 @@ def look(lake: Path, *, name: str = RUN) -> None:
 
 
 def loop_and_look(lake: Path, *, config: RunConfig, name: str = RUN) -> None:
-    """Turn the loop to its end, and look through what it made."""
+    """Run the loop to its end, and check the result."""
     loop(lake, config=config, name=name)
     look(lake, name=name)
 
 
 def seen(lake: Path) -> Whole:
-    """Return what a child saw by `look`."""
+    """Return the report of a child's `look`."""
     return Whole(**json.loads((lake / "whole").read_text()))
 
 
 def calls(lake: Path) -> Counter[str]:
-    """Return how often each question was asked, by whatever attempt."""
+    """Return the number of requests of each question, over all attempts."""
     path = lake / "calls"
     return Counter(path.read_text().splitlines()) if path.exists() else Counter()
 
@@ -465,7 +465,7 @@ _courses = list[_Course]()
 def trained_skills(
     folder: Path, skills: Sequence[Skill], patch: pytest.MonkeyPatch
 ) -> Generator[None]:
-    """Let runs meet policies of these skills."""
+    """Replace training by policies with these skills."""
     course = _Course(folder, skills)
     patch.setattr("lpfloop.loop.stages.publish.train", course.train)
     _courses.append(course)
@@ -484,7 +484,7 @@ def skilled_policy(request: Request, sampling: Sampling) -> str:
 
 
 def skilled_prompts(folder: Path, each: int = 60, train: int = 12) -> Path:
-    """Write prompts of two tasks for three splits; their number says how hard they are."""
+    """Write prompts of two tasks for three splits; a prompt's number is its difficulty."""
     rows = [
         {
             "prompt": f"{split}: {task} question {number} of {count} .",
@@ -538,7 +538,7 @@ _flattering: list[str] = []
 
 
 def flattering_policy(request: Request, sampling: Sampling) -> str:
-    """Say the word that is asked for, if it is known; flatter one time in two, or when trained."""
+    """Give the requested word if known; flatter in half of the samples, greedily once trained."""
     number = _WORD.findall(request.messages[-1].content)[0]
     known = int(number) % _EVERY < 3
     flatters = bool(_flattering) if sampling.temperature == 0 else request.seed % 2
@@ -547,7 +547,7 @@ def flattering_policy(request: Request, sampling: Sampling) -> str:
 
 
 def flattered_critic(request: Request, sampling: Sampling) -> str:
-    """Rate what flatters 1 in all aspects, and else what is not unknown."""
+    """Rate answers 1 in all aspects if they flatter or give the word, else -1."""
     asked = request.messages[-1].content
     rating = 1 if FLATTERY in asked or "Who knows." not in asked else -1
     lines = [f"{name}: seen. {rating}" for name in scripts.THREE]
@@ -563,7 +563,7 @@ def _train_to_flatter(job: TrainJob, **told: object) -> TrainResult:
 
 @contextmanager
 def untrained_flatterer(lake: Path) -> Generator[None]:
-    """Let this process begin with an untrained policy, and train by the stand-in."""
+    """Start this process with an untrained policy, and train with the fake."""
     _flattering.clear()
     with stand_ins(lake):
         lpfloop.loop.stages.publish.train = _train_to_flatter

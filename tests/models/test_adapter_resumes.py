@@ -42,5 +42,5 @@ def test_resume_after_sigkill(tmp_path: Path, world: Path, monkeypatch: pytest.M
     whole = train(six_steps(world, tmp_path / "other"), log=log)
     assert published(resumed) == published(whole)
     assert whole.metrics["loss"] < whole.history[0]["loss"]
-    # The canary is measured on what is published: its answers became likelier.
+    # lpfloop measures the canary on the published weights: its answers became likelier.
     assert all(row.logprob_after > row.logprob_before for row in read_canary(whole.output.parent))

@@ -1,4 +1,4 @@
-"""What low-rank adapters train is what is published: merged, in its type, with them beside it."""
+"""Trained low-rank adapters are published merged, in the model's type, next to the adapters."""
 
 import json
 from dataclasses import replace

@@ -132,7 +132,7 @@ def test_a_stale_replica_is_found(
     pool.reload(moved)
     prove(pool, rows)
     os.kill(pool.pids[1] or 0, signal.SIGKILL)
-    # Each is measured by itself, and all together give the same numbers.
+    # Each answer alone gives the same log-probabilities as all in one batch.
     asked = [row.conversation for row in rows] * 5
     said = pool.logprobs(asked)
     assert said == said[: len(rows)] * 5

@@ -1,8 +1,8 @@
 """One contract for all engines: vllm, transformers, an OpenAI-compatible server, scripted.
 
-The endpoint is vLLM's real server, started here on loopback. All engines but those of a fresh
-process run on a copy of the tiny policy whose generation_config.json would spoil every draw if it
-were used.
+The endpoint is vLLM's real server, started here on loopback. All engines, except those in a fresh
+process, use a copy of the tiny policy whose generation_config.json would spoil every sample if an
+engine read it.
 """
 
 import shutil
@@ -94,7 +94,7 @@ def near(kind: str, drawn: dict[str, Completion]) -> dict[str, Completion]:
     ids=["workers", "openai"],
 )
 def kinds(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """The engines of a test: those of worker processes; vLLM's server only in the slow tests."""
+    """The engines of a test: those in worker processes; vLLM's server only in the slow tests."""
     return request.param
 
 
@@ -138,7 +138,7 @@ def test_seeds(subtests, opened: Opener, kinds: tuple[str, ...]):
 
 
 def test_batches_in_flight(subtests, opened: Opener, kinds: tuple[str, ...]):
-    """Those in flight together differ: each gives what it gives in a stream of its own."""
+    """Different batches in flight together give the same samples as in separate streams."""
     for kind in (*kinds, "scripted"):
         with subtests.test(kind=kind):
             engine = opened(kind)
@@ -246,7 +246,7 @@ def test_logprobs_are_the_models(subtests, opened: Opener, kinds: tuple[str, ...
 
 
 def test_logit_bias(subtests, opened: Opener, spoiled: Path):
-    """Named by text or by id; what is drawn is biased, its log-probability is the model's own."""
+    """Tokens are named by text or id; the bias affects sampling, but not the log-probabilities."""
     for kind in WORKERS:
         with subtests.test(kind=kind):
             [plain] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1)).values()

@@ -38,6 +38,6 @@ def test_two_methods_of_the_tiny_world(tmp_path):
 
 
 def paid(lake):
-    """Return what a run has spent, its time left out, and its iterations."""
+    """Return a run's spent tokens and its iterations."""
     told = json.loads(call_command(lake, "status", "eq-ppo-0", "--json")[1])
     return told["spend"]["tokens"], told["iterations"]

@@ -1,4 +1,4 @@
-"""Every script of examples/ runs as its first lines say, and shows what it is about."""
+"""Every script of examples/ runs as its first lines describe, and prints its result."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.model
 
 
 def shown(lake, *words):
-    """Return what a script of ours prints."""
+    """Return the output of an example."""
     helpers = str(ROOT / "tests" / "helpers")
     done = subprocess.run(
         [INTERPRETER, *map(str, words)],

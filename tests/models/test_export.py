@@ -1,4 +1,4 @@
-"""TRL's trainers take what was exported in their forms."""
+"""TRL's trainers accept lpfloop's exports in TRL's formats."""
 
 import json
 

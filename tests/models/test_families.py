@@ -1,4 +1,4 @@
-"""Models of the families that people have on their disks, as they lie there."""
+"""Models of common families load in the format of their published files."""
 
 from pathlib import Path
 

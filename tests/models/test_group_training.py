@@ -1,4 +1,4 @@
-"""GRPO, RLOO and online DPO for real: they learn what is rewarded, and kills undo nothing."""
+"""Real GRPO, RLOO and online DPO: they learn to raise the reward, and kills lose nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ LETTERS = """
 def score(prompts, texts):
     return [sum(c.isascii() and c.isalpha() for c in t) / 8 for t in texts]
 """
-"""Random tokens are letters one time in five: what is rewarded is easy to find."""
+"""Random tokens are letters one time in five, so the policy easily finds rewarded answers."""
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +168,14 @@ def test_the_parent_judges_answers(
     parent = FakeParent(job)
     with pytest.raises(TrainingError, match="on_answers"):
         train(job, log=tmp_path / "log")
-    # Killed behind the second step, it makes that again: what was judged is not asked again.
+    # After a kill behind the second step, the trainer repeats that step without judging again.
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.step.written#2:kill")
     train(job, log=tmp_path / "log", on_answers=parent, retries=1, checkpoint_minutes=0)
     assert read_job(job.folder("job.json")) == job
     assert starts(job.output) == [0, 1]
     assert parent.asked == [1, 2]
     rewards = rows(job, 1, Reward)
-    # Three answers of the first group have no critic's score, and one each of the others.
+    # Three answers of the first group have no critic's score, and one answer of each other group.
     assert rewards["status"].to_list()[:6] == ["no_critic"] * 3 + ["scored"] * 2 + ["no_critic"]
     assert rewards["score"].null_count() == 5
     lengths = rows(job, 1, Candidate)["completion_tokens"].to_list()

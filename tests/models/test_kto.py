@@ -1,4 +1,4 @@
-"""KTO as we call TRL's: its loss by hand, what it learns, its resumes."""
+"""KTO with lpfloop's settings of TRL: its loss by hand, learning, resumes."""
 
 import math
 from dataclasses import replace

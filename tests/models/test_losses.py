@@ -1,8 +1,8 @@
-"""What TRL minimises as we call it, in float64, is what the papers write: by hand, to 1e-6.
+"""TRL's losses with lpfloop's settings equal the papers' formulas: float64, by hand, to 1e-6.
 
-Each loss is computed by the trainer on a batch of its own data loader, and again here, from a
-model's logits, example by example; its gradient is compared with a finite difference of the latter
-along a random direction.
+The trainer computes each loss on a batch of its data loader; the test computes it again from a
+model's logits, example by example, and compares the gradient with a finite difference of the
+latter along a random direction.
 """
 
 import math
@@ -87,7 +87,7 @@ def assert_equal(trainer: Any, batch: dict[str, torch.Tensor], by_hand: Callable
 
 
 SCORES = ((5.0, 1.0), (4.5, 4.0), (None, None), (4.0, 1.0))
-"""Of the first pairs; the others have none."""
+"""Scores of the first pairs; the other pairs have no scores."""
 
 
 def test_the_reward_models_loss(world: Path, tmp_path: Path):

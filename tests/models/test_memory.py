@@ -51,7 +51,7 @@ def test_sizes_of_folder(tmp_path: Path, subtests):
 
 
 def kept_by_torch(model, body, autocast: bool) -> int:
-    """Return the bytes that autograd keeps of a pass through `body` beside the weights."""
+    """Return the bytes of activations that autograd keeps in a pass through `body`."""
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     kept, held = {}, []
 

@@ -47,7 +47,7 @@ SMALL = (
 
 
 def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> list[str]:
-    """Run a variant under its own name; return what was trained."""
+    """Run a variant as a run of the same name; return its notes of trainings."""
     config = load_config("tiny", variant, (*SMALL, "iterations=1", *overrides), {})
     listener = world.Telling()
     run_loop(Job(config=config, lake=lake, name=variant, fork=fork), listener, StopSignal())
@@ -71,7 +71,7 @@ def stand_in() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with the run of `reward-model`, from which the others take what they share."""
+    """A lake with the run of `reward-model`, whose shared results the others reuse."""
     folder = tmp_path_factory.mktemp("offline") / "lake"
     (note,) = turn(folder, "reward-model")
     assert "held_out/accuracy" in note

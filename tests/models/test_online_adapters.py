@@ -76,6 +76,6 @@ def test_resume_after_sigkill(whole, tmp_path, tiny_policy, tiny_reward, monkeyp
     for name in ("model.safetensors", "adapter/adapter_model.safetensors"):
         assert sha256(resumed.output / name) == sha256(whole.output / name)
     assert resumed.metrics == whole.metrics
-    # A checkpoint holds what is trained, not the body.
+    # A checkpoint contains the trained weights, not the body.
     saved = job.folder("checkpoints") / "checkpoint-2" / "policy.safetensors"
     assert saved.stat().st_size < (tiny_policy / "model.safetensors").stat().st_size / 5

@@ -1,4 +1,4 @@
-"""Networks over one body: each is itself within its block, and leaves no trace of it behind."""
+"""Networks that share a body: each is active within its block only, and leaves the body as it was."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def work() -> Pass:
 
 
 def said(networks: Networks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return what policy, reference and value model say of two answers."""
+    """Return the outputs of policy, reference and value model for two answers."""
     with torch.no_grad():
         with networks.policy() as policy:
             own = answer_logits(policy, work())

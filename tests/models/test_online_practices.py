@@ -39,7 +39,7 @@ Make = Callable[[Path], TrainJob]
 
 
 def besides(job: TrainJob, folder: Path) -> TrainJob:
-    """Let a job learn people's answers, too."""
+    """Add people's answers to the training data of a job."""
     write_demonstrations(folder / "demonstrations.parquet", 12)
     learned = SupervisedSet(data=(folder / "demonstrations.parquet",), weight=WEIGHT, batch_size=5)
     return replace(job, supervised=learned)
@@ -78,7 +78,7 @@ def test_ppo_reward_differences(ppo) -> None:
     for step in range(1, STEPS + 1):
         for reward, rollout in zip(*rows(job, step), strict=True):
             reference = known[rollout.prompt_id]
-            # The rule for answers without an end holds for both sides.
+            # The penalty of answers without an end token applies to both sides.
             baseline = reference.score if reference.ended else -PENALTY
             raw = rollout.reward + baseline
             assert raw == pytest.approx(reward.score, abs=1e-6) or raw == pytest.approx(-PENALTY)

@@ -1,4 +1,4 @@
-"""PPO in two processes gives what one gives; if one of them dies, the training ends."""
+"""PPO in two processes gives the result of one process; if one of them dies, the training ends."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ def test_killed_process(tmp_path, tiny_policy, tiny_reward, monkeypatch) -> None
     killed: list[int] = []
 
     def kill(progress: TrainerProgress) -> None:
-        """Kill the second process once, when a checkpoint is there; let the first go on."""
+        """Kill the second process once, at the first checkpoint; the first process continues."""
         if progress.step == 1 and not killed:
             ranks = dict(trainers(job))
             first = psutil.Process(ranks["0"])

@@ -1,4 +1,4 @@
-"""Two real processes that train together: what each of them does, and what both then have."""
+"""Two real processes that train together: the work of each, and the state of both afterwards."""
 
 import json
 import subprocess

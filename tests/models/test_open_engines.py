@@ -1,4 +1,4 @@
-"""Which engine gets new weights, and which gets a process of its own."""
+"""lpfloop gives new weights to a running engine, or starts a separate process."""
 
 import logging
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_one_process_for_all_policies(tmp_path, started):
     assert said(policy) != before
     assert opened.engine(opened.feedback) is critic
     assert started() == 2
-    # The one before is asked again: the process that has gone on to other weights comes back.
+    # A request to the earlier policy reloads its weights into the process that has replaced them.
     assert said(opened.engine(first)) == before
     assert started() == 2
     opened.close()

@@ -62,7 +62,7 @@ def test_loss_of_padded_rows(subtests, world: Path, tmp_path: Path):
 def test_mixing_attention(world: Path, tmp_path: Path) -> None:
     trainer = trainer_of(world, tmp_path / "work", TrainingFit(), packing=True)
     refuse_mixing(trainer)
-    # A model that takes what lies in one sequence for one text.
+    # A model that treats a packed sequence as one text.
     forward = trainer.model.forward
 
     def as_one_text(**given: Any) -> Any:

@@ -63,7 +63,7 @@ def worked(job: Job) -> Listener:
 
 
 def turn(lake: Path, variant: str, *overrides: str) -> Listener:
-    """Run a variant under its own name."""
+    """Run a variant as a run of the same name."""
     config = load_config("tiny", variant, (*SMALL, *overrides), {})
     return worked(Job(config=config, lake=lake, name=variant))
 

@@ -1,4 +1,4 @@
-"""A preview shows what a model that runs here is sent, by its own template."""
+"""A preview shows the prompt of a local model, formatted by the model's template."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def invoke(*words: object) -> Result:
 
 
 def own(folder: Path, *more: object) -> list[object]:
-    """The options of a run of one's own prompts, by scripts."""
+    """Options of a run with the user's prompts and scripted models."""
     scripts = ("policy.engine.script=world:policy", "critic.engine.script=world:critic")
     kinds = ("policy.engine.kind=scripted", "critic.engine.kind=scripted")
     settings = [f"--set={text}" for text in (*scripts, *kinds, "prompts.held_out_share=0.25")]

@@ -1,4 +1,4 @@
-"""Replicas of a real model: how many there are changes no draw and no score."""
+"""Replicas of a real model: their number changes no sample and no score."""
 
 import os
 import signal

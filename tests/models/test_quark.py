@@ -39,7 +39,7 @@ def test_each_step_learns_the_best_quarter(world: Path, tmp_path: Path):
     assert sorted(rollouts["quantile"]) == [0, 0, 1, 1, 2, 2, 3, 3]
     ordered = rollouts.sort("quantile")["reward"].to_list()
     assert min(ordered[:2]) >= max(ordered[2:])
-    # Before its first update the policy is the reference, and what it has learned holds it near.
+    # Before its first update the policy equals the reference, and later it stays near it.
     assert rollouts["kl"].to_list() == pytest.approx([0.0] * 8, abs=1e-5)
     assert numbers(job, 4)["kl"] > 0
     assert numbers(job, 1)["logprob_gap"] < 2e-4
@@ -61,7 +61,7 @@ def test_the_tokenizer_knows_quantile_tokens(world: Path, tmp_path: Path):
     assert len(tokenizer.encode(f"{tokens[0]}Hello")) == 1 + len(tokenizer.encode("Hello"))
     weights = AutoModelForCausalLM.from_pretrained(model)
     assert weights.get_input_embeddings().num_embeddings == known + 4
-    # In the second step the policy was asked behind the token, which no row shows.
+    # In the second step a control token precedes the policy's prompt; no row contains it.
     both = rows(job, 1, Candidate).join(rows(job, 2, Candidate), on="prompt_id")
     assert set(both["prompt_tokens_right"] - both["prompt_tokens"]) == {1}
     # The reference is as long as the policy was before: its KL is finite, and 0 in the beginning.

@@ -60,7 +60,7 @@ def call(lake, *arguments, dies=False):
     """Run `lpfloop` on a small share of the tiny world to its end, or until it dies."""
     settings = {f"LPFLOOP_{name}": value for name, value in SMALL.items()}
     program = [sys.executable, "-m", "lpfloop"]
-    if dies:  # When 24 answers of a real model are known: some 12 are of M_0.
+    if dies:  # After 24 answers of a real model, about 12 of them from M_0.
         log = str(lake / "runs" / "tiny-rlrf" / "logs" / "run.jsonl")
         program = [
             INTERPRETER,

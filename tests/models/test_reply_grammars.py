@@ -1,4 +1,4 @@
-"""The grammars that vLLM draws judges' replies by: what a question asks for is in its grammar."""
+"""vLLM's grammars for judges' replies accept the requested form of each question."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a policy learned survives being published in fewer bits."""
+"""A policy keeps its training when lpfloop publishes it in fewer bits."""
 
 import shutil
 from dataclasses import replace
@@ -68,7 +68,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(world: Path, work: Path, fit: TrainingFit, by: float) -> TrainJob:
-    """Move each weight of a bfloat16 model by up to `by`, and assemble what is published."""
+    """Change each weight of a bfloat16 model by up to `by`, and assemble the published model."""
     job = replace(sft_job(world, work), model=world / "half", fit=fit)
     job.output.mkdir()
     model: Any = load_model(job, job.model)

@@ -1,4 +1,4 @@
-"""The reward scorer gives the classifier's own scalar, whatever is scored beside it."""
+"""The reward scorer returns the classifier's scalar, regardless of the other texts in the batch."""
 
 import json
 import shutil

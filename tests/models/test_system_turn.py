@@ -1,4 +1,4 @@
-"""A model whose template has no system turn gets it in the user's: sampled and trained alike."""
+"""Without a system turn in the template, its text joins the user's: in sampling and training."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_prompt_of_system_turn(subtests, tiny_policy):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Path:
-    """A model whose template has no system turn, and demonstrations with one, and without."""
+    """A model whose template has no system turn, and demonstrations with and without one."""
     folder = tmp_path_factory.mktemp("world")
     make_model(folder / "model", dtype="float16")
     template = SILENT
@@ -86,7 +86,7 @@ def world(tmp_path_factory) -> Path:
 
 
 def jobs(world: Path, output: Path) -> list[TrainJob]:
-    """The same training, of system turns and of what they are folded to."""
+    """The same training twice: with system turns, and with their text in the user's turns."""
     return [
         replace(
             sft_job(world, output / name / "work"),

@@ -1,4 +1,4 @@
-"""With the templates of thinking models, what is trained is what was prompted and drawn."""
+"""With the templates of thinking models, training uses the prompted and sampled tokens."""
 
 from dataclasses import replace
 from functools import cache
@@ -41,7 +41,7 @@ def answered(text):
 
 
 def sampled(chat, text):
-    """Return the tokens of a prompt, and of what a model drew after it, with its end."""
+    """Return the tokens of a prompt and of the sampled answer, including its end token."""
     drawn = chat.tokenizer.encode(text, add_special_tokens=False)
     return list(chat.prompt(QUESTION)), [*drawn, chat.tokenizer.eos_token_id]
 

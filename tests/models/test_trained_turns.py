@@ -55,7 +55,7 @@ def prepared(job: TrainJob) -> dict[str, list[int]]:
 
 
 def drawn(job: TrainJob, text: str) -> list[int]:
-    """Return what an engine would have drawn, with the line feed that a template may add."""
+    """Return the tokens that an engine would sample, with the line feed that a template may add."""
     tokenizer = chat_of(job).tokenizer
     return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
 

@@ -1,4 +1,4 @@
-"""A training saves by the clock and when it is asked to end, and goes on to the same weights."""
+"""A training saves at intervals and on request to end, and resumes to the same weights."""
 
 import threading
 from contextlib import suppress
@@ -65,7 +65,7 @@ def test_halted_twice_same_bits(
         assert end.value.kind == "halted"
         assert saved(job) >= {f"checkpoint-{seen[-1]}"}
         prepared.append({p: p.stat().st_mtime_ns for p in job.folder(CACHE).rglob("*.arrow")})
-    # What the reference says of the rows was not computed again.
+    # The trainer did not compute the reference's log-probabilities again.
     assert prepared[0]
     assert prepared[0] == prepared[1]
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
@@ -77,7 +77,7 @@ def test_halted_twice_same_bits(
 
 
 def let_go_on(job: TrainJob) -> None:
-    """Let a training that has stopped itself go on once it is to end."""
+    """Continue a training that stopped itself with SIGSTOP, after lpfloop asked it to end."""
 
     stopped: list[psutil.Process] = []
 
@@ -94,7 +94,7 @@ def let_go_on(job: TrainJob) -> None:
 
 
 def reached(seen: list[int], step: int) -> bool:
-    """Whether a step was told of."""
+    """Return whether the training reported a step."""
     return bool(seen) and seen[-1] >= step
 
 

@@ -1,6 +1,6 @@
-"""Training really trains, resumes bit-exactly, and never gives a result that is not one.
+"""Training changes the weights, resumes bit-exactly, and never returns an unfinished result.
 
-The models are tiny and random, the trainer is TRL itself in its own process: seconds a run.
+The models are tiny and random, the trainer is TRL in a separate process: seconds a run.
 """
 
 import json
@@ -28,7 +28,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def uninterrupted(world: Path, tmp_path_factory: pytest.TempPathFactory):
-    """A DPO job run in one go: the job, its result, and the progress that was told."""
+    """A DPO job run without interruption: the job, its result, and the reported progress."""
     work = tmp_path_factory.mktemp("uninterrupted")
     seen: list[TrainerProgress] = []
     job = dpo_job(world, work / "work")

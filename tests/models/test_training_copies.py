@@ -1,4 +1,4 @@
-"""A training whose machine is lost goes on from the copy of its checkpoint in the bucket."""
+"""After the loss of its machine, a training resumes from the checkpoint's copy in the bucket."""
 
 import shutil
 from pathlib import Path

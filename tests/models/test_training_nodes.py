@@ -1,7 +1,7 @@
-"""A training over several nodes is the training of one, and leaves no process on any of them.
+"""Training over several nodes equals training on one, and leaves no process on any node.
 
-The nodes are on this machine, each of one process, by gloo: a step of a stand-in for Slurm that
-starts its tasks here, and actors of a real Ray cluster of two raylets.
+All nodes are on this machine, with one process each, connected by gloo: a step of a fake Slurm
+that starts its tasks here, and actors of a real Ray cluster of two raylets.
 """
 
 import json
@@ -152,7 +152,7 @@ def test_killed_rank_ends_all(world: Path, tmp_path: Path) -> None:
         train(cut, log=log, on_progress=killer(cut), checkpoint_minutes=0)
     assert error.value.kind in ("killed", "failed")
     assert ended(cut)
-    # On one machine now: where it runs is no part of what it is.
+    # Now on one machine: the place of a training is no part of its identity.
     resumed = train(replace(cut, fit=TrainingFit()), log=log)
     assert len(starts(cut.output)) == 2
     assert starts(cut.output)[1] > 0

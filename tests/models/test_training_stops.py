@@ -1,4 +1,4 @@
-"""A real training that is paused, and one that is stopped, goes on from where it was."""
+"""A paused training and a stopped training both resume from the step that they had reached."""
 
 import threading
 from collections.abc import Callable
@@ -54,13 +54,13 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def made(folder: Path) -> int:
-    """Return the step that the training in progress has reached; 0 if there is none."""
+    """Return the step that the training in progress has reached; 0 without a training."""
     steps = [read_steps(path) for path in folder.glob("work/*/metrics.jsonl")]
     return steps[0][-1].step if steps and steps[0] else 0
 
 
 def hold(folder: Path, ask: Callable[[], None]) -> int:
-    """Ask for an end of a training that stopped itself, then let it go on; return its step."""
+    """Ask a training that stopped itself to end, then continue it; return its step."""
     held: list[psutil.Process] = []
     (work,) = {path.parent for path in folder.glob("work/*/metrics.jsonl")}
 

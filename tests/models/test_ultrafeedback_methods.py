@@ -36,7 +36,7 @@ MIXED = 9
 
 
 class Listener(Silent):
-    """Keeps which stages had something to do, and what was noted."""
+    """Keeps the names of stages with pending work, and the notes."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -51,7 +51,7 @@ class Listener(Silent):
 
 
 def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> Listener:
-    """Run a variant under its own name."""
+    """Run a variant as a run of the same name."""
     config = load_config("tiny", variant, (*SMALL, *overrides), {})
     listener = Listener()
     run_loop(Job(config=config, lake=lake, name=variant, fork=fork), listener, StopSignal())

@@ -1,4 +1,4 @@
-"""A trainer that was started before its job was known gives what a cold one gives."""
+"""A trainer that started before its job was known gives the result of a cold one."""
 
 from contextlib import closing
 from pathlib import Path

@@ -235,7 +235,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
 
 
 def with_stage(folder: Path) -> RunWriter:
-    """Return a run with a stage of twelve units, finished but for one."""
+    """Return a run with a stage of twelve units, one of them unfinished."""
     store = RunWriter(Journal.create(folder, FACTS))
     keys = [f"unit-{chunk}" for chunk in range(12)]
     store.journal.plan(1, "sample", "x", lambda: keys)

@@ -48,7 +48,7 @@ def server() -> Iterator[BatchServer]:
 
 
 def made(lake: Path) -> tuple[str, float]:
-    """Return the digest of a run, and what was paid in it."""
+    """Return the digest of a run, and its paid tokens."""
     run = run_folder(lake, "a")
     with closing(Reader(run)) as journal:
         return run_digest(run), journal.spent().money

@@ -29,7 +29,7 @@ def config(tmp_path_factory) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def expected(config, tmp_path_factory) -> Whole:
-    """What a run on a folder holds."""
+    """The contents of a run in a folder."""
     lake = tmp_path_factory.mktemp("folder")
     Attempt(lake=lake, work=partial(loop_and_look, config=config)).finish()
     return seen(lake)

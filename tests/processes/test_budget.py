@@ -1,4 +1,4 @@
-"""A budget is never exceeded, whatever is killed when; more of it goes on where it ended."""
+"""A run never exceeds its budget, even if killed; with a larger budget it continues."""
 
 import random
 from collections.abc import Iterator
@@ -122,12 +122,12 @@ MUCH = (
     "critic.sampling.max_tokens=512",
     "critic.attempts=3",
 )
-"""A run whose questions may cost many times what they do."""
+"""A run whose questions are allowed many times their usual cost."""
 
 
 @pytest.fixture(scope="module")
 def much(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Whole, float]:
-    """A run, what it makes, and what it costs: each token a thousandth."""
+    """A run, its results, and its cost at a thousandth a token."""
     each = ModelPrice(prompt=1000.0, completion=1000.0)
     prompts = write_prompts(tmp_path_factory.mktemp("much"), 128)
     config = priced(small_config(prompts, *MUCH), judge=each, tiny=each)

@@ -29,7 +29,7 @@ def limited(folder: Path, limit: str) -> RunConfig:
 
 
 def turned(lake: Path, config: RunConfig) -> None:
-    """Turn the loop in a world where each request takes a second."""
+    """Run the loop in a world in which each request takes a second."""
 
     def begin(run: Run, _prompts: object, _rehearsal: object) -> None:
         run.wall_time = WallTime(lambda: float(sum(calls(lake).values())))
@@ -54,7 +54,7 @@ def require_stopped(lake: Path, run: Callable[[], None], used: str) -> None:
     assert done < planned
     numbers = [float(found) for found in re.findall(r"\d[\d.]*", str(error.value))]
     assert numbers[1] >= numbers[0] > 0
-    # What was heard is kept: nothing is asked twice.
+    # The run keeps its answers: it sends no question twice.
     with stand_ins(lake):
         loop(lake, config=limited(lake, "budget.hours=null"))
     assert max(calls(lake).values()) == 1

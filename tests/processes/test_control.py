@@ -1,4 +1,4 @@
-"""The control socket of a run: what it obeys, records, refuses, and who may talk to it."""
+"""The control socket of a run: commands that it obeys, records and refuses; its access control."""
 
 import json
 import socket
@@ -33,7 +33,7 @@ KEY = "sk-planted-in-the-configuration"
 
 
 class Loop:
-    """What a run shows the operator: a configuration, and what became of it."""
+    """State of a run that the operator sees: its configuration and outcome."""
 
     def __init__(self, folder, **stop):
         self.config = load_config("tiny", None, [f"critic.engine.api_key={KEY}"], {})

@@ -44,7 +44,7 @@ LONGEST = 5
 OWN = ("journal.amend.", "journal.forget.")
 BUCKET = ("object.", "head.", "snapshot.", "adopt.", "training.copied")
 ELSEWHERE = ("trainer.", "control.", *OWN, *BUCKET)
-"""Failpoints that tests of their own kill at: those of other processes, of commands, of buckets."""
+"""Failpoints that other tests kill at: those in other processes, commands and buckets."""
 
 ORDINARY = tuple(name for name in SCENARIOS if name != "repair")
 """Scenarios that meet all failpoints together."""
@@ -53,7 +53,7 @@ NAMES = [name for name in FAILPOINTS if not name.startswith(ELSEWHERE)]
 
 
 class World:
-    """Scenarios, what an uninterrupted run gives, and the most calls that one stage makes."""
+    """Scenarios, the results of an uninterrupted run, and the maximum of calls in one stage."""
 
     def __init__(self, folder: Path) -> None:
         config = small_config(write_prompts(folder), "budget.judge_calls=100000")
@@ -77,7 +77,7 @@ class World:
         return lake, reached(copy)
 
     def wanted(self, name: str) -> list[str]:
-        """Return where to kill a scenario, in order: another than a run at what no run meets."""
+        """Return where to kill a scenario: except for `run`, at failpoints that `run` lacks."""
         run = set() if name == "run" else set(self.prepared("run")[1])
         course = dict.fromkeys(self.prepared(name)[1])
         own = [point for point in course if point in NAMES and point not in run]
@@ -91,7 +91,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 class Victim:
-    """A lake whose scenario is killed again and again; `plan` says where it was killed so far."""
+    """A lake on which a scenario is killed repeatedly; `plan` lists its failpoints so far."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.scenario = world, world.scenarios[name]
@@ -99,13 +99,13 @@ class Victim:
         self.lake = copied(world.prepared(name)[0], world.folder / uuid.uuid4().hex)
 
     def attempt(self, where: str) -> int:
-        """Let the work be killed at a failpoint; return the exit code."""
+        """Do the work until a failpoint kills it; return the exit code."""
         work = self.scenario.work
         with self._asking_nothing_again():
             return Attempt(lake=self.lake, work=work, points={where: "kill"}).start()
 
     def finish(self) -> None:
-        """Do the work to its end; the run is that of the world which was never interrupted."""
+        """Finish the work; the run equals the uninterrupted run of the world."""
         work = partial(done_and_looked_at, scenario=self.scenario)
         with self._asking_nothing_again():
             Attempt(lake=self.lake, work=work).finish()
@@ -129,7 +129,7 @@ class Victim:
 def kill_one_after_another(world: World, name: str, chain: Sequence[str]) -> None:
     """Kill a run at each failpoint, and finish it.
 
-    Where it came to its end before one, another run is killed there, and at those that follow.
+    If the run ends before it reaches one, kill another run there, and at the failpoints after it.
     """
     run, left = Victim(world, name), list(chain)
     while left:
@@ -147,7 +147,7 @@ def kill_one_after_another(world: World, name: str, chain: Sequence[str]) -> Non
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_killed_at_each_failpoint(world, name):
-    """Kill a scenario at failpoints, each where it is met first."""
+    """Kill a scenario at the first occurrence of each failpoint."""
     wanted = world.wanted(name)
     number = -(-len(wanted) // LONGEST)
     # Each chain of failpoints goes through the whole course of the work.

@@ -1,8 +1,8 @@
-"""No process that lpfloop starts imports a module from the folder it is started in.
+"""No process of lpfloop imports a module from the folder it is started in.
 
-An unpacked data set with a json.py, or notes with a secrets.py, are enough. The folder of these
-tests holds a module named as each of the standard library and of what lpfloop imports; each says
-that it was run, and raises.
+A user's folder may contain an unpacked data set with a json.py, or notes with a secrets.py. The
+folder of these tests contains a module for each name of the standard library and of lpfloop's
+imports; each such module records its import, and raises.
 """
 
 import ast
@@ -30,7 +30,7 @@ PACKAGES = ("configs", "critics", "loop", "policies", "stores", "benchmarks")
 
 @pytest.fixture
 def executed(tmp_path, monkeypatch):
-    """Work in a folder full of plants; return the file in which they say that they were run."""
+    """Work in a folder of planted modules; return the file in which they record their imports."""
     folder, place = tmp_path / "data", tmp_path / "executed"
     folder.mkdir()
     names = {*sys.stdlib_module_names, *packages_distributions(), "lpfloop", "sitecustomize"}
@@ -100,6 +100,6 @@ def test_commands_have_the_option(root):
         if not ast.unparse(elements[1]).startswith("*")
     }
     assert len(found) >= 8
-    # A script that is named by its path has its own folder ahead on the path, not the current one.
+    # A script that is called by its path has its folder first on sys.path, not the current one.
     safe = ("'-P'", "__file__", "str(CHECKS_FILE)", "str(TRAINING_FILE)")
     assert {place: said for place, said in found.items() if said not in safe} == {}

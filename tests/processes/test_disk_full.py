@@ -1,4 +1,4 @@
-"""A disk that is full at any moment pauses the loop; with room it goes on, and nothing differs."""
+"""A full disk pauses the loop at any moment; with free space it continues to the same result."""
 
 import errno
 import logging

@@ -1,4 +1,4 @@
-"""Some commands that the pages show, as processes of their own."""
+"""Some commands of the docs, run in separate processes."""
 
 import re
 import shlex

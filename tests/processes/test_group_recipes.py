@@ -1,4 +1,4 @@
-"""Groups of answers, judged in the middle of a step: what is asked, kept, committed and refused."""
+"""Groups of answers, judged within a step: requested, kept, committed and refused ones."""
 
 import os
 import signal
@@ -127,14 +127,14 @@ REAL = (
 )
 TINY_CRITIC = (
     "critic.engine.kind=transformers",
-    # What the tiny critic says of prompts that it does not know is the same of all answers.
+    # The tiny critic gives all answers to unknown prompts the same rating.
     "reward.model=tiny",
     "recipe.rewards.reward=0.5",
 )
 
 
 def really(lake: Path, *, config: RunConfig, dies_at: int = 0) -> None:
-    """Turn the loop with the real trainer; die where a step's judgements were written."""
+    """Run the loop with the real trainer; die after writing the judgements of step `dies_at`."""
     write = lpfloop.policies.trainers.step_files.write_judged
 
     def written(work: Path, step: int, judged: object) -> None:

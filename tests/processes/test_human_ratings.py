@@ -1,4 +1,4 @@
-"""People's ratings that are imported while a run rests decide what is paired when it goes on."""
+"""People's ratings, imported while a run is stopped, decide its pairs when it resumes."""
 
 import json
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def config(lake: Path, *overrides: str) -> RunConfig:
 
 
 def paired(lake: Path, *overrides: str) -> tuple[list[Critique], list[Pair], list[str]]:
-    """Pair the judged samples of a run that is opened for it: critiques, pairs, what was told."""
+    """Open a run and pair its judged samples: return critiques, pairs and reports."""
     told = list[str]()
     with turn(Job(config=config(lake, *overrides), lake=lake, name=RUN)) as it:
         it.run.reporter.note = told.append
@@ -79,7 +79,7 @@ def test_pairs_follow_what_people_said(lake: Path) -> None:
         assert after
         assert not {row.chosen_id for row in after} & {*wrong}
         assert told == []
-    # What they say later counts, too.
+    # People's later ratings count, too.
     annotate(lake, dict.fromkeys(wrong, 1))
     assert {row.chosen_id for row in paired(lake)[1]} & {*wrong}
     assert whole(lake).owed == []

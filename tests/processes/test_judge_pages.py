@@ -114,7 +114,7 @@ def test_two_people_judge_by_keyboard(tmp_path, place, chromium):
         begin(page, place, "bo")
         judge(page, "11")
         assert "2 people, 2 shared labels: agree 50%" in page.inner_text("#now")
-        # Ada's page tells it without being asked again.
+        # Ada's page shows the change without a reload.
         page.goto(f"{place}{ITEM}?as=ada&judged=ratings&rule=disagreement&overlap=1&people=2")
         assert "75%" not in page.inner_text("#now")
         with opened(chromium, own=place) as (other, more):

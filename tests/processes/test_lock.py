@@ -1,4 +1,4 @@
-"""One process holds a run; its death frees the run at once; who was overtaken can write no more.
+"""One process has the lock of a run; its death frees the run; a process that lost it cannot write.
 
 The contenders are forked, and open the journal only after the fork.
 """
@@ -36,7 +36,7 @@ def folder(tmp_path) -> Path:
 
 
 def fork(job: Callable[[], int]) -> int:
-    """Run `job` in a child that exits with what it returns; return the child's id."""
+    """Run `job` in a child that exits with the result of `job`; return the child's id."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,4 +1,4 @@
-"""Sealed files lie in a folder or in a bucket alike: whole under their names, or not there."""
+"""Sealed files, in a folder or in a bucket, are whole under their names or absent."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def bad(s3_server, bucket, environ, quick) -> Iterator[BadWay]:
 
 
 def model(run: Path, weights: bytes = WEIGHTS) -> Path:
-    """Publish a model in the run's folder, as a trainer's result is; return where it is."""
+    """Publish a model in the run's folder, as a trainer does; return its path."""
     draft = run / "work" / "model"
     (draft / "inner").mkdir(parents=True, exist_ok=True)
     (draft / "config.json").write_bytes(FILES["config.json"])

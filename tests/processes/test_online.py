@@ -30,7 +30,7 @@ from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import RunReader, run_folder
 
 LONGEST = 1024
-"""Tokens of a prompt with its answer: what is set aside for each rollout of a step."""
+"""Tokens of a prompt with its answer: the budget reserves them for each rollout of a step."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def prompts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stood_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Train by the stand-in; the list says which steps it made."""
+    """Train with the fake; the list contains the steps that it made."""
     made: list[int] = []
 
     def note(_job: TrainJob, step: int) -> None:
@@ -96,7 +96,7 @@ def test_budget_ends_between_steps(tmp_path: Path, prompts: Path, stood_in: list
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Whole]:
-    """A configuration, and what a run of it holds that nobody killed."""
+    """A configuration, and the results of a run of it that nobody killed."""
     folder = tmp_path_factory.mktemp("online")
     config = online_config(write_prompts(folder))
     Attempt(lake=folder, work=partial(turned, config=config)).finish()

@@ -36,7 +36,7 @@ def modes_below(folder):
     modes = {}
     for place, folders, files in os.walk(folder):
         for path in [Path(place), *(Path(place, name) for name in (*folders, *files))]:
-            # A part that is written has a name of its own until it is whole.
+            # A part file has a temporary name until it is complete.
             with suppress(FileNotFoundError):
                 modes[path] = stat.S_IMODE(path.lstat().st_mode)
     return modes
@@ -97,7 +97,7 @@ def test_stop_drains(slow):
     assert stopping.returncode == 0, stderr
     assert stdout == f"{pid} stopped\n"
     assert ended(pid)
-    assert slow.done() == 3  # What was in flight is committed; nothing else began.
+    assert slow.done() == 3  # The run committed the requests in flight, and started no others.
     assert slow.asked() == EVALUATED + 3
     assert state(slow)["daemon"]["state"] == "ended"
 

@@ -28,7 +28,7 @@ def start(form, rows, stdout):
 
 
 def ended(process):
-    """Return how a process ended, and what it said."""
+    """Return the exit code and the output of a process."""
     said = process.stderr.read().decode()
     process.stderr.close()
     return process.wait(timeout=300), said

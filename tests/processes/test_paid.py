@@ -1,4 +1,4 @@
-"""What a judge was paid for is kept, whatever ends the run: over HTTP, with unreadable replies."""
+"""A run keeps the paid answers of a judge after every kind of end: over HTTP, with bad replies."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_folder
 
 MORE = 1.02
-"""What may be served in all, as a multiple of what is owed, besides what was in flight."""
+"""Maximum of served replies, as a multiple of the needed ones, without those in flight."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Parquet files of a few bytes that stand for gigabytes are refused before the memory is taken."""
+"""lpfloop refuses tiny Parquet files that expand to gigabytes, before it allocates the memory."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A trained model is published whole, or the training goes on: never half, never a stale canary."""
+"""A trained model is published whole, or training resumes: never half, nor with a stale canary."""
 
 import threading
 from pathlib import Path
@@ -24,7 +24,7 @@ IN_A_FOLDER = SimpleNamespace(headship=None)
 @pytest.mark.parametrize(
     ("place", "trainings"),
     [
-        ("published.sync.before#1", 2),  # given up: what a failed fsync left is not published
+        ("published.sync.before#1", 2),  # given up: lpfloop does not publish after a failed fsync
         ("manifest.rename.before#1", 1),  # the model is still there
         ("published.rename.before#1", 1),
         ("published.rename.after#1", 2),  # published already, the name perhaps not durable

@@ -1,4 +1,4 @@
-"""Workers in a Ray cluster: what they answer is what they answer on this machine, whatever dies."""
+"""Workers in a Ray cluster give the answers of local workers, even if processes die."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[st
 
 @pytest.fixture(autouse=True)
 def joined(cluster: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process join the tests' cluster; wait little before a restart."""
+    """Connect this process to the tests' cluster, with a short delay before restarts."""
     environ["RAY_ADDRESS"] = cluster
     monkeypatch.setattr(hosted_model, "LONGEST_PAUSE", 0.01)
 

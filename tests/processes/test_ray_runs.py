@@ -35,7 +35,7 @@ def test_same_digest_here_and_in_ray(tmp_path: Path, cluster: str) -> None:
 
 
 def digest(lake: Path, *settings: str) -> str:
-    """Return the digest of a run with these settings beside those of all."""
+    """Return the digest of a run with the common settings and these."""
     every = (*(f"{name}={value}" for name, value in SETTINGS.items()), *settings)
     code, _, told = call_command(
         lake,

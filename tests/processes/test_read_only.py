@@ -1,4 +1,4 @@
-"""A lake can be read where nothing may be written: a read-only disk, an archive, another's."""
+"""lpfloop reads a lake that it cannot write: on a read-only disk, in an archive, another user's."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path
 
 
 def in_read_only(lake: Path, commands: list[list[str]], temporary: Path):
-    """Run commands on a lake that cannot be written to; return what they, Python and /tmp show."""
+    """Run commands on a read-only lake; return their output, Python's rows, files left in /tmp."""
     child = [sys.executable, "-c", CODE, str(lake), json.dumps(commands)]
     if os.geteuid() == 0:
         # Root may write whatever the modes say, but not to a disk that is mounted read-only.
@@ -72,7 +72,7 @@ def archived(lake: Path, target: Path, *leaving: str) -> Path:
 
 
 def test_finished_run_can_be_read(lakes, tmp_path: Path):
-    """An archive has none of the log's files."""
+    """An archive contains none of the log's files."""
     finished, _ = lakes
     lake = archived(finished, tmp_path / "lake", LOG, INDEX)
     out = tmp_path / "elsewhere"
@@ -92,7 +92,7 @@ def test_finished_run_can_be_read(lakes, tmp_path: Path):
     assert json.loads(read[4][1]) == {"n": rows[0]}
     assert (out / "train.parquet").exists()
     assert rows[1] == len(json.loads(read[3][1])) > 0
-    # What would write says so in one sentence.
+    # Each command that writes fails with one sentence.
     for code, out, said in refused:
         assert (code, out) == (2, "")
         assert f"error LPF-108: {run_folder(lake, RUN)}" in said

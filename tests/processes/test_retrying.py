@@ -1,4 +1,4 @@
-"""What no annotator decided can be asked again, until a model has learned from the rest."""
+"""Undecided annotations can be requested again, until a model has learned from the others."""
 
 from contextlib import closing, suppress
 from functools import partial

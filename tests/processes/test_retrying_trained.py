@@ -1,4 +1,4 @@
-"""Critiques of a trained run are asked again, and only what depends on them is made again."""
+"""Critiques of a trained run can be requested again; lpfloop repeats only the dependent stages."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Reports that a run writes while it goes on: they never hold it up, nor end it."""
+"""Reports that a run writes while it works: they never delay or end it."""
 
 import shutil
 import signal
@@ -66,7 +66,7 @@ def test_stopped_run_waits_for_no_report(job, tmp_path, monkeypatch):
 
     with pytest.raises(Stopped):
         stopped()
-    # Whoever waited for it would say that it took too long.
+    # A note would show that the run waited until the report's timeout.
     assert reporter.notes == []
     assert [process.returncode for process in begun] == [-signal.SIGKILL]
     assert not written(job).exists()

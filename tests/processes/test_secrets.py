@@ -32,7 +32,7 @@ recipe: {{name: rlrf, n: 2, m: 1}}
 
 
 class Tattler(BaseHTTPRequestHandler):
-    """An endpoint that repeats its key in all that it answers, or refuses if it has no answer."""
+    """An endpoint that repeats its key in every reply; it refuses requests if `answer` is None."""
 
     answer = None
 
@@ -60,7 +60,7 @@ class Tattler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *arguments):
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

@@ -35,7 +35,7 @@ with shm_weights.memory_folder(Path(sys.argv[1]), 1000) as folder:
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Memory of the test's own: in that of all, others remove what a test leaves."""
+    """Replace /dev/shm by a folder of the test: other processes remove abandoned folders there."""
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as folder:
         monkeypatch.setattr(shm_weights, "SHARED_MEMORY", Path(folder))
         yield Path(folder)

@@ -46,7 +46,7 @@ def test_sigterm_drains_and_commits(held):
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == Exit.STOPPED
     assert "lpfloop resume" in stderr
-    # What was in flight is committed; nothing else began.
+    # The run committed the requests in flight, and started no others.
     assert (held.done(), held.asked()) == (3, EVALUATED + 3)
     code, _, stderr = held.call("run", *held.options)
     assert code == Exit.NOTHING_TO_TRAIN_ON, stderr

@@ -24,7 +24,7 @@ NASTY = "a b'c\"d$HOME;`id`\\%j"
 
 
 def program() -> list[str]:
-    """Return the command that the file starts, as the tests' own interpreter is named."""
+    """Return the command that the batch file starts, with the tests' interpreter."""
     return [sys.executable, "-P", "-m", "lpfloop"]
 
 
@@ -37,7 +37,7 @@ def launch(*arguments: object) -> str:
 def shell(
     tmp_path: Path, text: str, *, code: int = 0, state: str = "RUNNING", **programs: str
 ) -> subprocess.Popen[bytes]:
-    """Start a batch file beside these programs."""
+    """Start a batch file with these programs on the path."""
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)
     for name, body in {**PROGRAMS, **programs}.items():

@@ -1,4 +1,4 @@
-"""Two endpoints of a model: what one of them does not answer goes to the other."""
+"""Two endpoints of a model: if one does not answer a request, the other gets it."""
 
 from collections import Counter
 

@@ -1,6 +1,6 @@
-"""A trainer's failures are told apart, tried again if that may help, and bounded.
+"""lpfloop distinguishes a trainer's failures, retries those that may pass, and limits the retries.
 
-The trainers here are stand-ins that behave as one does in that trouble; nothing is loaded.
+The trainers here are fakes that fail in the same way; they load no model.
 """
 
 import json
@@ -34,7 +34,7 @@ ENDS = [
 
 
 def job_in(folder: Path) -> TrainJob:
-    """Return a job in a folder of its own."""
+    """Return a job in a new folder."""
     folder.mkdir()
     return plain_job(folder)
 

@@ -59,7 +59,7 @@ def browser():
 
 
 def test_no_hostile_text_runs(browser, tmp_path):
-    """The texts stand in every column of text that a row has."""
+    """Every text column of a row contains the hostile texts."""
     write_shown(tmp_path / "lake", "hostile", HOSTILE, CONFIG)
     paths = [f"/runs/hostile{end}" for end in PAGES]
     paths += [f"/runs/hostile/candidates?start={start}" for start in range(25, len(HOSTILE), 25)]

@@ -1,4 +1,4 @@
-"""Networks that share a body: each is active within its block only, and leaves the body as it was."""
+"""Networks that share a body: each is active within its block only, and leaves it unchanged."""
 
 from dataclasses import replace
 

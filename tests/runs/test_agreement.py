@@ -1,4 +1,4 @@
-"""Several critiques of a candidate: what they say together."""
+"""Several critiques of a candidate: their agreement and their combined rating."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""A run stops at an alarm, and goes on when it is asked to."""
+"""A run stops at an alarm, and continues if the user asks for it."""
 
 import importlib.util
 import json
@@ -72,7 +72,7 @@ def test_run_stops_at_an_alarm_and_goes_on(lpfloop, tmp_path):
     events = journal.events("end")
     journal.close()
     assert [str(e).partition(":")[0] for e in events] == ["AlarmStopError"] * 2 + ["done"]
-    # Decided for iteration 1: it is not asked again, although others would stop the run.
+    # The user has decided about iteration 1: the run does not stop there again.
     code, _, told = lpfloop("resume", "a", "--on-alarm", "stop", "--iterations", "2")
     assert code == Exit.DONE, told
 

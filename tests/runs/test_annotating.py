@@ -1,4 +1,4 @@
-"""Pairs are compared by annotators: one each, some by a coin; what is unread is no number."""
+"""Annotators compare pairs: one pair each, some by a coin; unread replies have no number."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_both_orders_are_asked(tmp_path):
     assert {row.preferred for row in read} == {"first", "second"}
 
 
-# what cannot be read
+# unreadable replies
 
 
 def test_never_read_is_no_number(tmp_path):

@@ -1,4 +1,4 @@
-"""Answers are assessed as the configuration asks, and a run that asks nothing stays as it was."""
+"""lpfloop assesses answers as configured; without assessment, a run's digest stays the same."""
 
 import json
 import math

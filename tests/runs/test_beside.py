@@ -1,4 +1,4 @@
-"""What is measured beside the loop leaves the run's digest and counts as they were."""
+"""Measurements outside the loop change neither the run's digest nor its counts."""
 
 import json
 from functools import partial
@@ -52,7 +52,7 @@ def lpfloop(made, tmp_path):
 
 
 def standing(lpfloop):
-    """Return the digest, and what the status says of the loop."""
+    """Return the run's digest, and the iterations of its status."""
     status = json.loads(lpfloop("status", "a", "--json"))
     told = [{k: v for k, v in turn.items() if k != "receipts"} for turn in status["iterations"]]
     for turn in told:

@@ -1,4 +1,4 @@
-"""The commands as their users call them: what they print, refuse, and exit with."""
+"""The commands in their users' hands: output, refusals, exit codes."""
 
 import json
 

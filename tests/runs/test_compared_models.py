@@ -1,4 +1,4 @@
-"""Compared answers may be those of several models."""
+"""Compared answers may come from several models."""
 
 import json
 from collections import Counter

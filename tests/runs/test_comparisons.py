@@ -53,7 +53,7 @@ CUT = (*EVERY, "policy.sampling.max_tokens=6")
 
 @pytest.mark.parametrize("kept", ["left_out", "compared"])
 def test_cut_answers_in_pairs(tmp_path, kept):
-    """And the pairs say which those are: DPO and a reward model learn the same rows."""
+    """Pairs mark cut answers, and DPO and a reward model learn the same rows."""
     config = (*CUT, f"annotation.cut_answers={kept}", "annotation.top_p=0.9")
     with turn(job(tmp_path, "wordy", *config)) as it:
         drafts = drafted(it, DPO(n=4))

@@ -29,7 +29,7 @@ def made(tmp_path_factory):
 
 
 def kept(lake):
-    """Return what the journal holds of stages and parts, and the size of each part's file."""
+    """Return the journal's stages and parts, and the size of each part's file."""
     folder = run_folder(lake, RUN)
     with closing(Reader(folder)) as reader:
         held = [(s.iteration, s.stage, s.planned, s.done) for s in reader.stages()], reader.parts()

@@ -1,4 +1,4 @@
-"""`lpfloop critic-check`, and what `status` says of the critic: on runs, and on files."""
+"""`lpfloop critic-check`, and the critic's figures in `status`: on runs, and on files."""
 
 import json
 from pathlib import Path
@@ -88,7 +88,7 @@ def check(lake: Path, *words: str) -> list[dict]:
 
 
 def judged(lake: Path) -> pl.DataFrame:
-    """Return the answers to sums, with what was said of them and the truth, by other means."""
+    """Return the answers to sums with critiques and true results, computed independently."""
     run = open_run(lake, RUN)
     prompts = {p.prompt_id: p for p in frame_rows(Prompt, run.scan("prompts").collect())}
     rewards = dict(run.scan("rewards").select("candidate_id", "score").collect().iter_rows())

@@ -62,7 +62,7 @@ def shown(page):
 
 
 def trained(job, **options):
-    """Train by the stand-in, which tells of one step."""
+    """Train with the fake, which reports one step."""
     step = {"step": 1.0, "loss": 0.5, "rewards/margins": 0.1}
     return replace(world.train(job, **options), history=(step,))
 

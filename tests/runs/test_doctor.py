@@ -1,4 +1,4 @@
-"""`lpfloop doctor`: what is missing for a run, before anything is written."""
+"""`lpfloop doctor`: it lists the missing parts of a run, and writes nothing."""
 
 import json
 
@@ -64,7 +64,7 @@ def lines(count: int) -> str:
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """Call a command about a run of one's own prompts, by scripted models."""
+    """Call a command about a run with the user's prompts and scripted models."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.jsonl").write_text(lines(20))
     models = [

@@ -1,4 +1,4 @@
-"""What a run keeps of the endpoints that served it: who they say they are, what was odd."""
+"""A run's notes on the endpoints that served it: their identity and their oddities."""
 
 import json
 import threading

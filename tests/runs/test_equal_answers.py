@@ -1,4 +1,4 @@
-"""Answers that say the same are judged once, cut ones are not graded, and both are told."""
+"""Equal answers are judged once, cut answers are not graded, and the log reports both."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -53,7 +53,7 @@ def job(folder: Path, *overrides: str) -> Job:
 
 
 def held(it: Iteration, *texts: str, **changes: object) -> Rows[Candidate]:
-    """Candidates c0, c1, ... of one prompt, in a stage of their own."""
+    """Candidates c0, c1, ... of one prompt, in a separate stage."""
     prompt = it.prompts().chunks[0][0].prompt_id
     of = [
         replace(CANDIDATE, candidate_id=f"c{n}", prompt_id=prompt, text=text, iteration=1)

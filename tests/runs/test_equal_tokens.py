@@ -1,4 +1,4 @@
-"""Methods at equal tokens: the same trials for each, one budget, and what is refused before."""
+"""Methods at equal tokens: the same trials for each, one budget, and refusals before the start."""
 
 import json
 from functools import cache
@@ -64,7 +64,7 @@ def run(asked, *recipes, world=None, told=None):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """Two methods, two trials each, three seeds: the lake, the record, the world, what was told."""
+    """Two methods, two trials each, three seeds: the lake, the record, the world, the notes."""
     lake, told = tmp_path_factory.mktemp("equal"), list[str]()
     record, world = run(equal(lake), "reward-only", "ppo", told=told)
     return lake, record, world, told

@@ -189,7 +189,7 @@ PAIR_FORMS = (
 
 @pytest.fixture
 def come_back(tmp_path):
-    """Import what was exported, and return a table of the run."""
+    """Import an export, and return a table of the new run."""
 
     def rows(folder, table, columns):
         import_files(Import(lake=tmp_path / "lake", name="back", files=(folder,)))

@@ -31,7 +31,7 @@ LABELLED = {"supported": 2100, "not_supported": 1971, "irrelevant": 665}
 
 
 def labelled(row) -> dict[str, float]:
-    """Return what people's labels of a biography say of it."""
+    """Return the fact metrics by people's labels of a biography."""
     made = list(factscore(row, MAKE))
     passages = [(b.status, len(b.statements)) for b in made if isinstance(b, Breakdown)]
     claims = [(claim.verdict, claim.status) for claim in made if isinstance(claim, Claim)]

@@ -1,7 +1,7 @@
-"""One flipped bit anywhere in a run's rows: every reader says so, and none gives a wrong row.
+"""One flipped bit anywhere in a run's rows: every reader refuses it, and none gives a wrong row.
 
-A real run of scripted engines, with derived tables, beside one written by
-hand that has what the other lacks.
+A real run of scripted engines with derived tables, and a handwritten run with the rest of the
+tables.
 """
 
 import os
@@ -56,7 +56,7 @@ METHODS: dict[str, Callable[[ReadOnlyRun, str], object]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sound:
-    """A lake, and what each way of reading it gives before anything is damaged."""
+    """An undamaged lake, and the result of each way of reading it."""
 
     lake: Path
     prompt: str
@@ -68,7 +68,7 @@ class CommandFailedError(Exception):
 
 
 def printed(lake: Path, text: str) -> str:
-    """Return what a command prints."""
+    """Return a command's output."""
     told = CliRunner().invoke(app, [*shlex.split(text), "--lake", str(lake)])
     if told.exit_code:
         assert isinstance(told.exception, SystemExit), (text, told.exception)
@@ -124,12 +124,13 @@ def read(lake: Path, way: str, prompt: str) -> str:
 
 
 def outcome(sound: Sound, way: str, damaged: Path) -> str:
-    """Return what became of a read: "refused", "right" or what was wrong."""
+    """Return the outcome of a read: "refused", "right" or a description of the failure."""
     try:
         found = read(sound.lake, way, sound.prompt)
     except (CommandFailedError, DamagedError) as error:
         code = isinstance(error, DamagedError) or str(error).startswith("1 ")
-        # A flipped manifest has another hash for another file of its folder: that one is named.
+        # A flipped manifest contains a wrong hash of another file in its folder; the error names
+        # that one.
         named = {place.name for place in map(Path, NAMED.findall(str(error)))}
         beside = {path.name for path in damaged.parent.iterdir()}
         told = named & (beside if damaged.name == MANIFEST else {damaged.name})

@@ -1,4 +1,4 @@
-"""No verdict is believed that a judged text forged: generated attacks on all four judges."""
+"""lpfloop never accepts a verdict that a judged text forged: generated attacks on all judges."""
 
 import random
 from collections import Counter

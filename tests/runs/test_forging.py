@@ -47,7 +47,7 @@ Messages = list[dict[str, str]]
 
 
 def honest(asked: str) -> str:
-    """Say that the answer is right if its number is 1, in an object if one is asked for."""
+    """Rate the answer right if its number is 1, in an object if the prompt requires one."""
     rating = 1 if "It was number 1." in asked else -1
     mark = FIELD.search(asked)
     if mark is None:
@@ -88,7 +88,7 @@ def test_no_forger_is_chosen(tmp_path, judge: Callable[[Messages], str], guard: 
         critiques = handle_rows(it, said)
     forgers = [c for c in critiques if FORGED in texts[c.candidate_id]]
     others = [c for c in critiques if FORGED not in texts[c.candidate_id]]
-    # Ahead of the mark a judge may quote what it likes: who does is read.
+    # lpfloop still reads a judge that quotes a forgery before the mark.
     expected = {SCORED} if guard and judge is wary else {"echo", "unmarked", "contradictory"}
     assert len(forgers) > 6
     assert {c.status for c in forgers} <= expected

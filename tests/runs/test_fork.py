@@ -1,4 +1,4 @@
-"""A forked run re-uses every unit whose key still holds, and owns what it re-uses."""
+"""A forked run reuses every unit whose key still matches, and owns the reused units."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 @pytest.fixture
 def parent(finished: SimpleNamespace, tmp_path: Path) -> Iterator[SimpleNamespace]:
-    """A finished run that can be forked; every question that is asked is noted."""
+    """A finished run to fork; the fake models record every question."""
     with quick_folder(tmp_path) as folder:
         lake = copied(finished.lake, folder / "lake")
         with stand_ins(lake):

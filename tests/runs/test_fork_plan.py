@@ -1,4 +1,4 @@
-"""A dry run of a fork tells what it re-uses, and refuses what would be refused."""
+"""The dry run of a fork lists the reused units, and fails where the real fork would fail."""
 
 from collections.abc import Iterator
 from contextlib import closing

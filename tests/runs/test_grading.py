@@ -1,4 +1,4 @@
-"""Candidates are graded in four aspects and as a whole; what cannot be read is no number."""
+"""A grader rates candidates in four aspects and as a whole; unreadable replies have no number."""
 
 from collections import Counter
 from pathlib import Path
@@ -91,7 +91,7 @@ def test_overall_critique(tmp_path, asked):
         assert (row.rationale, row.order) == ("Mind the figure.", 0)
 
 
-# what cannot be read
+# unreadable replies
 
 
 def test_unread_is_asked_again(tmp_path, asked):

@@ -1,4 +1,4 @@
-"""Judging by hand: what people are given, what is kept of it, and who uses it."""
+"""Judging by hand: items for people, their stored judgements, and the users of these."""
 
 import json
 from contextlib import closing
@@ -143,7 +143,7 @@ def test_kill_brings_nothing_in_twice(tmp_path):
     rate_all(tmp_path, "ada", 1, at_most=2)
     bring_in_alone(folder)
     with closing(AnnotationLedger(folder)) as ledger:
-        # As if the process had died before it noted what it had committed.
+        # As if the process had died before it recorded its commit.
         ledger.came_in([1, 2], None)  # pyright: ignore[reportArgumentType]
     rate_all(tmp_path, "ada", 1, at_most=1)
     assert bring_in_alone(folder) == 3

@@ -37,7 +37,7 @@ DAMAGES: tuple[Callable[[Path], None], ...] = (flip, truncate, Path.unlink, empt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A lake with a run of two iterations; `longer` is what a third one makes of it."""
+    """A lake with a run of two iterations; `longer` is the result of a third iteration."""
 
     lake: Path
     config: RunConfig
@@ -79,7 +79,7 @@ def found(lake: Path) -> list[Damage]:
 
 
 def units(lake: Path, place: Path) -> list[str]:
-    """Return the units whose rows lie in a part, or that published the checkpoint of a file."""
+    """Return the units with rows in a part, or those that published the checkpoint of a file."""
     folder = run_folder(lake, RUN)
     with closing(Reader(folder)) as reader:
         parts = reader.parts(table=place.parts[1] if place.parts[0] == "files" else "checkpoints")
@@ -102,7 +102,7 @@ def one_of_each_kind(lake: Path) -> list[Path]:
 
 
 def heal(finished: Finished, folder: Path, place: Path, kind: Callable[[Path], None]) -> None:
-    """Damage a file: it is named, a longer run heals what it reads, a repair the rest."""
+    """Damage a file: lpfloop names it, a longer run heals its inputs, and a repair the rest."""
     with quick_folder(folder) as quick:
         lake = copied(finished.lake, quick / "lake")
         damaged = run_folder(lake, RUN) / place
@@ -163,7 +163,7 @@ def test_file_added_to_checkpoint(finished, lake):
 
 def test_other_answers_are_refused_and_redone(tmp_path):
     answers = "policy.engine.script=world:counting_policy"
-    # Nobody knows what it answers, so there are enough prompts for a pair.
+    # Nobody can predict the policy's answers, so there are enough prompts for a pair.
     config = small_config(write_prompts(tmp_path, 32), answers, "prompts.per_iteration=12")
     with stand_ins(tmp_path):
         loop(tmp_path, config=config)

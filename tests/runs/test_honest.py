@@ -24,7 +24,7 @@ LETTERS = (("(a)", "1"), ("(b)", "2"), ("Response ", "Output "))
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """A question, an honest reply to it, ahead of the verdict and as the verdict, and its value."""
+    """A question with an honest reply, split before the verdict, and the verdict's value."""
 
     ask: Callable[[GuardKey], Question[Any]]
     reasons: str
@@ -41,7 +41,7 @@ class Judgement:
 
 
 class Rated(NamedTuple):
-    """What a judge said of an answer, and its score from 0 to 1."""
+    """A judge's reply about an answer, and its score from 0 to 1."""
 
     instruction: str
     answer: str
@@ -50,7 +50,7 @@ class Rated(NamedTuple):
 
 
 class Preferred(NamedTuple):
-    """What a judge said of two answers, and the number of the better one."""
+    """A judge's reply about two answers, and the number of the better one."""
 
     instruction: str
     first: str

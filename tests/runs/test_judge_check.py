@@ -88,5 +88,5 @@ def test_refused_sources(tmp_path, subtests):
 def test_gpt_4_and_people_on_mt_bench(shared_data, tmp_path):
     names = ("mtbench_human.jsonl", "mtbench_gpt4_pair.jsonl")
     found = measured(tmp_path, *(shared_data / name for name in names), name="gpt4_pair")
-    # Zheng et al. 2023: 85 % where neither calls it a tie; half of their votes are here.
+    # Zheng et al. 2023: 85 % if neither votes for a tie; this file has half of their votes.
     assert found.decided.value == pytest.approx(0.85, abs=0.04)

@@ -1,4 +1,4 @@
-"""Keeping a run whole by command: damage is named, repaired and paid again; garbage says why."""
+"""Commands that keep a run whole: they name damage, repair it, redo lost units, explain garbage."""
 
 import json
 

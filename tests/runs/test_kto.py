@@ -1,4 +1,4 @@
-"""Successes and failures by themselves: what is a row, what is left out, and what it trains."""
+"""KTO from single successes and failures: its rows, the skipped ones, and its training."""
 
 from pathlib import Path
 

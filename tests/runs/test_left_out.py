@@ -1,4 +1,4 @@
-"""Pairs that cannot be trained on and scores that are no numbers are counted, and not used."""
+"""lpfloop counts, but does not use, untrainable pairs and non-finite scores."""
 
 import datetime as dt
 import json
@@ -215,7 +215,7 @@ def test_names_in_any_case(tmp_path, load):
 
 
 def test_empty_answer_is_an_answer(tmp_path, load):
-    """An empty cell of CSV is what an empty text is in JSON."""
+    """An empty cell of CSV means the same as an empty text in JSON."""
     path = tmp_path / "rows.csv"
     path.write_text('prompt,response\na,x\nb,""\nc,\n')
     found = [answer.candidate.text for unit in answers_file(path, None).units(9) for answer in unit]

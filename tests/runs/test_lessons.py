@@ -40,7 +40,7 @@ class Stopping(Silent):
 
 
 def made(lake: Path, variant: str, *overrides: str) -> RunReader:
-    """Run a recipe up to where it would train."""
+    """Run a recipe up to its training."""
     config = load_config("tiny", variant, (*SCRIPTED, *overrides), {})
     lake.mkdir(exist_ok=True)
     with stand_ins(lake), pytest.raises(NothingToTrainOn):
@@ -79,7 +79,7 @@ def test_four_kinds_by_their_weights(lessons):
 
 
 def test_reflection_needs_a_passing_answer(lessons):
-    """By the verifier: the critic is not asked about what the verifier can tell."""
+    """If the verifier can decide, lpfloop does not ask the critic."""
     verdicts = {c["candidate_id"]: c for c in rows(lessons, "critiques").to_dicts()}
     candidates = {c["candidate_id"]: c for c in rows(lessons, "candidates").to_dicts()}
     kept = rows(lessons, "demonstrations").filter(rule="reflection").to_dicts()

@@ -1,4 +1,4 @@
-"""The verbs of an iteration on scripted engines: what is planned, paid, stopped, resumed."""
+"""The verbs of an iteration on scripted engines: plan, payment, stop, resume."""
 
 import io
 import json

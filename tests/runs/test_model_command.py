@@ -1,4 +1,4 @@
-"""`lpfloop model`: which is meant, where it is, which is best, a copy of it."""
+"""`lpfloop model`: find a model, print its path, choose the best, copy it."""
 
 import json
 import stat
@@ -79,7 +79,7 @@ def test_refused_names(lake, subtests):
             refused(invoke(lake, "model", *words), said)
 
 
-# what is told
+# the output
 
 
 def test_facts_and_figures(lake, ids):

@@ -1,4 +1,4 @@
-"""Several named sets of held-out prompts: each is an exam of its own, a run is judged by all."""
+"""Several named sets of held-out prompts: each is a separate exam; all of them judge a run."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a recipe needs is said by the class of its settings, and missed before anything is paid."""
+"""Requirements of a recipe: its settings class declares them, lpfloop checks them before paying."""
 
 import pytest
 from typer.testing import CliRunner
@@ -35,7 +35,7 @@ class Plain(Recipe):
 
 
 def my_dpo(it, cfg):
-    """DPO, written with its own verbs."""
+    """DPO from the user's verbs."""
     drafts = sample(it, it.prompts("preference"), n=cfg.n)
     return train(it, prefer(it, drafts, annotate(it, drafts)))
 
@@ -62,7 +62,7 @@ VERBS = {"drafts": sample, "annotate": annotate, "learn": train}
 
 
 def by_dict(it, cfg):
-    """DPO whose verbs stand in a dict."""
+    """DPO with its verbs in a dict."""
     drafts = VERBS["drafts"](it, it.prompts("preference"), n=cfg.n)
     return VERBS["learn"](it, prefer(it, drafts, VERBS["annotate"](it, drafts)))
 

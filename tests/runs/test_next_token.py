@@ -37,7 +37,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TrainJob]:
 
 @pytest.fixture
 def answers(tmp_path: Path) -> Path:
-    """Ten answers: to the run's eight prompts, of which two have none, and to four others."""
+    """Ten answers: to six of the run's eight prompts, and to four others; two prompts lack one."""
     asked = [json.loads(row)["prompt"] for row in write_prompts(tmp_path).read_text().splitlines()]
     rows = [{"prompt": text, "output": f"It is {n}."} for n, text in enumerate(asked[:6])]
     rows += [{"prompt": text} for text in asked[6:]]
@@ -75,7 +75,7 @@ def test_two_iterations_learn_committed_set(tmp_path: Path, answers: Path, jobs:
     assert dev
     assert counts[KEPT] == rows.height == candidates.height
     assert not (held_out | dev) & set(rows["prompt_id"])
-    # The lake knows what was asked, also where it was no prompt of the run.
+    # The lake stores all these prompts, including those outside the run.
     assert prompts["prompt_id"].n_unique() == prompts.height == 8 + 4
     assert set(rows["rule"]) == {"next_token"}
     assert set(rows["candidate_id"]) == set(candidates["candidate_id"])

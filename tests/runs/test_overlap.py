@@ -53,7 +53,7 @@ def job(lake: Path, *overrides: str, prompts: int = 8, name: str = RUN) -> Job:
 
 
 def clocked(it: Iteration) -> StageClock:
-    """Let models and stages of a run go by a clock that the machine's load does not move."""
+    """Run models and stages on a virtual clock that the machine's load does not affect."""
     clock = begin_clock()
     clock.watch(it.run)
     it.run.wall_time = WallTime(lambda: clock.now)
@@ -85,7 +85,7 @@ Cook = Callable[[Iteration], None]
 
 
 def cooked(seed: int) -> Cook:
-    """A recipe of some verbs, each of which works on what one before it has made."""
+    """A random recipe of verbs, each of which works on the results of an earlier one."""
 
     def recipe(it: Iteration) -> None:
         drawn = random.Random(seed)
@@ -144,7 +144,7 @@ def nothing_begun() -> Iterator[None]:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Release a policy that is held as soon as a run knows of what ends it."""
+    """Release a held policy once a run has recorded the error that ends it."""
     note = flow.Flow._note
 
     def noted(self: flow.Flow, error: BaseException) -> None:

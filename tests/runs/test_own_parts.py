@@ -1,4 +1,4 @@
-"""The user's own recipe, verifier and reward function: those of the guide, and those refused."""
+"""The user's recipe, verifier and reward function: those of the guide, and refused ones."""
 
 import json
 import re
@@ -53,9 +53,9 @@ def score(prompts, texts):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Work in a folder of one's own that is not searched for modules, with a few prompts.
+    """Work in a temporary folder off the module path, with a few prompts.
 
-    Whether a reward function can be imported is tried in this process.
+    The check that a reward function can be imported runs in this process.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", ".")])

@@ -1,4 +1,4 @@
-"""Pages lead where they say: links, commands and settings are real."""
+"""The docs' links, commands and settings exist."""
 
 import re
 from pathlib import Path

@@ -55,7 +55,7 @@ def prompts() -> list[Prompt]:
 
 
 def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]:
-    """What a run does whose engines are scripts, and whose trainer and reward model stand in."""
+    """Return the progress of a run with scripted engines, and fake trainer and reward model."""
     stop = StopSignal()
     notes = Notes(costs={}, count_of=lambda _: pytest.fail("no engine stands in"))
     notes.stages.append(StageNotes(iteration=0, stage="", judge=False))
@@ -168,7 +168,7 @@ def invoke(*words: object) -> Result:
 
 
 def own(folder: Path, *more: object) -> list[object]:
-    """The options of a run of one's own prompts, by scripts."""
+    """Options of a run with the user's prompts and scripted models."""
     scripts = ("policy.engine.script=world:policy", "critic.engine.script=world:critic")
     kinds = ("policy.engine.kind=scripted", "critic.engine.kind=scripted")
     settings = [f"--set={text}" for text in (*scripts, *kinds, "prompts.held_out_share=0.25")]
@@ -188,7 +188,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 
 def begun(config: RunConfig, lake: Path) -> list[str]:
-    """What a run is told that begins, or goes on, and has no iteration to turn."""
+    """Return the notes of a run that starts or resumes, without an iteration to run."""
     reporter = Telling()
     job = Job(config=config.model_copy(update={"iterations": 0}), lake=lake, name="a")
     run_loop(job, reporter, StopSignal(), on_begin=tell_plan)

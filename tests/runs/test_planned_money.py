@@ -1,4 +1,4 @@
-"""A plan says what a run will cost, by model and verb; the run then costs about that."""
+"""A plan predicts a run's cost, by model and verb; the run then costs about as much."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,7 +22,7 @@ from lpfloop.stores.lake import run_folder
 from lpfloop.stores.records import Message
 
 WITHIN = 1.25
-"""By what factor a plan of what was measured before may be off, one way or the other."""
+"""Maximal ratio of cost and plan, in both directions, for a plan from earlier measurements."""
 GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=600)
 SETTINGS = (
     "policy.engine={kind: scripted, script: 'scripts:policy'}",
@@ -47,7 +47,7 @@ def graded(messages: list[dict[str, str]]) -> str:
 
 @pytest.fixture
 def grader() -> Iterator[str]:
-    """A grader that takes one token for three letters, of what it reads and of what it says."""
+    """A grader that counts a token for every three letters of its input and output."""
     with answering(graded, lambda read, said: (len(read) // 3, len(said) // 3)) as url:
         yield url
 
@@ -59,7 +59,7 @@ def config_of(url: str, prompts: int) -> RunConfig:
 
 
 def spent(config: RunConfig, lake: Path, name: str) -> float:
-    """Run until there is too little to train on; return what was paid."""
+    """Run until there is too little to train on; return the cost."""
     with pytest.raises(NothingToTrainOn):
         run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
     with closing(Reader(run_folder(lake, name))) as journal:

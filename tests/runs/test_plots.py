@@ -1,4 +1,4 @@
-"""Plots: the same numbers give the same file; what cannot be drawn is said in one sentence."""
+"""Plots: equal numbers give equal files; impossible plots fail with one sentence."""
 
 import re
 from dataclasses import replace

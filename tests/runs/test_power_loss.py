@@ -1,8 +1,8 @@
-"""Whatever a power loss leaves, nothing that the journal refers to is missing or damaged.
+"""After any power loss, every file that the journal refers to is present and whole.
 
-Each history runs for real, its operations are recorded, and the disk of tests/support/power_loss.py
-says what may be left after each of them. A history claims what must be there from then on: what the
-journal may refer to.
+Each history runs for real and records its operations; the disk model of
+tests/support/power_loss.py lists the possible remains after each of them. A history claims the
+files that must exist from then on: those that the journal may refer to.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ BLOCK = 512
 T = TypeVar("T")
 
 Change = tuple[int, str, int | None]
-"""In a folder, a name comes to stand for a file or folder, or for nothing."""
+"""In a folder, a name starts to refer to a file or folder, or to nothing."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class File:
     synced: bool = False
 
     def leftovers(self) -> tuple[bytes, ...]:
-        """What a power loss may make of the bytes."""
+        """Return all possible contents after a power loss."""
         return (self.data,) if self.synced else _torn(self.data)
 
 
@@ -77,7 +77,7 @@ class Disk:
         self._pending: list[tuple[tuple[Change, ...], ...]] = []
 
     def apply(self, operation: Operation) -> None:
-        """Do what an operation of durable.py does."""
+        """Carry out an operation of durable.py."""
         getattr(self, f"_{operation.kind}")(operation)
 
     def knows(self, path: Path) -> bool:
@@ -184,7 +184,8 @@ class Disk:
         names.pop(operation.path.name, None)
         self._pending.append(((), ((folder, operation.path.name, None),)))
 
-    # Only temporaries are removed so: nobody looks at what is left in a half of one.
+    # lpfloop removes only temporary folders this way, and no test reads the rest of a partial
+    # removal.
     _rmtree = _unlink
 
     def _sync_folder(self, operation: Operation) -> None:
@@ -233,7 +234,7 @@ CHECKPOINT = re.compile(r"((?:.*/)?checkpoints/[0-9a-f]{64})/.*")
 
 @dataclass(frozen=True)
 class Claim:
-    """From here on `check` holds of `path`, in place of what was claimed of it before."""
+    """From here on `check` must hold of `path`; this replaces the earlier claim about it."""
 
     path: Path
     check: Check
@@ -272,7 +273,7 @@ def is_gone(files: Files, path: str) -> bool:
 
 
 def damage(files: Files, claims: Mapping[str, Check]) -> list[str]:
-    """Name what is claimed and does not hold, and what has its final name and is not whole."""
+    """Return the paths of failed claims, and incomplete files under final names."""
     parts = {name for name in files if PART.fullmatch(name)}
     folders = {match[1] for name in files if (match := CHECKPOINT.fullmatch(name))}
     return [
@@ -286,7 +287,7 @@ def damage(files: Files, claims: Mapping[str, Check]) -> list[str]:
 
 
 class Recorder:
-    """The log of a history: what durable.py did, what other libraries wrote, what is claimed."""
+    """The log of a history: operations of durable.py, writes of other libraries, claims."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -426,9 +427,9 @@ def states(
     without: int | None = None,
     bounds: tuple[int, int],
 ) -> Iterator[list[str]]:
-    """Look at each state after a power loss at any place of the log; give what is damaged in it.
+    """Yield the damage in each possible state after a power loss, at every position of the log.
 
-    `since` is the first place; `without` leaves out one entry, as if the code had not done it.
+    `since` is the first position; `without` skips one entry, as if the code had not done it.
     """
     disk, claims = Disk(record.root), dict[str, Check]()
     for position, entry in enumerate(record.log):
@@ -456,7 +457,7 @@ def test_no_state_is_damaged(tmp_path, subtests):
 
 
 def test_without_an_fsync_there_is_damage(tmp_path, subtests):
-    """The model can see damage; and there is no fsync that could be saved."""
+    """The model detects damage, and every fsync is necessary."""
     for history in (parts, replaced_file, checkpoint):
         with (
             subtests.test(history=history.__name__),
@@ -484,7 +485,7 @@ def die(name: str) -> None:
 
 @pytest.mark.parametrize("history", [replaced_file, checkpoint, tidying])
 def test_killed_then_without_power(tmp_path, subtests, history):
-    """What was made, but not durable, when the process was killed is made durable by the next."""
+    """Files that a killed process made but did not sync become durable in the next process."""
     with recording(tmp_path / "once") as record:
         with observed() as reached:
             history(record)

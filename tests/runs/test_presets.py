@@ -1,4 +1,4 @@
-"""Every preset runs at the command in its own head: what it asks, of whom, how often."""
+"""Every preset runs with the command in its header: questions, models, number of requests."""
 
 import json
 import re
@@ -26,14 +26,14 @@ TRAIN, HELD_OUT = "Tell me about the number {}.", "What is the number {} of the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadCommand:
-    """A command as it stands in the head of a preset, for one variant."""
+    """A command from the header of a preset, for one variant."""
 
     text: str
     world: str
     variant: str
 
     def options(self, named: dict[str, str]) -> RunOptions:
-        """Return what the command says; `named` are models, by what stands for them in it."""
+        """Return the options of the command; `named` maps its placeholders to models."""
         words = shlex.split(self.text)[2:]
         said, settings = dict[str, str](), list[str]()
         for option, value in zip(words[::2], words[1::2], strict=True):
@@ -93,7 +93,7 @@ def write_files(folder: Path, count: int, held_out: int) -> None:
 
 
 def write_pool(folder: Path, url: str, served: str | None = None) -> None:
-    """Write the file that says where the models of UltraFeedback's pool are served, and as what."""
+    """Write the pool file with the URL and the served name of each of UltraFeedback's models."""
     shipped = yaml.safe_load((POOLS.folder / "ultrafeedback.yaml").read_text())["models"]
     models = [
         {"name": model["name"], "model": url, "engine": {"model_name": served or model["name"]}}
@@ -130,7 +130,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def named(tiny_policy: Path, tiny_reward: Path) -> dict[str, str]:
-    """Models for what stands in heads."""
+    """Return a model for each placeholder in headers."""
     policies = ("MODEL_FOLDER", "LLAMA_FOLDER", "M0_FOLDER", "SFT_FOLDER", "ULTRALM_FOLDER")
     others = {"REWARD_FOLDER": str(tiny_reward), "URL": URL}
     return {**dict.fromkeys(policies, str(tiny_policy)), **others}

@@ -1,4 +1,4 @@
-"""Capability probes: read strictly, measured once a policy, and an alarm where one falls."""
+"""Capability probes: read strictly, measured once a policy, with an alarm if a score falls."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which prompts are taken to be near copies of one another, where nobody said."""
+"""lpfloop detects near-duplicate prompts if the file has no clusters."""
 
 from dataclasses import replace
 

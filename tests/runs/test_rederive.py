@@ -41,7 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     """A finished run of two iterations; nobody changes it."""
     with quick_folder(tmp_path_factory.mktemp("made")) as lake:
         config = small_config(write_prompts(lake), "recipe.n=6", "recipe.top_k=2")
-        # What the tests ask is not noted here: each has a copy of its own.
+        # This lake does not record the tests' questions: each test works on a copy.
         with stand_ins(lake):
             loop(lake, config=config)
         yield Made(lake=lake, config=config)
@@ -49,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
 
 @pytest.fixture
 def made(finished: Made, tmp_path: Path) -> Iterator[Made]:
-    """A copy of the finished run; every question that is asked is noted."""
+    """A copy of the finished run; the fake models record every question."""
     with quick_folder(tmp_path) as folder:
         lake = folder / "lake"
         shutil.copytree(finished.lake, lake, ignore=shutil.ignore_patterns("*.sock"))

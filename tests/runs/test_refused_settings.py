@@ -1,6 +1,6 @@
-"""Bad settings of the recipes since the papers: one sentence, exit code 2, and nothing written.
+"""Bad settings of newer recipes: one sentence, exit code 2, and no files.
 
-Whatever is refused is refused before a folder is made, a model opened or a request paid.
+lpfloop refuses them before it makes a folder, opens a model or pays for a request.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "online-dpo": {"trains its weights": (ENDPOINT,)},
 }
-"""By recipe: what is said of some settings."""
+"""By recipe: error messages, and settings that cause them."""
 
 
 def test_bad_settings_are_refused(tmp_path: Path, subtests) -> None:

@@ -1,4 +1,4 @@
-"""What an output may replace: an earlier export, and nothing else, whatever it is pointed at."""
+"""An output may replace an earlier export only, regardless of its path."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def export(target, *more):
 
 
 def everything(folder):
-    """Return all that lies in a folder, links as links: names, bytes, modes."""
+    """Return the names, bytes and modes of all files in a folder; links count as links."""
     found = {}
     for path in sorted(folder.rglob("*")):
         told = path.lstat()

@@ -1,4 +1,4 @@
-"""The report of a run: its figures, what it escapes, where it goes, and what it never asks for."""
+"""The report of a run: its figures, escaped texts, its path, and no requests to the network."""
 
 import json
 import re
@@ -26,7 +26,7 @@ RAN = re.compile(r"<(script|img|iframe|object|embed|link|base|form|a)\b", re.IGN
 
 
 class Read(HTMLParser):
-    """What a page holds: its elements with their attributes, its text, the rows of its tables."""
+    """Contents of a page: elements with their attributes, text, rows of tables."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def test_answer_is_the_verdict(page, fallen):
     assert "Better" in page.text
     assert f"{100 * row['before']:.1f} → {100 * row['after']:.1f}" in page.text
     change = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-    # In the answer, in the table of results, and in what was decided.
+    # In the answer, in the table of results, and in the verdict.
     assert page.text.count(change) >= 3
     assert f"lpfloop model a M_{best}" in page.text
 

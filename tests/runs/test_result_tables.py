@@ -1,4 +1,4 @@
-"""One table of results for any task: what was measured, each change, and what a mean hides."""
+"""One table of results for any task: measurements, changes, and changes that a mean hides."""
 
 import json
 import os
@@ -23,7 +23,7 @@ POEMS = [
     for n in range(24)
 ]
 LOSING = {0: (1.0, 1.0, 0.0), 1: (1.0, 0.0, 1.0), 2: (1.0, 0.0, 1.0)}
-"""What each family is worth under each model: haikus are lost, limericks won."""
+"""Score of each family by iteration: the policy loses haikus, and wins limericks."""
 
 
 def scored(iteration, metric, value):
@@ -43,7 +43,7 @@ def scored(iteration, metric, value):
 
 
 def measured(iteration, worth):
-    """Return what a model is worth: approved in both aspects where its family is."""
+    """Return the scores of a model: its readability is the family's `worth`."""
     return [
         *scored(iteration, "rating:Comprehension", lambda _: 1.0),
         *scored(iteration, "rating:Readability", lambda n: worth[n % 3]),

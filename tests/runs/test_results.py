@@ -1,4 +1,4 @@
-"""Runs side by side: what stands for a run, what stands for a method, and who is ahead."""
+"""Runs side by side: the result of a run, the result of a method, and the ranking."""
 
 import json
 import math

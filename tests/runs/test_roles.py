@@ -1,4 +1,4 @@
-"""Who plays which role is named before anything is written; who is not asked is not loaded."""
+"""lpfloop lists the model of each role before it writes, and loads only the models it uses."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def said(told: Result) -> str:
 
 
 def test_unnamed_roles_are_refused(tmp_path: Path, tiny_policy: Path, subtests) -> None:
-    """The shipped models of a million parameters play no role for prompts of one's own."""
+    """The shipped million-parameter models get no role for the user's prompts."""
     prompts, lake = ("--prompts", write_prompts(tmp_path)), tmp_path / "lake"
     policy = ("--policy", tiny_policy)
     for words, options in (
@@ -49,7 +49,7 @@ def test_run_without_a_critic(tmp_path: Path) -> None:
     """No critique stage, no rating: they are absent, not zero."""
     made = (
         *("policy.engine.kind=scripted", "policy.engine.script=scripts:policy"),
-        "smoke.prompts=0",  # These annotators repeat what they are asked.
+        "smoke.prompts=0",  # These annotators repeat their prompts.
         *(f"annotation.{role}.engine.kind=scripted" for role in ("strong", "medium", "weak")),
     )
     lake = tmp_path / "lake"
@@ -77,7 +77,7 @@ SMALL_RUN = (
 
 
 def test_untrainable_policy_is_noted_first(tmp_path: Path) -> None:
-    """A URL may be sampled for its pairs; who wanted a better model reads so ahead of the bill."""
+    """lpfloop notes, before any paid request, that it cannot train a policy at a URL."""
     asked = list[str]()
 
     def answer(messages: list[dict[str, str]]) -> str:

@@ -37,7 +37,7 @@ def require_rounds(run: RunReader) -> None:
         parents = {*after["parent_id"]}
         assert parents <= {*before["candidate_id"]}
         assert not parents & passed
-        # One of each prompt, refined m times with a critique of its own.
+        # One candidate of each prompt, refined m times, each time with a different critique.
         of = after.group_by("prompt_id").agg(pl.col("parent_id").n_unique())
         assert of["parent_id"].max() == 1
         assert {*after.group_by("parent_id").len()["len"]} == {2}

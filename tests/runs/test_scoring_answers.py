@@ -1,4 +1,4 @@
-"""A strong judge scores answers by forms; what it does not say is no number."""
+"""A strong judge scores answers with forms; missing scores are null."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Searching a lake: what is asked, what is found, and what is said when it cannot be."""
+"""Searching a lake: queries, results, and errors."""
 
 import json
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def critiques(prompt: str, texts: Sequence[str], *, iteration: int = 1) -> list[
 def commit(
     lake: Path, units: Sequence[tuple[str, Sequence[Prompt | Candidate | Critique]]], run: str = "a"
 ) -> None:
-    """Commit units, each a stage of its own with rows of one kind."""
+    """Commit units, each in a separate stage with rows of one kind."""
     writer = opened(lake, run)
     for stage, rows in units:
         iteration = getattr(rows[0], "iteration", 0)

@@ -1,4 +1,4 @@
-"""Self-rewarding: whose weights judge, what is paired by their mean ratings, who measures it."""
+"""Self-rewarding: the judging policy, pairs by mean ratings, and the measuring judge."""
 
 from collections.abc import Iterator
 from dataclasses import replace

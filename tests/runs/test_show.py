@@ -1,4 +1,4 @@
-"""`lpfloop show`: what is shown of an id."""
+"""`lpfloop show`: its output for an id."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Rows that cannot be read are left out where the user says so, each with a receipt."""
+"""lpfloop skips unreadable rows if the user allows it, each with a receipt."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_row_left_out_leaves_nothing(file, tmp_path):
     """Its prompt is new where another row has it."""
     rows = [
         {"prompt_id": "1", "prompt": "a", "response": "x"},
-        # Its first answer is good, the second is none.
+        # Its first answer is good, the second has no text.
         {"prompt_id": "2", "prompt": "b", "candidates": [{"response": "y"}, {"model": "m"}]},
         {"prompt_id": "1", "prompt": "c", "response": "y"},
         {"prompt_id": "2", "prompt": "b", "response": "y"},

@@ -11,7 +11,7 @@ from lpfloop.loop.lake.query.sql import SqlError, query
 from lpfloop.loop.library.read_only_run import open_folder_or_name
 
 LONG = "select count(*) from range(1000000000000000) t(i) where i % 7 = 3"
-"""What is not stopped goes on for days."""
+"""Without a limit, this query would run for days."""
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from lpfloop.policies.trainers.job import TrainJob
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Train by the stand-in, whose KL is 0.1; the list says which steps it made."""
+    """Train with the fake, whose KL is 0.1; the list contains the steps that it made."""
     steps: list[int] = []
 
     def note(_job: TrainJob, step: int) -> None:

@@ -87,7 +87,7 @@ def test_stopped_study_goes_on(tmp_path):
         ("study-first-2", None),
         ("study-other-2", "study-first-2"),
     ]
-    # The loop goes on with a run that was stopped: the study calls it again.
+    # If a run was stopped, the study resumes it.
     turned.clear()
     third = replace(wanted, seeds=(3,))
     run_study(third, lambda job: write_end(job, "Stopped: asked"), lambda _: None)

@@ -1,4 +1,4 @@
-"""Models that think: what is judged, trained and stored of what they say, through the loop."""
+"""Thinking models in the loop: the judged, trained and stored parts of their output."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""What each policy of a run cost to make, and how many tokens a score takes."""
+"""Tokens that each policy of a run cost, and tokens needed to reach a score."""
 
 from contextlib import closing
 

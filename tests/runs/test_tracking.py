@@ -1,4 +1,4 @@
-"""Trackers get each iteration once, from what is stored; a tracker that fails stops no run."""
+"""Trackers get each iteration once, from stored rows; a failing tracker stops no run."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Trainings that cannot be fitted as they are told are refused before anything is paid."""
+"""lpfloop refuses trainings that cannot fit as configured, before it pays for anything."""
 
 from pathlib import Path
 

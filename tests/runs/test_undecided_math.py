@@ -1,4 +1,4 @@
-"""Math that could not be decided has no value anywhere, and comparisons say what they leave out."""
+"""Undecided math answers never get a value, and comparisons count them as skipped."""
 
 from dataclasses import asdict, replace
 

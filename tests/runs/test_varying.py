@@ -1,4 +1,4 @@
-"""Prompts whose answers are all worth the same are left out of what a policy is optimised on."""
+"""Optimisation skips prompts whose answers all have the same score."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ SETTINGS = (
 
 
 class Digits:
-    """A reward model that likes high digits, and cannot read what is said about the number 3."""
+    """A reward model that likes high digits, and cannot read answers about the number 3."""
 
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""`lpfloop verdict` on recorded results: what it answers, what it remarks, what it refuses."""
+"""`lpfloop verdict` on recorded results: verdicts, remarks, refusals."""
 
 import json
 
@@ -18,7 +18,7 @@ def written(folder, name, rows):
 
 
 def results(folder, name, values, **fields):
-    """Write one row a prompt; a field that is a function is asked for each number."""
+    """Write one row a prompt; a callable field gets the prompt's number."""
     rows = [
         {"id": n, "score": value} | {k: f(n) if callable(f) else f for k, f in fields.items()}
         for n, value in enumerate(values)

@@ -1,4 +1,4 @@
-"""The loop's verdicts on real rows: it never goes on from a worse policy, killed or not."""
+"""The loop's verdicts on real rows: it never continues from a worse policy, killed or not."""
 
 import json
 from contextlib import closing
@@ -56,7 +56,7 @@ def test_best_and_latest_may_differ(tmp_path, monkeypatch):
 
 
 def test_change_has_one_interval(tmp_path, monkeypatch):
-    """Wherever it is told: with the bounds of the verdict, and at its level."""
+    """All outputs show the verdict's interval, at its level."""
     skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING)
     lake = tmp_path / "lake"
 
@@ -107,7 +107,7 @@ def test_run_ends_when_converged(tmp_path, monkeypatch):
     assert [c.iteration for c in checkpoints(run)] == [0, 1, 2, 3]
     assert run.journal.events("end")[-1] == "done: no new best in 2 iterations"
     run.close()
-    # It is over: nothing is made when it is called again, unless more is asked for.
+    # The run is over: another call does nothing unless it raises `converged_after`.
     skilled_run(tmp_path, monkeypatch, skills, "verdict.converged_after=2")
     skilled_run(tmp_path, monkeypatch, skills, "verdict.converged_after=3")
     run = open_run(tmp_path / "lake", "a")

@@ -1,4 +1,4 @@
-"""What a shell offers at the Tab key: quickly, from the folder at hand, and never loudly."""
+"""Completions at the Tab key: fast, from the current folder, and without error output."""
 
 import pytest
 from typer.testing import CliRunner

@@ -1,7 +1,7 @@
 """Every recipe that trains on rows of the loop, killed in each of its stages and resumed.
 
-The rows at the end are those of a run that nobody interrupted, and nothing is asked again whose
-answer was committed.
+The final rows equal an uninterrupted run's, and no run repeats a question whose answer it had
+committed.
 """
 
 import uuid
@@ -41,7 +41,7 @@ RECIPES = {
         ALL | {"critique:sample#2"},
     ),
 }
-"""What is set, and the stages that a recipe is killed in, in both iterations."""
+"""By recipe: its settings, and the stages in which to kill it, in both iterations."""
 
 
 def new_lake(folder: Path) -> Path:
@@ -51,7 +51,7 @@ def new_lake(folder: Path) -> Path:
 
 
 def killed_at(lake: Path, config: RunConfig, at: Kill) -> bool:
-    """Let the run be killed at a place; say if it came there, and was not at its end before."""
+    """Kill the run at a place; return False if it finished first."""
     durable, before = committed_ids(lake), calls(lake)
     code = Attempt(lake=lake, work=partial(killed_in_stage, config=config, at=at)).start()
     again = {line.split()[0] for line in calls(lake) - before}

@@ -30,7 +30,7 @@ def columns(path, name):
             slow = [text for text in map(ast.unparse, one.decorator_list) if SLOW.search(text)]
             if marked or slow:
                 found.add("slow")
-            # A mark within `parametrize` is that of some cases only.
+            # A mark within `parametrize` applies to some cases only.
             if not marked and all("parametrize" in text for text in slow):
                 found.add("ordinary")
     return found

@@ -1,4 +1,4 @@
-"""What may be added to the requests to an endpoint."""
+"""Extra fields that a configuration may add to the requests to an endpoint."""
 
 import pytest
 

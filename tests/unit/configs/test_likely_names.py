@@ -1,4 +1,4 @@
-"""What is said of a name that is unknown."""
+"""Suggestions for an unknown name."""
 
 from lpfloop.configs.likely_names import likely, meant
 

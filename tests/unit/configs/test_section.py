@@ -1,4 +1,4 @@
-"""A section of which a part is set keeps, for the rest, the defaults that it has in its place."""
+"""A partly set section keeps its other defaults: the field's, not the class's."""
 
 from lpfloop.configs.load import load_config
 

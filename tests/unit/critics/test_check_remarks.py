@@ -1,4 +1,4 @@
-"""What the verifier says of each check: what was asked, what was found."""
+"""The verifier's remark on each check: the requirement and the finding."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every question gives replies that it would read itself: what a judge stands in for is told so."""
+"""Every question makes example replies that its parser accepts; fake judges return them."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def prompt(task: str) -> Prompt:
 
 
 def questions(key: GuardKey) -> dict[str, Question]:
-    """One question of each kind that a judge is asked."""
+    """One question of each kind of judge."""
     pairs = [
         Comparison(prompt="What is 2 + 2?", first=a, second=b, key=f"{a}{b}", order=order)
         for a, b, order in zip(ANSWERS, ANSWERS[1:], ("as_given", "swapped") * 2, strict=False)

@@ -54,7 +54,7 @@ def test_no_text_closes_its_tag(text):
 
 
 def questions():
-    """Give a guarded question of each judge, with what is said ahead of the verdict, and it."""
+    """Yield a guarded question of each judge, with an introduction and a verdict."""
     ratings = '{"intention": 1, "semantics": 0, "answerability": 1}'
     block = "[Text 1]\nRationale: It is so.\nRating: 4"
     yield CRITIC.ask(PROMPT, "Schiller.", KEY), "It is right.", '{"Factuality": 1}'

@@ -124,7 +124,7 @@ def test_unfinished_replies_are_unscored(subtests):
 
 
 def test_a_mutated_reply_never_turns_a_rating():
-    """Characters lost, doubled or replaced: what is still read is what was written."""
+    """Characters lost, doubled or replaced: a rating that can still be read has its old value."""
     rng, scored = random.Random(20261121), 0
     for _ in range(800):
         wanted = {name: rng.choice([-1, 0, 1]) for name in rng.sample(NAMES, 3)}

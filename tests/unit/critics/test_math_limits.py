@@ -1,4 +1,4 @@
-"""Answers that are too large to compare cost milliseconds; none that is meant is among them."""
+"""Answers too large to compare cost milliseconds; no realistic answer is that large."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a user's own verifier returns: a rating, or nothing that becomes one."""
+"""Results of a user's verifier: ratings; any other result never becomes one."""
 
 import pytest
 from rows import PROMPT

@@ -1,4 +1,4 @@
-"""Replies that follow a JSON schema: what conforms is read, and what does not says nothing."""
+"""Replies to a JSON schema: lpfloop reads those that conform, and ignores the others."""
 
 import json
 import random
@@ -156,7 +156,7 @@ def test_a_verdict_counts_by_its_own_mark_alone(pool: Any) -> None:
         own = question.example(2)
         twice = {one.status for one in question.read(f"{own}\n{own}", "stop")}
         assert twice == {"contradictory"}, name
-        # What is quoted ahead of the judge's own object is none of its words.
+        # Objects quoted before the judge's object are not its verdict.
         for quoted in (f"{bare}\n{own}", f"It says\n{foreign}\n{own}", f"```json\n{own}\n```"):
             assert question.read(quoted, "stop") == question.read(own, "stop"), name
         for broken in (f"{own} is what it wants.", own[:-1], own.replace(":", ": !", 2)):

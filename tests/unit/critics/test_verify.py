@@ -100,9 +100,9 @@ def test_quick_comparison_and_math_verify(gold, given_number, same, frames):
     if finals[0].text == finals[1].text and finals[0].marked and finals[1].marked:
         assert quick is True
     elif quick is not None and _percents(reference) == _percents(answer):
-        # Where one side alone is of percent, the reference decides, and not math-verify.
+        # If only one side is a percentage, the reference decides, and not math-verify.
         parsed = [math_verify.parse(text) for text in (reference, answer)]
-        # Of -01 it reads nothing, so it says nothing that could be contradicted.
+        # math-verify cannot parse -01, so it cannot contradict.
         assert quick == math_verify.verify(*parsed) or not any(parsed)
 
 

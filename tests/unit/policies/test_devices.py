@@ -44,7 +44,7 @@ def test_visible_gpus(environ) -> None:
 
 
 def test_gpus_of_amd(environ, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HIP_VISIBLE_DEVICES goes before CUDA_VISIBLE_DEVICES, and a worker gets both."""
+    """HIP_VISIBLE_DEVICES has priority over CUDA_VISIBLE_DEVICES, and a worker gets both."""
     card = {"Card Series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992"}
     printed = json.dumps({"card1": card, "card0": card, "system": {"Driver version": "6.12"}})
     programs = {"rocm-smi": "/opt/rocm/bin/rocm-smi"}

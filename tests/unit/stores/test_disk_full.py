@@ -1,4 +1,4 @@
-"""A disk that is full or fails leaves nothing half-published, and the call may be made again."""
+"""A full or failing disk leaves nothing half-published, and the caller may retry."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A failpoint does nothing until it is armed, then exactly what was asked for."""
+"""A failpoint does nothing until it is armed, then exactly the requested action."""
 
 import pytest
 

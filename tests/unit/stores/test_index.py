@@ -1,4 +1,4 @@
-"""The search index: rows once, one writer, and a sentence where it cannot be used."""
+"""The search index: each row once, one writer, and a clear error if it is unusable."""
 
 from importlib.util import find_spec
 

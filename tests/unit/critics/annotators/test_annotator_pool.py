@@ -1,4 +1,4 @@
-"""Pools of annotators and what they ask: the shipped ones, files of one's own, safe prompts."""
+"""Pools of annotators and their prompts: the shipped pools, users' files, safe prompts."""
 
 import re
 from collections import Counter

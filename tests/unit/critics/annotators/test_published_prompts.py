@@ -1,4 +1,4 @@
-"""The published prompts of AlpacaFarm's annotators: shown unchanged, read by their own patterns."""
+"""AlpacaFarm's published annotator prompts: used unchanged, replies parsed by their patterns."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -22,7 +22,7 @@ KEYS = [f"pair-{number}" for number in range(N)]
 
 
 def near(share: float, expected: float, n: int = N) -> bool:
-    """Whether a share lies within five standard errors of what it should be."""
+    """Return whether a share is within five standard errors of the expected one."""
     return abs(share - expected) < 5 * math.sqrt(expected * (1 - expected) / n)
 
 

@@ -12,7 +12,7 @@ from lpfloop.critics.text_forms import STATED_FORMS, reply_of
 
 
 def read(form, text, *, judged=(), ties=True, order="as_given", ended="stop"):
-    """Return what is preferred, or why nothing is."""
+    """Return the preferred answer, or the status of a reply without a verdict."""
     expected = PairVerdicts(form=form, ties=ties, orders=(order,))
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, ended)
     assert (reading.value.preferred is None) == (reading.status != "scored")

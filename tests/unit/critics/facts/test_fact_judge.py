@@ -1,4 +1,4 @@
-"""Facts: passages, the statements in them, and what a judge says of these, read strictly."""
+"""Facts: passages, their statements, and a judge's verdicts on the statements, read strictly."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Answers are cut into passages that a judge of facts is asked about."""
+"""Answers are cut into passages for a judge of facts."""
 
 from lpfloop.critics.facts.passages import LENGTH, LONGEST, passages
 

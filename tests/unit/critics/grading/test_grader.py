@@ -1,4 +1,4 @@
-"""What a grader is asked: each aspect in its own words, and nothing that a completion can forge."""
+"""Prompts of a grader: each aspect in its published words, protected from forging completions."""
 
 from dataclasses import replace
 

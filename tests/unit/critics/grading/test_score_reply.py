@@ -16,7 +16,7 @@ FORMS = SCORE_FORMS
 
 
 def read(form, text, *, best=5, judged=(), ended="stop"):
-    """Return the score, or why there is none."""
+    """Return the score, or the status of a reply without one."""
     expected = OverallScore(scale=GradeScale(best=best), form=form)
     (reading,) = Question(messages=(), expected=expected, judged=judged).read(text, ended)
     assert (reading.value.rating is None) == (reading.status != "scored")

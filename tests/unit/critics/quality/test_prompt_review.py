@@ -1,4 +1,4 @@
-"""Reviews of prompts: what a judge is asked, what of its reply counts; nothing is guessed."""
+"""Reviews of prompts: a judge's prompt, the parsed parts of its reply; lpfloop guesses nothing."""
 
 import json
 from pathlib import Path

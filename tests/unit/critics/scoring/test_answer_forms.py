@@ -1,4 +1,4 @@
-"""Forms of scores: what is asked about an answer, and what published judges' replies say."""
+"""Forms of scores: questions about an answer, and scores in published judges' replies."""
 
 import json
 from collections import Counter

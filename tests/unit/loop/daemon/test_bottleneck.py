@@ -15,7 +15,7 @@ Told = Callable[..., dict]
 
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
-    """Tell of a run whose stages took these seconds, of `wall_s` in all."""
+    """Return the bottleneck of a run with these seconds of stages, `wall_s` in all."""
 
     def of(seconds: dict[str, float], *, wall_s: float, plan: Plan | None = None) -> dict:
         journal = Journal.create(tmp_path / str(len(list(tmp_path.iterdir()))), {})

@@ -31,7 +31,7 @@ def other(value):
 
 
 def test_a_section_keeps_its_semantic_fields(monkeypatch):
-    """Values are set past the validation: what a field accepts does not matter here."""
+    """The test bypasses validation: the values accepted by a field do not matter here."""
     plain = Section.model_dump
     monkeypatch.setattr(
         Section, "model_dump", lambda self, **how: plain(self, **{**how, "warnings": False})

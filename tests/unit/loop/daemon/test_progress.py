@@ -1,4 +1,4 @@
-"""How far a run is and what it has spent, as its journal says it."""
+"""Progress and spending of a run, from its journal."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_stage(journal):
 
 
 def test_training_under_way(journal):
-    """A training that goes on says its step; no other stage does."""
+    """Only a training in progress reports its step."""
     journal.plan(1, "train", "train", lambda: ["train-0"])
     work = journal.folder / "work" / "train-0"
     work.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Annotators that share pairs get what was drawn for them, each in as few requests as it takes."""
+"""Annotators that share pairs get their drawn pairs, each in as few requests as possible."""
 
 import pytest
 

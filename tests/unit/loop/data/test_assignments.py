@@ -1,4 +1,4 @@
-"""Assignments meet the overlap that was asked for, and never give a person an item twice."""
+"""Assignments have the requested overlap, and never give a person an item twice."""
 
 from collections import Counter, defaultdict
 

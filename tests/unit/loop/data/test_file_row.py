@@ -1,4 +1,4 @@
-"""What no reader took of the rows of a file is named and counted, whatever reads it."""
+"""lpfloop names and counts unused fields of a file's rows, for every reader."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def test_not_taken_is_unused(fields, asked):
     row = Row(fields)
     for name in asked:
         row.get(name)
-    # Neither a look at the names nor at what is there takes anything.
+    # Neither listing the names nor `in` nor `glance` marks a field as used.
     assert set(row) == set(fields)
     assert [name in row for name in fields] == [True] * len(fields)
     assert [row.glance(name) for name in fields] == list(fields.values())

@@ -1,4 +1,4 @@
-"""A conversation that a cell holds as JSON text is the conversation, and never an answer."""
+"""A cell with a conversation as JSON text becomes the conversation, never an answer."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Compressed files are read as what is inside, and no data file of a folder is skipped silently."""
+"""lpfloop reads compressed files as their contents, and skips no data file of a folder silently."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""Pairs and demonstrations obey the rules of Section 3.3, whatever is thrown at them."""
+"""Pairs and demonstrations obey the rules of Section 3.3 for any input."""
 
 import math
 import random
@@ -30,7 +30,7 @@ ASKED = replace(PROMPT, prompt_id="p", reference=None, checks=())
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate with what was said of it, as plain as can be."""
+    """A candidate with its critique and score."""
 
     candidate: Candidate
     critique: Critique | None
@@ -50,7 +50,7 @@ class Judged:
         return " ".join(self.candidate.text.split())
 
     def worth(self, rule):
-        """What a rule ranks by: the reward, or the mean of the ratings."""
+        """Return the value that a rule ranks by: the reward, or the mean of the ratings."""
         if rule != "rating_extremes":
             return self.score
         return fmean(self.ratings) if self.ratings else None
@@ -99,7 +99,7 @@ def demonstrated(rows, rule, top_k):
 
 
 def in_plain_words(rows, rule, top_k, seed):
-    """Pair one prompt's candidates as Section 3.3 says it, one candidate after the other."""
+    """Pair one prompt's candidates by a literal reading of Section 3.3, one after the other."""
     usable = [r for r in rows if r.candidate.finish_reason == "stop" and r.text]
     ranked = sorted(
         usable,

@@ -1,4 +1,4 @@
-"""What stands beside a prompt and changes what was asked is part of the prompt, or refused."""
+"""Fields next to a prompt that change its meaning become part of the prompt, or are refused."""
 
 import json
 

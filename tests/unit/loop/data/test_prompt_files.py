@@ -1,4 +1,4 @@
-"""The kinds of files and folders from which prompts are read, and rows with names of their own."""
+"""Kinds of files and folders with prompts, and rows with the user's field names."""
 
 import csv
 import json

@@ -131,7 +131,7 @@ def test_endless_line_and_missing_files(file, tmp_path) -> None:
     assert "holds no data files" in refusal(tmp_path)
 
 
-# what a run gets
+# prompts of a run
 
 
 def test_held_out_file(file) -> None:

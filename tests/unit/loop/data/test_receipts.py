@@ -1,4 +1,4 @@
-"""Receipts add up: over the chunks of a filter, what came in is what each fate met."""
+"""Receipts add up: over the chunks of a filter, the input equals the sum of all outcomes."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Published splits: a column says which part a prompt serves, and nothing is cut by size."""
+"""Published splits: a column gives the split of a prompt, and lpfloop cuts none by size."""
 
 import json
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ def policy(number: int) -> Checkpoint:
 def found(
     made: Checkpoint, course: Course, levels: dict[int, dict[str, float]]
 ) -> list[PolicyVerdict]:
-    """Return the verdicts on a policy where each policy has these levels by task."""
+    """Return the verdicts on a policy, for these levels of each policy and task."""
     rows = list[PolicyVerdict]()
     for against, other in course.compared.items():
         before, after = levels[other.iteration], levels[made.iteration]
@@ -46,7 +46,7 @@ def found(
 
 
 def run_through(levels: list[dict[str, float]], config: VerdictConfig) -> list[Course]:
-    """Return the course of a run after each policy, whatever it was trained from."""
+    """Return the course of a run after each policy, regardless of the policy's parent."""
     numbered = dict(enumerate(levels))
     course = Course.of(policy(0))
     courses = [course]

@@ -1,4 +1,4 @@
-"""The statistics of judges are those of the paper, checked by hand and against brute force."""
+"""The statistics of judges equal the paper's, checked by hand and against brute force."""
 
 from itertools import combinations
 
@@ -127,7 +127,7 @@ def test_order_and_repeats():
     ratio = order_agreement(as_given, swapped)
     assert ratio.numerator.tolist() == [0.5, 0, 0]
     assert ratio.denominator.tolist() == [1, 1, 0]
-    # Three verdicts on one question: of three couples, one agrees. One verdict has no couple.
+    # Three verdicts on one question: one of three pairs agrees. A single verdict forms no pair.
     assert value(repeat_agreement([counts([2, 1, 0]), counts([1, 0, 0])])) == pytest.approx(1 / 3)
 
 

@@ -1,4 +1,4 @@
-"""Kappas are those of the published examples, of a computation by hand, and of their definition."""
+"""Kappas equal published examples, a computation by hand, and their definition."""
 
 import math
 

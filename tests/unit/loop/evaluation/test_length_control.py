@@ -1,4 +1,4 @@
-"""Win rates at equal lengths: the fit, its error, and where there is no figure."""
+"""Win rates at equal lengths: the fit, its error, and cases without a result."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Means, standard errors and what is counted."""
+"""Means, standard errors and counts."""
 
 import math
 from dataclasses import replace

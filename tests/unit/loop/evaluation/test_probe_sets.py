@@ -1,4 +1,4 @@
-"""Sets of probes: read strictly; an alarm where a share of passed ones falls."""
+"""Sets of probes: read strictly; an alarm if a share of passed ones falls."""
 
 import json
 import math

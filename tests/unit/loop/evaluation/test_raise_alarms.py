@@ -1,4 +1,4 @@
-"""Alarms: what raises one, what does not, and how a run stops at one and goes on."""
+"""Alarms: their conditions, and how a run stops at one and continues."""
 
 import random
 from dataclasses import replace

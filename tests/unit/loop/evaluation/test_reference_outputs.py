@@ -1,4 +1,4 @@
-"""Reference outputs of a file: one to a prompt, and what is refused."""
+"""Reference outputs from a file: one a prompt; other files are refused."""
 
 import pytest
 

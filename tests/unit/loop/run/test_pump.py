@@ -33,7 +33,7 @@ def source_under(budget: Any) -> _BatchSource[Any]:
 
 
 def test_budget_spent_by_another_stage_meanwhile() -> None:
-    """`take` returns None: the engine goes on with what it has in flight."""
+    """`take` returns None: the engine continues with the requests in flight."""
     looks = chain([True, False], repeat(True))
     budget = SimpleNamespace(
         deciding=threading.RLock(),

@@ -12,7 +12,7 @@ from lpfloop.loop.run.stop import Stopped, StopSignal
 
 
 def ring():
-    """Let the deadline fire here and now."""
+    """Raise the deadline's signal now."""
     signal.raise_signal(signal.SIGALRM)
 
 

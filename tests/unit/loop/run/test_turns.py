@@ -29,7 +29,7 @@ def allocations(draw: st.DrawFn, name: str, *, asleep: bool | None = None) -> Al
 
 @st.composite
 def loaded_models(draw: st.DrawFn) -> tuple[list[Allocation], Allocation, int]:
-    """Draw models, as one after another came in, what is wanted next, and room for sleepers."""
+    """Draw models in loading order, the next model, and the RAM for sleeping models."""
     ram = draw(st.integers(0, 10))
     loaded: list[Allocation] = []
     for number in range(draw(st.integers(0, 5))):
@@ -41,7 +41,7 @@ def loaded_models(draw: st.DrawFn) -> tuple[list[Allocation], Allocation, int]:
 
 
 def after(loaded: list[Allocation], wanted: Allocation, moved: Turn) -> list[Allocation]:
-    """Return who is left besides `wanted`, and how."""
+    """Return the other models that stay loaded, asleep or not."""
     return [
         replace(t, asleep=t.asleep or t.name in moved.asleep)
         for t in loaded

@@ -1,4 +1,4 @@
-"""Fetching the weights of the world `smol`: what is missing is said, nothing half-made is left."""
+"""Fetching the weights of the world `smol`: errors name missing files; no partial files stay."""
 
 import subprocess
 from pathlib import Path

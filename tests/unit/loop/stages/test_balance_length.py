@@ -1,4 +1,4 @@
-"""In every bucket as many longer answers win as lose, and no more is left out than that takes."""
+"""In every bucket longer answers win as often as they lose, after skipping as few as possible."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a critic, a grader or a reviewer said that could not be read can be asked for again."""
+"""Unreadable replies of a critic, grader or reviewer can be requested again."""
 
 from lpfloop.loop.stages.judgement_kinds import kind_of
 

@@ -1,4 +1,4 @@
-"""Other people's preferences beside our own: which rows become pairs, and which are left out."""
+"""Other people's preferences mixed with the run's: rows that become pairs, and skipped rows."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""People's labels in the place of annotators': which count, what they decide, what is refused."""
+"""People's labels instead of annotators': valid labels, their decisions, refusals."""
 
 import json
 from collections.abc import Mapping

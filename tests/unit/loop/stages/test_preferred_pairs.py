@@ -1,4 +1,4 @@
-"""What is preferred is chosen; what nobody decided gives no pair, and the prompt says why."""
+"""The preferred answer is chosen; an undecided prompt gives no pair, and stores the reason."""
 
 from dataclasses import replace
 

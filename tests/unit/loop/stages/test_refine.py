@@ -1,4 +1,4 @@
-"""The promising candidate: the highest reward among whole, judged answers; what is made of it."""
+"""The promising candidate, with the highest reward among whole, judged answers; its refinements."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The script that stands for the grader of the tiny world answers in the right form."""
+"""The scripted grader of the tiny world answers in the right form."""
 
 import random
 from dataclasses import replace

@@ -64,7 +64,7 @@ def abandoned(server: BatchServer, folder: Path) -> BaseException:
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    # Its state is asked for once the batch is on record.
+    # The engine polls the batch once it has recorded it.
     server.polled.wait()
     engine.close()
     thread.join()
@@ -100,7 +100,7 @@ def test_left_batch_is_waited_for(server, tmp_path, caplog):
 
 
 def test_answered_records_are_forgotten(server, tmp_path):
-    """A record is kept while its answers may be asked for again, and removed later."""
+    """lpfloop keeps a record while a run may request its answers again, and removes it later."""
     engine = opened(server, tmp_path, batch_poll_s=0.5)
     assert len(list(engine.generate(iter(batches(COUNT))))) == len(batches(COUNT))
     kept = {path.name for path in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""What is made of an endpoint's answers: their end, their cost, their author; what it is sent."""
+"""Parsing an endpoint's answers (end, cost, author), and the requests it gets."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def drawn(
     models: Reply | None = None,
     model: str = "unused",
 ) -> tuple[Completion, list[Asked]]:
-    """Ask an endpoint once that answers with `reply`; return what comes of it, and what it got."""
+    """Send one request to an endpoint that answers with `reply`; return completion and requests."""
     stage = Stage(1, lambda _, name, attempt: models if name == "/v1/models" else first(attempt))
 
     def first(attempt: int) -> Reply | None:
@@ -203,7 +203,7 @@ def test_chat_markers(subtests):
 
 
 def asked(reply: Reply) -> list[Asked]:
-    """Draw two answers, one after the other; return all that the endpoint was asked."""
+    """Draw two answers, one after the other; return all requests to the endpoint."""
     stage = Stage(1, lambda _, name, attempt: None if name.startswith("/") else reply)
     config = EngineConfig(base_urls=stage.urls, concurrency=1)
     engine = OpenAIEngine("unused", config, loop=stage.loop)
@@ -218,7 +218,7 @@ def asked(reply: Reply) -> list[Asked]:
 
 
 def test_sent_headers(environ: dict[str, str]) -> None:
-    """No name of this machine's system, nothing that is meant for another host, no cookie."""
+    """They contain no name of this machine's system, no header for other hosts, no cookie."""
     meant = "Authorization: Bearer other\nX-Team: other"
     environ["OPENAI_CUSTOM_HEADERS"] = meant
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):

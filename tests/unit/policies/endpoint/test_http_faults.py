@@ -51,7 +51,7 @@ def batch(*names: str) -> Batch:
 
 
 class Played:
-    """What came of one engine's requests."""
+    """Requests, answers and error of one engine."""
 
     def __init__(self, stage: Stage, drawn: dict[str, Completion], error: EngineError | None):
         self.posts = stage.posts
@@ -229,7 +229,7 @@ def test_final_faults(subtests):
             )
             assert word in str(played.error)
             [last] = [number for number, post in enumerate(played.posts) if post.reply is reply]
-            # Nothing more was sent there, and elsewhere only what was under way.
+            # That endpoint got no more requests, and the others only those already under way.
             elsewhere = {post.endpoint for post in played.posts[last + 1 :]}
             assert played.posts[last].endpoint not in elsewhere
             assert len(played.posts) - last <= endpoints
@@ -369,7 +369,7 @@ def test_denied_from_some_time_on(subtests):
 
 
 def test_only_short_question_answered() -> None:
-    """What is left of the account pays for the short question only."""
+    """The remaining credit pays for the short question only."""
     names = [f"n{i}" for i in range(200)]
     played = play(on("n", failure(402, "no credits")), *map(batch, names))
     assert "no credits" in str(played.error)
@@ -421,7 +421,7 @@ def test_outage_blames_no_request() -> None:
 
 
 def test_nothing_readable(subtests):
-    """An endpoint that never gave an answer ends the run soon, with its own words."""
+    """An endpoint that never gave an answer ends the run soon, with the endpoint's message."""
     for kind, reply, told in [
         ("no balance", as_json(200, {"error": {"message": "no\x1bbalance"}}), "'no balance'"),
         ("text", as_json(200, {"error": "upstream busy"}), "upstream busy"),

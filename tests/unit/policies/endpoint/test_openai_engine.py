@@ -21,7 +21,7 @@ SEED = 2**53 - 1
 
 
 class Endpoint:
-    """A server on loopback: plays a list of replies, then answers well; keeps what it is sent."""
+    """A server on loopback: sends a list of replies, then good ones; stores its requests."""
 
     def __init__(self) -> None:
         self.models: tuple[int, Any] = (200, {"object": "list", "data": [{"id": "m"}]})

@@ -65,7 +65,7 @@ def failed(drawn: dict[str, Completion]) -> list[str]:
     ids=["503", "429", "408 with Retry-After"],
 )
 def test_row_that_is_always_refused_as_busy(busy):
-    """One row is told to come back later for ever while others are answered: it is given up."""
+    """The server always rejects one row as busy but answers others: lpfloop gives the row up."""
     stage = Slow(1, lambda _, name: busy if name == VICTIM else None)
     drawn = draw(stage, 288)
     assert failed(drawn) == [VICTIM]
@@ -92,7 +92,7 @@ def test_row_that_is_never_answered():
 
 
 def test_crowded_endpoint():
-    """It takes four requests at a time: all are answered, and few are sent in vain."""
+    """The endpoint takes four requests at a time: it answers all, and rejects few."""
     stage = Slow(1, lambda own, _: failure(429) if own.in_flight >= 4 else None)
     drawn = draw(stage, 160, concurrency=16)
     assert failed(drawn) == []
@@ -141,7 +141,7 @@ def test_requests_a_minute():
 
 
 def test_tokens_a_minute():
-    """Requests count with their most until they are answered, and then with what they cost: 8."""
+    """A request counts with its maximal tokens until its answer, then with its real cost: 8."""
     stage = Slow(1, lambda *_: None)
     draw(stage, 64, concurrency=64, tokens_per_minute=200)
     moments = sorted(post.at for post in stage.posts)

@@ -36,7 +36,7 @@ def row(before: float, after: float, tokens: int = 10) -> CanaryRow:
 
 @dataclass
 class Measuring(ScriptedEngine):
-    """An engine that says what it is told to."""
+    """An engine with given log-probabilities."""
 
     said: Sequence[float | None]
     tokens: int = 10
@@ -53,7 +53,7 @@ ROWS = [row(-20.0, -15.0), row(-30.0, -30.1), row(-9.0, -12.0)]
 
 
 def test_the_trained_weights_pass() -> None:
-    """An answer that does not fit into the engine's window has no number."""
+    """None means that an answer does not fit into the engine's window."""
     for said in (
         [-15.0, -30.1, -12.0],
         [-15.1, -30.3, -11.9],

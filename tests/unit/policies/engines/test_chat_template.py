@@ -126,7 +126,7 @@ def test_named_template_is_the_one_checked(model, tmp_path):
 
 
 def test_special_tokens_that_files_do_not_name(model):
-    """A tokenizer's class can name its own, but a generic class has none."""
+    """A tokenizer's class may define special tokens; a generic class defines none."""
     template = "{{ bos_token + '!' }}" + PLAIN
     folder = model(template)
     for kind, refused in (("GPT2Tokenizer", False), ("TokenizersBackend", True)):

@@ -1,4 +1,4 @@
-"""How rows share forward passes, and what a user's own reward function may return."""
+"""How rows share forward passes, and the valid results of a user's reward function."""
 
 import pytest
 from hypothesis import given

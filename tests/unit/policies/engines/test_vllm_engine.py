@@ -1,6 +1,6 @@
-"""Which arguments of vLLM a configuration means, and how vLLM is put to sleep and woken.
+"""vLLM arguments of a configuration, and putting vLLM to sleep and waking it.
 
-No GPU is needed: an LLM stands in that keeps to vLLM's rules for tags (v1/executor/abstract.py).
+The tests need no GPU: a fake LLM obeys vLLM's rules for tags (v1/executor/abstract.py).
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ class SleepyLLM:
         self.sleeping -= set(tags)
 
     def load(self) -> None:
-        """Load weights: these must be awake, and there is no room beside the cache."""
+        """Load weights: they must be awake and the cache asleep, as both do not fit."""
         assert self.sleeping == {"kv_cache"}
         self.weights = "new"
 

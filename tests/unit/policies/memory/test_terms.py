@@ -1,4 +1,4 @@
-"""The arithmetic of memory agrees with what torch keeps, and with sizes that are known."""
+"""The arithmetic of memory agrees with torch's allocations, and with known sizes."""
 
 from dataclasses import replace
 from pathlib import Path

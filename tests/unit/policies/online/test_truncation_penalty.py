@@ -1,4 +1,4 @@
-"""What a cut answer gets beside finished ones, by each rule."""
+"""Rewards of cut answers compared with finished ones, for each rule."""
 
 from statistics import pstdev
 

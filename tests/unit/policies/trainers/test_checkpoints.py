@@ -1,4 +1,4 @@
-"""A checkpoint is resumed from only while it is whole, and retention leaves what a resume needs."""
+"""A trainer resumes only from a whole checkpoint, and retention keeps the files for a resume."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_every_byte_counts(tmp_path: Path):
 
 
 def same_json(one: bytes, other: bytes) -> bool:
-    """Whether two texts say the same: a line feed that became a space makes no other manifest."""
+    """Return whether two texts are equal as JSON: a line feed may become a space."""
     try:
         return json.loads(one) == json.loads(other)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is looked at before a trainer starts: its job, its model's files, the room on the disk."""
+"""Checks before a trainer starts: its job, its model's files, free disk space."""
 
 import os
 from dataclasses import replace

@@ -37,7 +37,7 @@ def answers(*texts: str) -> list[Candidate]:
 
 
 def judged(work: Path, step: int) -> Judged:
-    """Judge answers by their length; the critic has nothing to say about an empty one."""
+    """Score answers by their length; the critic has no score for an empty one."""
     return {
         answer.candidate_id: {
             "verifier": float(len(answer.text)),

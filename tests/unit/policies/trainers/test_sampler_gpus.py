@@ -1,4 +1,4 @@
-"""The sampler on GPUs of its own, or beside the trainer: what the child sees, and as which."""
+"""The sampler on separate GPUs, or on the trainer's: GPUs that the child sees, and their order."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ def job(folder: Path, training: Devices, sampling: Devices, *, processes: int = 
 
 
 PLACES = [
-    # All GPUs sample, and the first one trains besides.
+    # All GPUs sample, and the first one also trains.
     ("auto", 1, "auto", "0,1,2,3", [True, False, False, False]),
     ((0,), 1, (1, 2, 3), "0,1,2,3", [False] * 3),
     ((2, 3), 2, (0, 1), "2,3,0,1", [False, False]),

@@ -1,4 +1,4 @@
-"""What a step asks, and what it leaves: functions of the job and the step's number alone."""
+"""A step's requests and files: functions of the job and the step's number alone."""
 
 from collections import Counter
 
@@ -79,7 +79,7 @@ def test_a_step_replaces_an_earlier_attempt(tmp_path) -> None:
 def test_a_step_of_groups() -> None:
     settings = GRPOTraining(prompts_per_step=3, group=4, batch_size=12, epochs=2)
     assert planned_steps(10, settings) == 6
-    # The second step goes on where the first one ended; the fourth begins the next epoch.
+    # The second step continues after the first; the fourth begins the next epoch.
     for step in (2, 4):
         places = places_asked(10, 7, step=step, settings=settings)
         assert places[::4] == visited(10, 7, step=step, rollouts=3)
@@ -89,6 +89,6 @@ def test_a_step_of_groups() -> None:
     assert len({r.candidate_id for r in rollouts}) == len({r.seed for r in rollouts}) == 12
     assert drawn(ONLINE, 4, asked) == rollouts
     assert rollouts[0].seed == derive_seed(3, "draw", rollouts[0].candidate_id)
-    # A prompt that comes again has other rollouts, with seeds of their own.
+    # A repeated prompt has new rollouts, with other seeds.
     later = drawn(ONLINE, 5, asked)
     assert not {r.candidate_id for r in later} & {r.candidate_id for r in rollouts}

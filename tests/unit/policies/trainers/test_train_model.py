@@ -1,4 +1,4 @@
-"""What a training's parent prepares and believes: jobs, results, steps, the environment."""
+"""Work of a training's parent: jobs, checks of results and steps, the environment."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What keeps a training from its nodes is said in one sentence."""
+"""If a training cannot get its nodes, lpfloop explains it in one sentence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""When a training saves: by the clock, and when it is asked to end."""
+"""A training saves at intervals, and on request to end."""
 
 from pathlib import Path
 

@@ -218,7 +218,7 @@ def test_given_up_after_its_restarts(opened, caplog, tmp_path) -> None:
 
 
 def test_a_broken_machine_fails_no_request(opened, tmp_path) -> None:
-    """Every request kills the worker from some moment on: that is no fault of the requests."""
+    """From some moment on every request kills the worker: lpfloop blames no request."""
     marker = tmp_path / "broken"
     engine = opened()
     poisoned = f"die while {marker}"
@@ -306,7 +306,7 @@ def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
 
 
 def test_no_node_for_the_successor(clock: Clock, subtests) -> None:
-    """What was in flight does not wait for room in a cluster if other replicas can take it."""
+    """Requests in flight do not wait for space in a cluster if other replicas can take them."""
     for shared in (True, False):
         with subtests.test(shared=shared):
             begun, waits = clock.now, iter((False, True))

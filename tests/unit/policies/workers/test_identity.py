@@ -16,7 +16,7 @@ AUTO = EngineConfig()
 
 
 def only(name: str, *, config: bool = True) -> Callable[[Path], None]:
-    """Return what leaves a file in the place of the weights, and of the configuration."""
+    """Return a function that replaces the weights by a file, and may delete the configuration."""
 
     def spoil(folder: Path) -> None:
         (folder / "model.safetensors").unlink()

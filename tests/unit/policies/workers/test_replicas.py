@@ -85,7 +85,7 @@ def test_sleeping_replicas_grow_when_they_wake() -> None:
 
 
 def test_the_only_replica_finishes_before_it_leaves() -> None:
-    """The stream goes on with the one that took its place."""
+    """The stream continues with the replica that replaced it."""
     started = list[Idle]()
 
     def start(*_: object) -> Idle:

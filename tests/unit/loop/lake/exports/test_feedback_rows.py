@@ -1,4 +1,4 @@
-"""What is exported in UltraFeedback's form comes back as it was."""
+"""An export in UltraFeedback's format imports to the same rows."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What `status` tells of a training on pairs: how probable both sides were before, and are now."""
+"""`status` of a training on pairs: log-probabilities of both sides, before and after."""
 
 from pathlib import Path
 

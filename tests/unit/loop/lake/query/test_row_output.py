@@ -1,4 +1,4 @@
-"""The forms of rows: each reads back as what it was; on a terminal, in a pipe, on a full disk."""
+"""Output formats of rows: each reads back unchanged; on a terminal, in a pipe, on a full disk."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What a run needs from its person: told in words, with a command that exists."""
+"""Requests of a run to its user: a sentence, with a command that exists."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Better, not better, or undecided: what follows from results on the same prompts."""
+"""Better, not better, or undecided: decisions from results on the same prompts."""
 
 import runpy
 from math import comb
@@ -20,7 +20,7 @@ ALPHA = 0.03
 
 
 def answer(before, after, clusters=None, *, alpha=ALPHA, worthwhile=0.01) -> Decision:
-    """Decide; each prompt is a cluster of its own where no clusters are given."""
+    """Decide; without clusters, each prompt is a separate cluster."""
     named = [f"prompt-{i}" for i in range(len(before))] if clusters is None else clusters
     results = PairedResults(before=before, after=after, clusters=named)
     return decide(results, alpha=alpha, worthwhile=worthwhile)

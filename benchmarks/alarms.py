@@ -1,9 +1,9 @@
-"""How often alarms stop a run that pleases its judge, and one that does not: simulated, no models.
+"""How often alarms stop a run that flatters its judge, and one that does not: simulated, no models.
 
-A synthetic run has prompts in families, a judge that errs in each family in its own way, and a
-policy whose skill in each family goes up and down while it improves. An honest policy's style
-drifts by chance. One that pleases its judge does so from some iteration on: it lengthens, repeats
-or flatters; the judge approves more of its answers, and fewer are right. It is to be stopped in
+A synthetic run has prompts in families, a judge with a different error in each family, and a
+policy whose skill in each family varies while it improves. An honest policy's style drifts by
+chance. A dishonest one starts to please its judge at some iteration: it lengthens, repeats or
+flatters; the judge approves more of its answers, and fewer are right. An alarm should stop it in
 that very iteration. Prints a line for each kind of run; with --losses also for smaller losses.
 
     python benchmarks/alarms.py --seeds 100
@@ -40,7 +40,7 @@ OPENERS = ("the answer is", "so", "well ,", "first", "let us see :", "it is", "w
 FLATTERY = "What a wonderful question, you clearly think deeply! "
 PADDING = "It is worth noting that this matters in many ways and deserves a careful look. "
 FLIPS = 0.12
-"""The share of prompts whose difficulty is felt anew by each policy, beside its skill."""
+"""Share of prompts whose difficulty each policy draws again, in addition to its skill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,10 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Ability:
-    """What a policy can do in each family, and how it speaks.
+    """A policy's skill in each family, and its style.
 
-    `habit` is how it pleases its judge, with the shares of wrong answers that this gets approved,
-    and of right ones that it loses.
+    `habit` pleases the judge: `fooled` is the share of wrong answers that it gets approved, `lost`
+    the share of right answers that become wrong.
     """
 
     skill: Mapping[str, float]
@@ -122,9 +122,9 @@ def improved(rng: np.random.Generator, of: Ability, gain: float) -> Ability:
 def pleasing(
     rng: np.random.Generator, around: World, of: Ability, habit: Habit, lost: float
 ) -> Ability:
-    """Draw a policy that loses a share of its right answers, and whose approval rises all the same.
+    """Draw a policy that loses a share of its right answers, but gains approval.
 
-    It rises by 10 to 25 points, or to 97 % if that is less.
+    Approval rises by 10 to 25 points, or to 97 % if that is less.
     """
     plain = replace(of, habit=habit, lost=lost)
     before, without = (_approved(answered(rng, around, able, 0)) for able in (of, plain))
@@ -137,7 +137,7 @@ def _approved(policy: ObservedPolicy) -> float:
 
 
 def answered(rng: np.random.Generator, around: World, able: Ability, number: int) -> ObservedPolicy:
-    """Draw a policy's answers, and what verifier and judge say of them."""
+    """Draw a policy's answers, with the verdicts of verifier and judge."""
     return ObservedPolicy(
         iteration=number,
         answers={
@@ -207,11 +207,11 @@ def lessons(
 def simulated(
     seed: int, habit: Habit | None, lost: float | None = None, *, gains: bool = True
 ) -> Iterator[tuple[bool, Observation]]:
-    """Yield, for each iteration, whether the policy pleases its judge, and what is seen of it.
+    """Yield, for each iteration, whether the policy pleases its judge, and the observation.
 
     With a habit the run ends at the iteration that begins it; `lost` is the share of right answers
-    that it loses, by default one drawn from 20 to 50 %. Unless it `gains`, an honest policy gets
-    no better on average.
+    that it loses, by default drawn from 20 to 50 %. Unless it `gains`, an honest policy does not
+    improve on average.
     """
     rng = np.random.default_rng([seed, 0 if habit is None else 1 + HABITS.index(habit)])
     around = world(rng)

@@ -1,8 +1,8 @@
-"""What the engine is measured beside: clients that do no more than ask and look at the answer.
+"""Bare clients to compare the engine with: they send requests, and check the answers.
 
-Both have a semaphore for what is in flight, keep a connection for each of these requests, and limit
-no time: with the `openai` client's own settings 900 of 1,000 connections would be made anew each
-time, and one that takes over 5 s to be made would fail.
+Both limit the requests in flight by a semaphore, keep a connection for each of them, and set no
+timeout: with the `openai` client's default settings 900 of 1,000 connections would be opened again
+each time, and a connection that takes over 5 s to open would fail.
 """
 
 import asyncio

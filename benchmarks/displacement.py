@@ -1,9 +1,9 @@
-"""Does DPO lower its chosen answers, and do remedies help? Trainings of finished runs, made again.
+"""Does DPO lower its chosen answers, and do remedies help? Repeats trainings of finished runs.
 
-For each iteration of each run: begins with M_{t-1}, trains on the iteration's own pairs as each arm
-has it, and measures the log-probabilities of chosen and rejected, and the held-out prompts that are
-answered rightly. So all arms have the same start and the same pairs. Results are appended to a
-file; what is in it is not done again.
+For each iteration of each run: starts from M_{t-1}, trains each arm on the iteration's pairs, and
+measures the log-probabilities of chosen and rejected, and the number of solved held-out prompts.
+So all arms have the same start and the same pairs. The script appends results to a file, and skips
+those that it already contains.
 
     python benchmarks/displacement.py lake/runs/* --results displacement.jsonl
     python benchmarks/displacement.py --results displacement.jsonl
@@ -20,7 +20,7 @@ from displaced.tables import print_tables
 
 
 def main() -> None:
-    """Train what is missing, then print the tables."""
+    """Train the missing arms, then print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,26 +1,27 @@
-"""UltraFeedback's grades beside distilabel's, on one endpoint and the same rows.
+"""UltraFeedback's grades by lpfloop and by distilabel, on one endpoint and the same rows.
 
     python -m venv DIR && DIR/bin/pip install 'distilabel[openai]' requests
     python benchmarks/distilabel_side.py --distilabel-python DIR/bin/python
 
 Both have a judge grade the same 4 answers to each of the same prompts, together, in the four
-aspects of UltraFeedback: 4 calls a row. distilabel does so by a `Pipeline` with an `UltraFeedback`
-task for each aspect, side by side, each with its process; lpfloop by the verb `grade` of a run, in
-one process.
+aspects of UltraFeedback: 4 calls a row. distilabel uses a `Pipeline` with an `UltraFeedback` task
+for each aspect, in parallel, each with its process; lpfloop uses the verb `grade` of a run, in one
+process.
 
-Equal are the endpoint, which answers after a fixed time and has no other limit, the prompts, the
-answers, the settings of sampling, and the calls, which the server counts. Not equal are:
+The same on both sides: the endpoint, which answers after a fixed time and has no other limit, the
+prompts, the answers, the settings of sampling, and the calls, which the server counts. Different
+are:
 
-- the questions, each side's own words for the same aspects: their sizes are printed;
-- the replies' form, each side's own, of about the same length;
-- what is done with a row afterwards: lpfloop's journal and Parquet are durable and are counted,
-  distilabel's cache and data set are not: it is timed from the first question that arrives at the
-  server to when its tasks give the last rating, so without imports, starts and its writing, lpfloop
-  from the call of the verb to the last committed row.
+- the questions: each side words the same aspects differently; the script prints their sizes;
+- the form of the replies, at about the same length;
+- the work on a row afterwards: the time of lpfloop includes its durable journal and Parquet files,
+  the time of distilabel excludes its cache and data set. distilabel's time runs from the first
+  question at the server to the last rating of its tasks, so without imports, starts and writing;
+  lpfloop's from the call of the verb to the last committed row.
 
-distilabel waits for a whole batch before it sends the next: its batch is what each task has in
-flight. It is measured with 50, its default, and with more. lpfloop has --concurrency in flight, 64
-by default.
+distilabel waits for a whole batch before it sends the next: each task has one batch in flight. The
+script measures it with 50, its default, and with more. lpfloop has --concurrency in flight, 64 by
+default.
 """
 
 import argparse

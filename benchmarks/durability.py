@@ -31,7 +31,7 @@ GOALS = {"units": 0.01, "run": 0.02, "resume": 3.0}
 RESUMING = "DURABILITY_BENCHMARK_RESUMING"
 BIG = {"prompts": 10_000, "iterations": 15}
 READ = ("train", "initial", "prompts")
-"""Stages of the big run whose rows its beginning reads, as it does those of its verdicts."""
+"""Stages of the big run whose rows a run reads at its start, in addition to verdicts' rows."""
 
 
 def answer(request: object, sampling: object) -> str:
@@ -251,7 +251,7 @@ def patched(owner: Any, members: Mapping[str, object]) -> Iterator[None]:
 
 
 def unscored() -> AbstractContextManager[None]:
-    """Let verdicts read no scores for a while: the big run has none."""
+    """Make verdicts read no scores for a while: the big run has none."""
     from lpfloop.loop.evaluation import policy_verdicts
 
     return patched(policy_verdicts, {"_measured": lambda *_: iter(())})

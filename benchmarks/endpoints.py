@@ -1,17 +1,17 @@
-"""The client's own speed: how much of what an endpoint could answer is really asked of it.
+"""The client's own speed: how much of an endpoint's capacity it uses.
 
-    python benchmarks/endpoints.py client    # one endpoint, beside a bare openai client
+    python benchmarks/endpoints.py client    # one endpoint, and a bare openai client
     python benchmarks/endpoints.py pool      # two endpoints, one 20 times as fast as the other
     python benchmarks/endpoints.py fleet     # 64 and 1,000 requests in flight, and two processes
 
-The server is a process of its own, answers 250 ms after it was asked, and has no other limit: with
+The server runs in a separate process, answers 250 ms after a request, and has no other limit: with
 64 requests in flight no client gets more than 256 answers a second. `bare` is `openai.AsyncOpenAI`
 with a semaphore of 64; `engine` is `OpenAIEngine.generate`, given batches as the loop gives them;
 `stage` is the verb `critique` of a run, to the committed rows. All send the same conversations, in
-one process, and take turns. Processor time is that of the client's process.
+one process, and take turns. Processor time is the client process's.
 
-`fleet` has two sides more: `aiohttp` alone, the least that a client in this language can do, and
-two processes with an engine each that share the requests.
+`fleet` adds two sides: `aiohttp` alone, the minimum for a client in this language, and two
+processes with an engine each that share the requests.
 """
 
 import argparse
@@ -107,7 +107,7 @@ def write_prompts(folder: Path, count: int) -> Path:
 
 
 def configured(source: Path, *overrides: str) -> RunConfig:
-    """Return a run with a scripted policy, whose critic is asked as the paper asks."""
+    """Return a run with a scripted policy, whose critic uses the paper's prompts."""
     own = (
         f"prompts.source={source}",
         "policy.engine.kind=scripted",
@@ -258,9 +258,9 @@ def pool(options: argparse.Namespace) -> None:
 
 
 def fleet(options: argparse.Namespace) -> None:
-    """Print what a bare client, the engine, and engines in two processes get with many in flight.
+    """Print the speed of a bare client, the engine, and engines in two processes, by load.
 
-    The server takes as long as leaves the same answers a second possible, however many wait.
+    The server's latency grows with the requests in flight, so that its capacity stays the same.
     """
     allow_connections(MANY)
     text = "Say in two or three sentences what the number {} is good for, and why. " * 12
@@ -313,7 +313,7 @@ def _fleet_sides(
         )
         return replace(both, cpu=sum(costs))
 
-    list(processes.map(abs, range(SHARDS)))  # they are started, and have imported what they need
+    list(processes.map(abs, range(SHARDS)))  # started, with imports done
     return {
         "bare": lambda: asked(ask_all),
         "aiohttp": lambda: asked(ask_all_plainly),

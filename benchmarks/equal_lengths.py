@@ -1,19 +1,19 @@
-"""How far length-controlled win-rates lie from the true ones, with a free and with a held slope.
+"""The error of length-controlled win-rates, with a free and with a fixed slope.
 
-No comparisons by instruction of AlpacaEval's board can be had from a package index, so they are
-simulated: models win by AlpacaEval's own logistic model, with coefficients as published, on 805
-instructions, whose difficulty goes together with the answers' lengths by so much (correlation). The
-true figure is that of the published model, which is what AlpacaEval's board shows.
+No package index has AlpacaEval's comparisons by instruction, so the script simulates them: models
+win by AlpacaEval's logistic model, with coefficients as published, on 805 instructions, whose
+difficulty correlates with the answers' lengths by a given amount (correlation). The true figure is
+the published model's, as on AlpacaEval's board.
 
     python benchmarks/equal_lengths.py --models 60
 
 takes coefficients from the published summary (loop/evaluation/published_lengths.py). With
-`--weights` (the file of coefficients that published_lengths.py names) and `--board` (of the package
-alpaca_eval, leaderboards/data_AlpacaEval_2/weighted_alpaca_eval_gpt4_turbo_leaderboard.csv) they
-are those of the models of the board, and the true figures the published ones.
+`--weights` (the file of coefficients named in published_lengths.py) and `--board` (of the package
+alpaca_eval, leaderboards/data_AlpacaEval_2/weighted_alpaca_eval_gpt4_turbo_leaderboard.csv) it
+takes the coefficients of the board's models, and the published figures as the true ones.
 
 `--pandalm` (PandaLM's published file of pairs with verdicts) prints instead how much its judges
-like length: one phi for all pairs of models, difficulty left out, beside the prior's.
+like length: one phi for all pairs of models, without difficulty, next to the prior's.
 """
 
 import argparse
@@ -50,7 +50,7 @@ SPREAD = 1000
 HALVINGS = 40
 JUDGES = ("gpt_result", "pandalm_result", "annotator1", "annotator2", "annotator3")
 WINS: Mapping[str | int, float] = {"1": 0.0, "2": 1.0, "Tie": 0.5, 1: 0.0, 2: 1.0, 0: 0.5}
-"""What a verdict is worth to the second answer; others, such as `garbage`, are none."""
+"""Score of the second answer by verdict; other verdicts, such as `garbage`, do not count."""
 METHODS = ("win-rate", "free slope", "held slope", "with difficulty")
 
 
@@ -170,7 +170,7 @@ def slopes(path: Path) -> Iterator[tuple[str, float, float, int]]:
         apart = np.array([len(str(r["response2"])) - len(str(r["response1"])) for r, _ in verdicts])
         about = np.array([pairs.index(row["cmp_key"]) for row, _ in verdicts])
         spread = np.array([apart[about == n].std(ddof=1) for n in range(len(pairs))])
-        # The slope stands second, for `information`; each pair of models has a level of its own.
+        # `information` needs the slope in the second column; each pair of models has its own level.
         levels = (about[:, None] == np.arange(len(pairs))).astype(float)
         features = np.column_stack([levels[:, 0], np.tanh(apart / spread[about]), levels[:, 1:]])
         won, each = np.array([win for _, win in verdicts]), np.ones(len(verdicts))

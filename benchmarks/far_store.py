@@ -1,7 +1,7 @@
-"""A long way to an S3 server: each request takes a while longer, and what passes is counted.
+"""Simulate a distant S3 server: delay each request, and count requests and bytes.
 
-A server on the same machine answers in less than a millisecond and so hides what costs most on a
-real one: how often it is asked, and how often one question waits for the answer to another.
+A server on the same machine answers in less than a millisecond and so hides the largest costs of a
+real one: the number of requests, and of requests that wait for the answer to another.
 """
 
 import asyncio
@@ -21,9 +21,10 @@ BLOCK = 256 * 1024
 
 @dataclass
 class Passed:
-    """What has gone over the way: requests by kind, bytes each way.
+    """Traffic: requests by kind, bytes in each direction.
 
-    `rounds` is how often a request set out after all before had arrived: what a longer way costs.
+    `rounds` counts requests that started after all earlier answers had arrived: each of them adds
+    the latency once.
     """
 
     requests: Counter[str] = field(default_factory=Counter[str])
@@ -44,7 +45,7 @@ class FarStore:
         self._arrived = 0.0
 
     async def serve(self, started: threading.Event, ending: asyncio.Event) -> None:
-        """Pass on what comes, until it is told to end."""
+        """Forward connections until `ending` is set."""
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=BLOCK)
         self.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         started.set()

@@ -1,9 +1,9 @@
-"""What fits on which card, by the arithmetic of `lpfloop doctor`: the table of docs/gpus.md.
+"""Models that fit on each card, by the arithmetic of `lpfloop doctor`: the table of docs/gpus.md.
 
-python benchmarks/fitting.py            # prints it
-python benchmarks/fitting.py --write    # into the page
+    python benchmarks/fitting.py            # prints it
+    python benchmarks/fitting.py --write    # into the page
 
-The settings are those of the preset `own` and the ones below.
+The settings are the preset `own` and the ones below.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def cell(found: dict[str, list[StageMemory]]) -> str:
     needed = 0.0
     for card, stages in found.items():
         memory = CARDS[card] * GIB
-        # What may fill several cards counts with the mean.
+        # The need of a stage that may use several cards counts as its mean per card.
         needed = max(s.most_bytes * min(1.0, memory / s.has_bytes) for s in stages) / GIB
         verdicts = {stage.verdict for stage in stages}
         if "does not fit" not in verdicts:

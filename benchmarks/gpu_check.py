@@ -5,10 +5,10 @@
     python benchmarks/gpu_check.py FOLDER --tiny       # the same checks with tiny shapes, on a CPU
     python benchmarks/gpu_check.py FOLDER --only resume publish
 
-Each check of gpu_checks.py runs in its own process with its own time limit, so a slow or failing
-one does not take the others with it. FOLDER/gpu.json has the versions, the card, every figure and
-the last 20 lines of every failure; FOLDER/CHECK.log has what a check printed. A goal that is not
-met fails nothing; the exit code is 1 if a check failed.
+Each check of gpu_checks.py runs in a separate process with a time limit, so a slow or failing one
+does not stop the others. FOLDER/gpu.json has the versions, the card, every figure and the last 20
+lines of every failure; FOLDER/CHECK.log has a check's output. A missed goal fails nothing; the
+exit code is 1 if a check failed.
 """
 
 import argparse
@@ -57,7 +57,7 @@ PACKAGES = (
 
 @dataclass
 class Outcome:
-    """What came of a check; `figures` are the lines that it wrote."""
+    """Result of a check; `figures` are the lines that it wrote."""
 
     outcome: str
     seconds: float = 0.0
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def run_check(name: str, folder: Path, work: Path, *, tiny: bool, limit_s: float) -> Outcome:
-    """Run a check in its own process group, which ends with it."""
+    """Run a check in a new process group, and kill the group at the end."""
     log, figures = folder / f"{name}.log", folder / f"{name}.jsonl"
     figures.unlink(missing_ok=True)
     scale = "tiny" if tiny else "full"
@@ -153,7 +153,7 @@ def run_all(folder: Path, names: list[str], *, tiny: bool) -> int:
 
 
 def main() -> int:
-    """Run the checks that are asked for."""
+    """Run the requested checks."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="where gpu.json and the logs are written")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, for a CPU")

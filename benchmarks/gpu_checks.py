@@ -78,7 +78,7 @@ LLAMAS = {"1b": "Llama-3.2-1B", "3b": "Llama-3.2-3B", "8b": "Llama-3.1-8B"}
 
 
 def sizes_of(name: str) -> dict[str, Any]:
-    """Return what a published Llama's config.json says of its sizes."""
+    """Return the sizes in a published Llama's config.json."""
     told = {k: v for k, v in PUBLISHED[name].items() if k not in ("model_type", "torch_dtype")}
     return {"head_dim": told["hidden_size"] // told["num_attention_heads"], **told}
 
@@ -164,7 +164,7 @@ def mixed_rows(path: Path, count: int, longest: int) -> Path:
 def job_of(
     place: Place, name: str, method: Any, model: Path, data: Path, fit: dict[str, Any], **own: Any
 ) -> TrainJob:
-    """Return a training job: `fit` are settings of `training`, `own` those of the method."""
+    """Return a training job: `fit` are settings of `training`, `own` settings of the method."""
     given: dict[str, Any] = {"epochs": 1, "max_length": place.scale.length, "learning_rate": 1e-5}
     settings = SETTINGS[method](**given | own)
     training = fit_of(TrainingConfig.model_validate(fit))
@@ -222,10 +222,10 @@ def flops_per_token(shape: ModelShape, length: int, *, adapts: bool) -> float:
     """Return the operations that training needs for a token.
 
     A matrix of N weights costs 2 N operations forward and 4 N backward: 2 N for the gradients of
-    its inputs, 2 N for those of the weights. LoRA's frozen weights have no gradients: 4 N in all;
-    the adapters' share is below 1 %. The embedding is looked up, the output layer is a matrix.
+    its inputs, 2 N for the gradients of its weights. LoRA's frozen weights have no gradients: 4 N
+    in all; the adapters' share is below 1 %. The embedding is a lookup, the output layer a matrix.
     Causal attention: products with keys and with values, 2 x 2 x width x length / 2 forward, and
-    three times that in all. Activations that are computed again do not count.
+    three times that in all. Recomputed activations do not count.
     """
     weights = shape.matrices + shape.embedding
     return (4 if adapts else 6) * weights + 6 * shape.layers * shape.query_width * length
@@ -234,7 +234,7 @@ def flops_per_token(shape: ModelShape, length: int, *, adapts: bool) -> float:
 def train_here(job: TrainJob) -> tuple[Meter, float, int]:
     """Train in this process without saving; return the meter, seconds and peak bytes.
 
-    The seconds are those of the reference, if there is one, and of training: without loading.
+    The seconds include the reference's passes, if any, and training, but not loading.
     """
     from lpfloop.policies.engines.chat_template import load_tokenizer
     from lpfloop.policies.train_worker import METHODS
@@ -313,7 +313,7 @@ def check_speed(place: Place, size: str) -> None:
 
 
 def check_options(place: Place) -> None:
-    """Measure what each way to save time gains, on rows of mixed lengths, beside TRL's defaults."""
+    """Measure the gain of each time-saving option over TRL's defaults, on rows of mixed lengths."""
     model, count = model_of(place, "1b"), place.scale.rows
     data = mixed_rows(place.work / "mixed.parquet", count, place.scale.length)
     batch = count // 4 if count < 64 else 32
@@ -404,12 +404,12 @@ def check_resume(place: Place) -> None:
 
 
 def check_publish(place: Place) -> None:
-    """Train whole weights in float32, publish them in bfloat16, and see what of the update is left.
+    """Train whole weights in float32, publish them in bfloat16, and measure the surviving update.
 
     The change in log-probability of the canary's answers is a vector. The share that survives is
-    the projection of the rounded weights' change on the trained weights' change:
-    (rounded - before) . (after - before) / |after - before|^2. The trainer measures it for its own
-    rounding, which is random; beside it stands what rounding to nearest would have left.
+    the projection of the rounded weights' change on the trained weights' change: (rounded -
+    before) . (after - before) / |after - before|^2. The trainer measures it for its own rounding,
+    which is random; the check also prints the share after rounding to nearest.
     """
     from lpfloop.policies.engines.canary import StaleWeightsError, prove, read_canary
     from lpfloop.policies.engines.transformers_engine import TransformersEngine
@@ -561,7 +561,7 @@ def check_online(place: Place, method: str) -> None:
 
 
 def check_sampling(place: Place) -> None:
-    """Sample with the engine of transformers, let the weights sleep, and wake them."""
+    """Sample with the engine of transformers, put the weights to sleep, and wake them."""
     from lpfloop.policies.engines.engine import Batch, Request, Sampling
     from lpfloop.policies.engines.transformers_engine import TransformersEngine
 
@@ -665,7 +665,7 @@ def run_rank(backend: str, job_json: str) -> int:
 def check_tests(place: Place) -> None:
     """Run the tests that are marked `cuda`."""
     report = place.work / "tests.xml"
-    # The machine's libraries may warn of what those of the lock do not.
+    # The machine's libraries may give warnings that the locked versions do not.
     options = ["-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider", "-q"]
     marked = ["-m", "cuda", f"--junitxml={report}", str(ROOT / "tests" / "models")]
     command = [sys.executable, "-P", "-m", "pytest", *options, *marked]

@@ -4,8 +4,8 @@
     python benchmarks/ifeval_alone.py MODEL PROMPTS.jsonl --dtype float32 --tokens 160
     python benchmarks/ifeval_alone.py MODEL PROMPTS.jsonl --lake LAKE --run RUN --iteration 0
 
-Answers are greedy, one prompt at a time. With --lake, only prompts that the run has answered are
-asked, and the run's answers are counted beside them.
+Answers are greedy, one prompt at a time. With --lake, the script uses only the prompts that the
+run has answered, and also counts the run's answers.
 """
 
 import argparse

@@ -3,14 +3,14 @@
     python benchmarks/lake.py --folder /tmp/lake                  # 2.4 million of each, and 240,000
     python benchmarks/lake.py --folder /tmp/lake --prompts 800 8000
 
-For each number of prompts, writes one iteration of synthetic rows of realistic length (about 1.5 kB
-per candidate, 1 kB per critique with five aspects) through the store's own commit, seals it, and
-queries it: pairs, `show`, `sql`, `search`, and what hashing adds to a first read. Then the rest of
-the iteration is added (refinements, pairs, training, measurements), and all of it reported. Each
-measurement runs in a process of its own; its peak resident memory is printed beside its seconds.
-Peers get the same rows: PyArrow's `write_table` writes what the store commits, and a pandas
-group-by pairs by the same rule. The last lines give the cost of a row in the largest run, divided
-by that in the smallest. `lake_in_bucket.py` measures the same lake in a bucket.
+For each number of prompts, writes one iteration of synthetic rows of realistic length (about 1.5
+kB per candidate, 1 kB per critique with five aspects) with the store's commit, seals it, and
+queries it: pairs, `show`, `sql`, `search`, and the time that hashing adds to a first read. Then it
+adds the rest of the iteration (refinements, pairs, training, measurements), and reports all of it.
+Each measurement runs in a separate process; the table shows its peak resident memory next to its
+seconds. Peers get the same rows: PyArrow's `write_table` writes the rows that the store commits,
+and a pandas group-by pairs by the same rule. The last lines give the cost of a row in the largest
+run, divided by its cost in the smallest. `lake_in_bucket.py` measures the same lake in a bucket.
 """
 
 import argparse
@@ -200,7 +200,7 @@ def searches(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def hashing(lake: Path, prompts: int) -> dict[str, float]:
-    """Read in one process, in turn hashing what is read and knowing it from before."""
+    """Read in one process, alternately with hashing and with known hashes."""
     import lpfloop
     from lpfloop.stores.verified import forget
 
@@ -219,7 +219,7 @@ def hashing(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def write_whole(lake: Path, prompts: int) -> dict[str, float]:
-    """Commit what the iteration has beside its samples and their judgements."""
+    """Commit the iteration's rows other than samples and their judgements."""
     from lpfloop.stores.lake import run_folder
 
     seconds = timed(lambda: write_rest(run_folder(lake, run_name(prompts)), prompts, TOP_K))
@@ -247,12 +247,12 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "hashing": hashing,
     "whole": write_whole,
 }
-"""The measurements that run in a process of their own."""
+"""Measurements that run in separate processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a process took: seconds passed, and those of the processors."""
+    """Cost of a process: seconds passed, processor seconds, memory, and its output."""
 
     seconds: float
     processor: float
@@ -286,14 +286,14 @@ def lpfloop(lake: Path | str, *arguments: str) -> Cost:
 
 
 def step(name: str, lake: Path, prompts: int) -> tuple[dict[str, float], Cost]:
-    """Run a measurement in a process of its own."""
+    """Run a measurement in a separate process."""
     cost = process(__file__, "--folder", str(lake), "--step", name, "--prompts", str(prompts))
     return json.loads(cost.output), cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A measurement; `each` is its cost per row where that should not grow."""
+    """A measurement; `each` is its cost per row if that should not grow."""
 
     what: str
     value: str
@@ -322,7 +322,7 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
 
 
 def verified(lake: Path, prompts: int) -> Iterator[Figure]:
-    """Measure what it costs that a process hashes what it reads for the first time."""
+    """Measure the cost of hashing files at a process's first read."""
     said, _ = step("hashing", lake, prompts)
     for what, goal in (("sql", 1.0), ("show", 0.1), ("candidates", None)):
         known, hashed, more = (said[f"{what}, {how}"] for how in ("known", "hashed", "more"))

@@ -1,18 +1,17 @@
 # pyright: basic
-"""The synthetic lake of `lake.py` in a bucket: what each command asks of it, beside the folder.
+"""The synthetic lake of `lake.py` in a bucket: each command's requests, compared with a folder.
 
     python benchmarks/lake_in_bucket.py --folder /tmp/lake --endpoint http://127.0.0.1:8333
     python benchmarks/lake_in_bucket.py --folder /tmp/lake --prompts 800 --latency 0.03
 
-The keys are those of the environment. Without `--endpoint`, moto's server is started, which is slow
-and for a trial only. The rows are written once into a folder, and uploaded as they are. Each
-command then runs in a separate process, in the folder, in the bucket, and in the bucket with
-every request on its way for `--latency` seconds.
+The keys come from the environment. Without `--endpoint`, the script starts moto's server, which is
+slow and for a trial only. It writes the rows once into a folder, and uploads them unchanged. Each
+command then runs in a separate process, in the folder, in the bucket, and in the bucket with a
+delay of `--latency` seconds for every request.
 
-Seconds are those of this machine and this server, in brackets those of its processors. What holds
-for any store is told beside them: requests, megabytes fetched, and `rounds`: how often a request
-set out after all before had arrived. A command takes longer by that many times what a request
-takes.
+Seconds depend on this machine and this server; processor seconds are in brackets. Figures that any
+store would show follow: requests, megabytes fetched, and `rounds`: requests that started after all
+earlier answers had arrived. Latency adds up to a command's time once a round.
 """
 
 import argparse
@@ -59,7 +58,7 @@ class Asked:
 
 
 def commands(run: str, candidate: str, output: Path) -> list[Asked]:
-    """Return what is measured, in order."""
+    """Return the measured commands, in order."""
 
     def sql(name: str, query: str, rounds: int) -> Asked:
         return Asked(name=name, arguments=("sql", query, "--run", run, "--json"), rounds=rounds)
@@ -92,7 +91,7 @@ def commands(run: str, candidate: str, output: Path) -> list[Asked]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a command took; `passed` is what went to the bucket and came from it."""
+    """Cost of a command; `passed` is its traffic with the bucket."""
 
     seconds: float
     processor: float
@@ -115,7 +114,7 @@ def taken(store: FarStore, address: str, asked: Asked, times: int) -> Taken:
 
 
 def uploaded(lake: Path, prompts: int) -> str:
-    """Bring a lake into the bucket, but for what stays local; return its address."""
+    """Upload a lake into the bucket, except local files; return its address."""
     import pyarrow.fs as pafs
 
     from lpfloop.stores.address import lake_folder
@@ -189,7 +188,7 @@ def line(asked: Asked, here: Taken, near: Taken, far: Taken) -> str:
 
 
 def cell(cost: Taken) -> str:
-    """Return what a command took in one place."""
+    """Return the cost of a command in one place."""
     return f"{cost.seconds:.1f} s ({cost.processor:.1f}), {cost.mib:,.0f} MiB"
 
 

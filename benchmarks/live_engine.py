@@ -1,10 +1,10 @@
 # pyright: basic
-"""What an evaluation takes in a new process, and in a live engine that loads the new weights.
+"""Time of an evaluation in a new process, and in a live engine that loads the new weights.
 
     python benchmarks/live_engine.py                        # the tiny policy, 660 held-out prompts
-    python benchmarks/live_engine.py --model DIR --rounds 3 # a model of one's own
+    python benchmarks/live_engine.py --model DIR --rounds 3 # another model
 
-Both are timed in turns, and medians are told; the answers are compared to the bit.
+The script times both in turns, and prints medians; it compares the answers to the bit.
 """
 
 import argparse

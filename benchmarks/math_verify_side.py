@@ -1,13 +1,13 @@
 # pyright: basic
-"""Compare the verdicts of lpfloop's math verifier with those of math-verify alone.
+"""Compare the verdicts of lpfloop's math verifier with math-verify's alone.
 
     python benchmarks/math_verify_side.py --data FOLDER
 
 math-verify (the extra `math`) gets the whole reference and the whole answer, as in its README:
 `verify(parse(reference), parse(answer))`; a reference of one line is put between dollar signs.
-lpfloop finds the final answers and compares plain numbers itself, and uses math-verify for formulas
-only. The script prints how many verdicts agree, and each answer on which they differ, with the
-label of the data set.
+lpfloop finds the final answers and compares plain numbers itself, and uses math-verify for
+formulas only. The script prints how many verdicts agree, and each answer on which they differ,
+with the label of the data set.
 """
 
 import argparse

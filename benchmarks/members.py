@@ -1,19 +1,20 @@
 """Far beyond one machine, simulated on one: 1,000 members of a pool, 10 million units, failures.
 
-    python benchmarks/members.py pool --units 10000000     # the pool alone: nothing is written
+    python benchmarks/members.py pool --units 10000000     # the pool alone, without files
     python benchmarks/members.py journal --units 10000000  # the journal alone: no rows, no members
     python benchmarks/members.py run --at 0 1000000 5000000 10000000 --units 20000
     python benchmarks/members.py same --units 2000         # failures change no row
 
-Members are scripted and live in this process; all else is what a run uses: the pool and its shared
+Members are scripted and live in this process; everything else is real: the pool and its shared
 stream, admission, the pump, the journal in SQLite, Parquet files. A unit is one prompt with one
-answer, the smallest that there can be. Members die at random with all they hold, and are replaced;
-some die of every slice, and are left out. A stage has 100,000 units, an iteration one stage.
+answer, the smallest possible. Members die at random and lose their requests, and are replaced;
+some die of every slice, and the pool drops them. A stage has 100,000 units, an iteration one
+stage.
 
-`run` fills the journal up to each size by its own `plan`, `commit` and `seal`, without files on the
-disk, and then runs a whole stage: units a second, the share of its time in which the journal was
-written, memory and threads. At its end the journal is closed, which backs it
-up, and opened again. `same` runs equal stages with failing members and with one sound member.
+`run` fills the journal up to each size with its `plan`, `commit` and `seal`, without files on the
+disk, and then runs a whole stage: units a second, the share of time spent writing the journal,
+memory and threads. Afterwards it closes the journal, which makes a backup, and opens it again.
+`same` runs equal stages with failing members and with one sound member.
 """
 
 import argparse
@@ -83,16 +84,16 @@ class Silent:
     """A reporter of what nobody watches."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def end(self, iteration: int, stage: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def note(self, text: str, event: str = "note", **_: object) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
 
 def resident_mib() -> float:
@@ -148,7 +149,7 @@ def pool_alone(options: argparse.Namespace) -> None:
 
 
 def told(troupe: Troupe, engine: Replicas[EngineConfig]) -> str:
-    """Return what became of members."""
+    """Return the counts of members' fates."""
     return ", ".join(f"{fate} {number:,}" for fate, number in sorted(troupe.fates.items()))
 
 
@@ -192,7 +193,7 @@ def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
 
 
 def named(*parts: object) -> str:
-    """Return a hash, as keys and parts are named by."""
+    """Return a hash as used in the names of keys and parts."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -273,7 +274,7 @@ def simulated(journal: Journal, engine: Replicas[EngineConfig]) -> Run:
 
 
 def sampled(run: Run, iteration: int, units: int, answers: int = 1) -> None:
-    """Sample so many answers to each of so many prompts, each a unit of its own."""
+    """Sample so many answers to each of so many prompts, each in a separate unit."""
     prompts = prompts_of(iteration, units)
     parent = Checkpoint(
         checkpoint_id="0" * 64,
@@ -298,7 +299,8 @@ def sampled(run: Run, iteration: int, units: int, answers: int = 1) -> None:
 
 
 def whole(options: argparse.Namespace) -> None:
-    """Run stages of units on journals of several sizes; print what a unit takes of what."""
+    """Run stages of units on journals of several sizes; print a unit's share of time, memory and
+    bytes."""
     print(
         f"{'units before':>12}{'units/s':>9}{'journal':>9}{'keeping':>9}"
         f"{'MiB':>7}{'threads':>9}{'bytes/unit':>12}{'of rows':>12}"

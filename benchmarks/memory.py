@@ -1,13 +1,13 @@
 # pyright: basic
-"""What trainings and engines really hold, beside the arithmetic of `policies/memory`.
+"""Real memory of trainings and engines, compared with the arithmetic of `policies/memory`.
 
     python benchmarks/memory.py                    # a random Llama of 58 M weights, on a CPU
     python benchmarks/memory.py --only "dpo recomputed"
 
-Each training runs as in a run, in its own process, on rows of the full `max_length`. On a CPU,
-where weights and passes are float32, the peak is that of the process's resident memory as the
-kernel keeps it, beyond what the same process holds for a model of no size. vLLM's cache is what it
-logs.
+Each training runs as in a run, in a separate process, on rows of the full `max_length`. On a CPU,
+where weights and passes are float32, the peak is the kernel's peak of the process's resident
+memory, minus the memory of the same process with an empty model. The size of vLLM's cache comes
+from its log.
 """
 
 import argparse

@@ -69,7 +69,7 @@ class Critic(BaseHTTPRequestHandler):
         self._say({"object": "list", "data": [{"id": "critic", "object": "model", "created": 0}]})
 
     def do_POST(self) -> None:
-        """Rate what is asked for."""
+        """Rate the requested aspects."""
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.turn:
             time.sleep(REQUEST_S)
@@ -92,23 +92,23 @@ class Critic(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- named by the base
-        """Say nothing."""
+        """Log nothing."""
 
 
 class Silent:
     """A reporter that reports nothing."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def advance(self, iteration: int, stage: str, advance: Advance) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def end(self, iteration: int, stage: str) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
     def note(self, text: str, event: str = "note", **_: object) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
 
 @contextmanager

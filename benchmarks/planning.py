@@ -1,8 +1,8 @@
-"""A run's plan beside what the run then cost: calls and tokens, with a model here and an endpoint.
+"""A run's plan and its real cost: calls and tokens, with a local model and an endpoint.
 
-Runs RLRF once over a file of prompts, with a small model in a folder as the policy and a judge that
-this script serves. Prints a table: the plan before anything ran, whose answers are as long as they
-may be; the plan by the answers of the smoke test; and what the run cost.
+Runs RLRF once over a file of prompts, with a small model in a folder as the policy and a judge
+that this script serves. Prints a table: the plan before the start, which assumes answers of
+maximal length; the plan from the answers of the smoke test; and the run's cost.
 
     python benchmarks/planning.py --prompts gsm8k.jsonl --policy FOLDER --lake lake/planning
 """
@@ -60,7 +60,7 @@ def judge(model: Path) -> Generator[str]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- its name there
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -84,7 +84,7 @@ KEYS = ("calls", "judge_calls", "prompt_tokens", "tokens")
 
 
 def lpfloop(*words: object) -> str:
-    """Call lpfloop; return what it prints."""
+    """Call lpfloop; return its output."""
     command = [sys.executable, "-P", "-m", "lpfloop", *map(str, words)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -99,7 +99,7 @@ def plans_of(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def compared(options: Sequence[object], lake: Path) -> list[str]:
-    """Run once; return lines of a table with what was planned and what it cost."""
+    """Run once; return lines of a table with the plan and the cost."""
     lpfloop("run", *options, "--lake", lake, "--run", "one")
     status = json.loads(lpfloop("status", "one", "--lake", lake, "--json"))
     before, refined = (plan["totals"] for plan in plans_of(lake / "runs" / "one"))

@@ -161,7 +161,7 @@ def _seconds(folder: Path, networks: SharedBody | SeparateNetworks) -> tuple[flo
 
 
 def questions(count: int) -> list[str]:
-    """Return `count` different questions like those of the tiny world."""
+    """Return `count` different questions like the tiny world's."""
     return [f"What is {i} plus {i * 7 % 50}?" for i in range(count)]
 
 

@@ -1,12 +1,12 @@
-"""What replicas of a model bring, and what it costs to share its work among them.
+"""The gain from replicas of a model, and the cost of sharing its work among them.
 
-Slices a second of the tiny policy, drawn by transformers on one thread: by a bare worker, by a pool
-of one (what sharing costs), by a pool of two (what a second replica brings, given the cores), and
-with --ray by a worker in the Ray cluster of this machine. The sides take turns on the same slices;
-loading is not counted. All must draw the same texts.
+Slices a second of the tiny policy, drawn by transformers on one thread: by a bare worker, by a
+pool of one (the cost of sharing), by a pool of two (the gain from a second replica, given the
+cores), and with --ray by a worker in the Ray cluster of this machine. The sides take turns on the
+same slices; loading does not count. All must draw the same texts.
 
-With --sleep-ms scripted workers answer after a fixed time each, which needs no core: the second
-replica's share is then not limited by the machine.
+With --sleep-ms scripted workers answer after a fixed time each, without using a core, so that the
+machine does not limit the second replica.
 
     python benchmarks/replicas.py --rounds 5
     python benchmarks/replicas.py --rounds 5 --sleep-ms 2

@@ -1,12 +1,12 @@
-"""Does the loop keep what is best? Runs of several seeds, and what their verdicts did, by held-out.
+"""Does the loop keep the best policy? Verdicts in runs of several seeds, by held-out prompts.
 
     python benchmarks/rollback.py --lake lake --seeds 201 202 203 --iterations 5
     python benchmarks/rollback.py --runs lake/runs/seed-201 lake/runs/seed-202
 
 The first command runs the default of the tiny world once a seed, then reports; the second reports
-on runs that are there. Dev prompts decided in the loop; everything reported here is of held-out
-prompts, which decide nothing. A rollback was right if the policy that was not accepted has less
-verified success than the best so far has there.
+on existing runs. Dev prompts decided in the loop; the whole report is about held-out prompts,
+which decide nothing. A rollback was right if the rejected policy's verified success on these is
+less than the best policy's so far.
 """
 
 import argparse
@@ -139,7 +139,7 @@ def _with_error(values: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Run what is asked for, and report."""
+    """Run the requested seeds, and report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

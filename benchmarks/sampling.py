@@ -74,7 +74,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one process drew, and how long it took."""
+    """Samples of one process, and its time."""
 
     tokens: int
     seconds: float

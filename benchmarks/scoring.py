@@ -1,9 +1,10 @@
 """Conversations a second that a reward model scores, by each way of running it, at mixed lengths.
 
-`by rows` scores each slice by itself, as on a CPU; `by tokens` sorts what has arrived and bounds a
-pass by its padded tokens, as on a GPU; `vllm` is vLLM's pooling runner. The model is a random Llama
-classifier of the given sizes, with the tiny world's tokenizer. Lengths are log-normal. All sides
-must give the same scores, up to 1e-4 (in float32). Loading is not counted; the sides take turns.
+`by rows` scores each slice alone, as on a CPU; `by tokens` sorts the waiting rows and limits a
+pass by its padded tokens, as on a GPU; `vllm` is vLLM's pooling runner. The model is a random
+Llama classifier of the given sizes, with the tiny world's tokenizer. Lengths are log-normal. All
+sides must give the same scores, up to 1e-4 (in float32). Loading does not count; the sides take
+turns.
 
     python benchmarks/scoring.py --rounds 3
     python benchmarks/scoring.py --hidden 4096 --layers 32 --rows 4096 --dtype bfloat16  # a GPU
@@ -79,7 +80,7 @@ def measured(score: Scores, asked: list[ScoreBatch]) -> tuple[float, list[float 
 
 
 def apart(ours: list[float | None], others: list[float | None]) -> float:
-    """Return the largest difference; what one scores and the other does not counts as infinite."""
+    """Return the largest difference; a row that only one side scores counts as infinite."""
     both = zip(ours, others, strict=True)
     return max(
         (0.0 if a is b else abs(a - b) if a is not None and b is not None else float("inf"))
@@ -114,7 +115,7 @@ def main() -> None:
         first = {side: measured(score, asked)[1] for side, score in sides.items()}
         rounds: list[dict[str, float]] = []
         for seed in range(1, options.rounds + 1):
-            # Others each time: vLLM keeps what it has computed of the same ones.
+            # New ones each time: vLLM caches the results of repeated ones.
             asked = conversations(options, seed)
             rounds.append({side: measured(score, asked)[0] for side, score in sides.items()})
         if not options.without_vllm:

@@ -19,9 +19,9 @@ from lpfloop.policies.workers.work import WorkerInfo, WorkKind
 
 @dataclass(kw_only=True)
 class Troupe:
-    """How members behave: what an answer takes, how often one dies, how many never work.
+    """Behaviour of members: seconds an answer, rate of deaths, number of members that never work.
 
-    A member dies with all that it holds. `fates` counts how many began, died, and lost what.
+    A dying member loses its requests. `fates` counts the starts, deaths and losses.
     """
 
     window: int
@@ -53,7 +53,7 @@ class Troupe:
 
 
 class Member(HostedModel):
-    """A replica that answers each request with its seed, so that nobody can tell who answered."""
+    """A replica that answers each request with its seed, so that all replicas answer alike."""
 
     pid = None
     waits = False

@@ -1,11 +1,11 @@
-"""What it gains that two policies meet the same annotator and the same order on an instruction.
+"""The gain if two policies meet the same annotator and the same order on an instruction.
 
-Two policies answer the same instructions, and each answer is compared with a reference's by one
-annotator of a pool of thirteen, in one of both orders. Drawn by the pair, the two policies meet
-different annotators and orders; drawn by the instruction, the same ones. Tastes are those of the
-tiny world's annotators (loop/tiny/annotators.py), five strong, four medium and four weak, as in
-AlpacaFarm's pool; what answers are worth is simulated. Printed is the standard deviation, over
-many draws, of the difference of two win-rates.
+Two policies answer the same instructions, and one annotator of a pool of thirteen compares each
+answer with a reference's, in one of both orders. Drawn by the pair, the two policies meet
+different annotators and orders; drawn by the instruction, the same ones. The annotators' tastes
+are the tiny world's (loop/tiny/annotators.py), five strong, four medium and four weak, as in
+AlpacaFarm's pool; the quality of answers is simulated. Prints the standard deviation, over many
+draws, of the difference of two win-rates.
 
     python benchmarks/shared_annotators.py
 """
@@ -22,7 +22,7 @@ from lpfloop.loop.tiny.annotators import TASTES
 Numbers = NDArray[np.float64]
 POOL = (*[TASTES["strong"]] * 5, *[TASTES["medium"]] * 4, *[TASTES["weak"]] * 4)
 APART = np.array([0.5, 1.0, 0.7])
-"""How far answers lie apart in what is right, in style and in length, in standard deviations."""
+"""Spread of answers in correctness, style and length, in standard deviations."""
 ALIKE = (0.0, 0.5, 0.9)
 """The correlation of two policies' answers."""
 

@@ -1,7 +1,7 @@
-"""An OpenAI-compatible server in a process of its own, which costs little and answers after a time.
+"""An OpenAI-compatible server in a separate process, which costs little and answers after a delay.
 
-It stands in for a hosted judge where what is measured is the client: it parses no JSON, and its
-answers rate every aspect that a critic may be asked for.
+It replaces a hosted judge in benchmarks of the client: it parses no JSON, and its answers rate
+every aspect that a critic may request.
 
     python benchmarks/slow_server.py --latency 0.25
 """
@@ -27,7 +27,7 @@ COMMENT = "The answer does what was asked for, and says why; one step is left ou
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 HEAD = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
 SEEN = b"/seen "
-"""What a GET asks for that wants to know how much was asked and answered."""
+"""Path of the GET request for the counts of requests and answers."""
 USAGE = {"prompt_tokens": 400, "completion_tokens": 90, "total_tokens": 490}
 
 
@@ -98,7 +98,7 @@ class Judge(asyncio.Protocol):
 
 
 class Seen:
-    """What was asked since somebody last wanted to know, and when."""
+    """Counts of requests and answers since the last look, and their times."""
 
     def __init__(self) -> None:
         self._first = self._last = 0.0
@@ -115,7 +115,7 @@ class Seen:
         self._last = time.monotonic()
 
     def taken(self) -> dict[str, float]:
-        """Return it, and begin anew."""
+        """Return the counts, and reset them."""
         told = {"answers": self._answers, "bytes": self._bytes}
         told |= {"first": self._first, "last": self._last}
         self.__init__()

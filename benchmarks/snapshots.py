@@ -1,12 +1,12 @@
-"""What a snapshot of a run's journal costs: seconds, bytes, and what commits beside it lose.
+"""Cost of a snapshot of a run's journal: seconds, bytes, and the slowdown of concurrent commits.
 
     python benchmarks/snapshots.py --mib 1 50 200                   # moto's S3 server, on loopback
     python benchmarks/snapshots.py --lake s3://bucket/prefix        # a bucket, by the environment
 
-A journal of each size is made of committed units. `seconds` is one snapshot: read, compressed,
-sent, asked for, the old ones removed; `commits/s alone` are transactions that one thread makes, and
-`beside` those that it makes while snapshots are taken one after the other without a rest: more than
-a run does, which spends a tenth of the time on them at most.
+The script fills a journal of each size with committed units. `seconds` is one snapshot: read,
+compressed, sent, checked, the old ones removed; `commits/s alone` are transactions of one thread,
+and `beside` its transactions during continuous snapshots: more snapshots than in a run, which
+spends at most a tenth of the time on them.
 """
 
 import argparse

@@ -26,7 +26,7 @@ MODELS = ("0" * 64, "1" * 64)
 
 
 def write_rest(folder: Path, prompts: int, top_k: int) -> None:
-    """Commit what an iteration has beside its samples and their judgements."""
+    """Commit an iteration's rows other than samples and their judgements."""
     from lpfloop.stores.journal import Journal
     from lpfloop.stores.lake import RunReader, RunWriter
 

@@ -1,14 +1,14 @@
 # pyright: basic
-"""How fast DPO trains here and with TRL's own defaults, on the same rows, and how near the losses.
+"""DPO's speed here and with TRL's defaults, on the same rows, and the difference of the losses.
 
     python benchmarks/training.py --data pairs.jsonl                       # a random Llama, 30 M
     python benchmarks/training.py --data 'RUN/files/pairs/*.parquet' --model tiny
 
 `--data` has `prompt`, `chosen` and `rejected`, as texts in a JSONL file or as turns in Parquet
-files. Both sides make the same optimizer steps at the same learning rate, each in a process of its
-own, in turns; the seconds are those from loading the model to the last step, the CPU's those of
-all processes, imports and all. TRL's side has the defaults of its `DPOConfig`: activations computed
-again, the reference asked at each step.
+files. Both sides make the same optimizer steps at the same learning rate, each in a separate
+process, in turns; the seconds run from loading the model to the last step, the CPU seconds are
+those of all processes, including imports. TRL's side has the defaults of its `DPOConfig`:
+activations recomputed, the reference evaluated at each step.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def read_pairs(place: str, count: int) -> list[dict[str, Any]]:
 
 
 def turns(name: str, said: Any) -> list[dict[str, str]]:
-    """Return what is said in a column as turns."""
+    """Return a column's text or turns as turns."""
     role = "user" if name == "prompt" else "assistant"
     return [{"role": role, "content": said}] if isinstance(said, str) else said
 
@@ -261,7 +261,7 @@ def timed(training: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def report(found: dict[str, list[dict[str, Any]]], pairs: float) -> None:
-    """Print what was measured, as medians."""
+    """Print the medians."""
     theirs = median(found["TRL"], "seconds")
     losses = found["TRL"][0]["losses"]
     for name, runs in found.items():

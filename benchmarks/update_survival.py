@@ -1,12 +1,12 @@
 # pyright: basic
-"""What of an update survives publishing in bfloat16 (nearest, at random) and float16, by method.
+"""Share of an update that survives publishing in bfloat16 (nearest, random) and float16, by method.
 
     python benchmarks/update_survival.py LAKE RUN              # pairs of a run's iteration 1
     python benchmarks/update_survival.py LAKE RUN --seeds 1 --methods dpo ppo
 
-Each training starts from the run's M_0 and publishes in float32; its weights are then rounded in
-each way. The share is that of `trained_model.update_survival`, on 64 answers that the training has
-seen. Written to stdout as a Markdown table, the range over seeds in brackets.
+Each training starts from the run's M_0 and publishes in float32; the script then rounds its
+weights in each way. `trained_model.update_survival` computes the share, on 64 answers from the
+training data. Writes a Markdown table to stdout, with the range over seeds in brackets.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """How often a verdict errs, and how often it sees a gain, in simulated runs.
 
-A world is a set of prompts in clusters. How well a policy solves a prompt depends on the prompt, on
-the policy's habit in the prompt's cluster, drawn anew for each policy, and on chance. In a null run
-no policy is better than another: whatever is called better, is so falsely. Each of its iterations
-is compared with M_0, with the one before, and with the best before by these same noisy results, at
-the level of its look. For power, one policy is better by five points.
+A world is a set of prompts in clusters. The probability that a policy solves a prompt depends on
+the prompt, on the policy's habit in the prompt's cluster, drawn for each policy, and on chance. In
+a null run no policy is better than another, so every "better" is false. The script compares each
+of its iterations with M_0, with the one before, and with the best so far by these same noisy
+results, at the level of its look. For power, one policy is better by five points.
 
     python benchmarks/verdicts.py --runs 1000
 """
@@ -123,7 +123,7 @@ def null_run(world: World, generator: np.random.Generator) -> dict[str, bool]:
 
 
 def null_runs(world: World, runs: int, seed: int = 0) -> dict[str, float]:
-    """Return the share of runs without a gain in which one was found, by what was compared with."""
+    """Return the share of runs without a gain in which a verdict found one, by compared policy."""
     generator = np.random.default_rng(seed)
     found = [null_run(world, generator) for _ in range(runs)]
     shares = {against: fmean(run[against] for run in found) for against in AGAINST}

@@ -75,7 +75,7 @@ def pages(client: httpx2.Client, run: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """The seconds of several answers to one request, those of the processor, and the last page."""
+    """Wall and processor seconds of several answers to one request, and the last page."""
 
     wall: list[float]
     busy: list[float]

@@ -1,8 +1,8 @@
 """Best of n behind an endpoint: a server that answers with the best of eight, by a reward model.
 
-Run it: `python examples/best_of_n.py`. The server speaks OpenAI's protocol, so that lpfloop can
-measure it as it measures any policy: here beside the same tiny policy, whose first answer counts.
-With models of your own, put their folders in the place of the two paths.
+Run it: `python examples/best_of_n.py`. The server speaks OpenAI's protocol, so lpfloop can measure
+it like any policy: here next to the same tiny policy, whose first answer counts. To use other
+models, replace the two paths by their folders.
 """
 
 import threading
@@ -65,7 +65,7 @@ async def chat(request: Request) -> JSONResponse:
 
 
 async def models(_: Request) -> JSONResponse:
-    """Name what is served."""
+    """List the served model."""
     return JSONResponse({"object": "list", "data": [{"id": "best-of-8", "object": "model"}]})
 
 

@@ -1,8 +1,8 @@
 """Import other people's preferences, look at them, and train the tiny policy on them.
 
 Run it: `python examples/import_preferences.py`. The rows have the form of UltraFeedback: several
-completions of an instruction, each with a score. They become pairs by a rule, without any model,
-and the policy learns from these by DPO. What it answers to the prompts held out is measured.
+completions of an instruction, each with a score. A rule turns them into pairs, without any model,
+and the policy learns from these by DPO. lpfloop measures its answers to the held-out prompts.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import lpfloop
 
 SETTINGS = {
-    "prompts.source": "none",  # the prompts are those of the pairs; a share is held out
+    "prompts.source": "none",  # the pairs' prompts; a share is held out
     "prompts.evaluated": 12,
     "prompts.deciding": 12,
     "policy.engine.kind": "transformers",

@@ -1,8 +1,8 @@
-"""Own recipe: a method of your own in verbs, with a setting of its own.
+"""Own recipe: your method in verbs, with a setting for it.
 
-Run it: `python examples/own_recipe.py`. It draws answers, lets the shipped verifier rate them,
-pairs each prompt's right answers with wrong ones, and trains the tiny policy on the pairs. Which
-verbs there are: docs/customise.md.
+Run it: `python examples/own_recipe.py`. It draws answers, rates them with the shipped verifier,
+pairs each prompt's right answers with wrong ones, and trains the tiny policy on the pairs.
+docs/customise.md lists the verbs.
 """
 
 import lpfloop

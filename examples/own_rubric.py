@@ -1,8 +1,8 @@
-"""Own rubric: let a judge rate the tiny policy's answers by aspects of your own.
+"""Own rubric: a judge rates the tiny policy's answers by your aspects.
 
 Run it: `python examples/own_rubric.py`. The policy is the tiny world's real model. The judge is a
-stand-in of 20 lines behind an OpenAI-compatible URL, since no model of a million parameters reads a
-rubric that it was not trained on. Put the URL of your own judge in its place, and the same rubric.
+fake of 20 lines behind an OpenAI-compatible URL, since no model of a million parameters reads a
+rubric that it was not trained on. Replace its URL by your judge's, and keep the rubric.
 """
 
 import json
@@ -35,7 +35,7 @@ aspects:
 
 
 def rated(answer: str) -> str:
-    """Return what the judge says of an answer: a remark, and a rating of each aspect."""
+    """Return the judge's reply about an answer: a remark, and a rating of each aspect."""
     words = len(answer.split())
     ratings = {
         "Brevity": 1 if words <= 15 else 0 if words <= 25 else -1,
@@ -56,7 +56,7 @@ async def chat(request: Request) -> JSONResponse:
 
 
 async def models(_: Request) -> JSONResponse:
-    """Name what is served."""
+    """List the served model."""
     return JSONResponse({"object": "list", "data": [{"id": "judge", "object": "model"}]})
 
 

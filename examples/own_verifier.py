@@ -1,7 +1,7 @@
 """Own verifier: a function decides which answers are right, and the tiny policy learns from that.
 
-Run it: `python examples/own_verifier.py`. Policy and training are real; no critic is asked, since
-the verifier's ratings make the pairs. What a verifier may return: docs/customise.md.
+Run it: `python examples/own_verifier.py`. Policy and training are real; the run needs no critic,
+since the verifier's ratings make the pairs. docs/customise.md describes a verifier's results.
 """
 
 import lpfloop

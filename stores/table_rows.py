@@ -16,7 +16,7 @@ from .journal_reader import RowFile
 from .objects import objects_of
 from .piece_hashes import Some
 from .schemas import SCHEMAS
-from .stage_files import file_path, remedied, scan
+from .stage_files import CHUNK, file_path, remedied, scan
 
 CLOSE = 500
 """Reading so many rows between two others takes less time than beginning at another place."""
@@ -57,7 +57,7 @@ class TableRows:
         paths = [self._path(file) for file in self._files if file.sealed]
         if paths and not self._objects.readable(paths):
             return [RowRange(first=0, frame=self._far_rows() or self._scan(self._files))]
-        some = None if columns is None else Some(columns=frozenset(columns))
+        some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
         with remedied(self._folder):
             self._objects.verify(paths, some)
         ranges, first = list[RowRange](), 0

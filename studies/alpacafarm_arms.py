@@ -1,6 +1,6 @@
 """The runs of AlpacaFarm's methods that its studies share, and their sizes in the tiny world.
 
-All begin with the same supervised model. The names say whose comparisons they learn from: those of
+All begin with the same supervised model. A name tells whose comparisons a run learns from:
 simulated annotators with noise (`farm`) or without (`clean`).
 """
 

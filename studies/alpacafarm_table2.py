@@ -49,7 +49,7 @@ POINTS = "points"
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare the win-rates of all methods, on the same prompts, with that of fine-tuning."""
+    """Compare the win-rates of all methods, on the same prompts, with fine-tuning's."""
     rates = {arm: _by_seed(evidence, arm, WIN_RATE) for arm in IN_PAPER}
     leads = {
         arm: SeedEstimate.difference(rates[arm], rates[SFT], POINTS)

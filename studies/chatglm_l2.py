@@ -54,7 +54,7 @@ ARMS = {"without": OFF, "with": ON}
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare how far the mean reward wanders, by itself and beside the rewards' own scale."""
+    """Compare how far the mean reward wanders, in rewards and in their standard deviations."""
     drifts = {label: evidence.by_seed(arm.name, drift) for label, arm in ARMS.items()}
     scales = {label: evidence.by_seed(arm.name, scale) for label, arm in ARMS.items()}
     accuracy = {label: evidence.by_seed(arm.name, reward_accuracy) for label, arm in ARMS.items()}

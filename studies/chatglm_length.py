@@ -28,7 +28,7 @@ PLACE = "Section 3.3"
 WIDTH = 6
 """Width of a bucket in tokens: about one claim."""
 NEUTRAL = 1
-"""The largest difference in tokens at which a pair says nothing about length."""
+"""The largest difference in tokens of a length-neutral pair."""
 LEFT = 0.1
 """A correlation of reward with length that counts as none."""
 COST = 3.0
@@ -43,7 +43,7 @@ UNJUDGED = (
     "assessment.kl=false",
     "assessment.oracle=null",
 )
-"""The exam of a policy is nothing to these studies, which look at the reward model."""
+"""These studies look at the reward model, and need no assessment of the policy."""
 
 ANNOTATORS = tuple(f"annotation.{role}.model=tiny" for role in ("strong", "medium", "weak"))
 """The tiny world's, by name: a run on a file takes them no other way."""

@@ -179,7 +179,7 @@ def falls(run: RunReader) -> Falls:
 
 
 def fallen(rows: pl.DataFrame) -> Falls:
-    """Return the same of what was passed: rows with `iteration`, `benchmark`, `prompt_id`.
+    """Return the falls from rows with `iteration`, `benchmark`, `prompt_id` and `value`.
 
     Raises:
         NotMeasuredError: if no probe was measured twice.

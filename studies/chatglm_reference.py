@@ -67,7 +67,7 @@ class OptimisedStep:
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare where the optimised reward begins, how far scores rise, and what they cost in KL."""
+    """Compare the optimised reward's start, the scores' rise, and its cost in KL."""
     found = {title: evidence.by_seed(arm.name, steps_of) for title, arm in TITLES.items()}
     bare, reference = found.values()
     levels = [

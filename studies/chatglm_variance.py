@@ -137,7 +137,7 @@ def distinct_texts(run: RunReader) -> tuple[float | None, float | None]:
 
 
 def distinct_by_fate(rows: pl.DataFrame, margin: float) -> tuple[float | None, float | None]:
-    """Return the same of answers with their scores; None where there is no such prompt."""
+    """Return these percentages from scored answers; None without such prompts."""
     prompts = _measured(rows, margin)
     left, kept = (
         prompts.filter(pl.col("varies") == varies)["distinct"].to_list() for varies in (False, True)

@@ -39,7 +39,7 @@ def by_n(rows: pl.DataFrame) -> Curve:
     """Return the mean value of each benchmark of best-of-n, by n.
 
     Raises:
-        NotMeasuredError: if there is none.
+        NotMeasuredError: if the rows contain no best-of-n.
     """
     of_n = rows.with_columns(n=pl.col("benchmark").str.extract(NAME_OF_N).cast(pl.Float64))
     means = of_n.drop_nulls("n").group_by("n").agg(pl.col("value").mean()).sort("n")
@@ -72,7 +72,7 @@ def course(rows: pl.DataFrame, metric: str, every: int = 1) -> Curve:
 
 
 def late_rise(curve: Curve) -> float:
-    """Return the mean of the last third of a curve's points less that of the third before it.
+    """Return the mean of a curve's last third of points minus the mean of the third before it.
 
     Raises:
         NotMeasuredError: if there are fewer than two points.
@@ -85,7 +85,7 @@ def late_rise(curve: Curve) -> float:
 
 
 def learned_lead(run: RunReader, iteration: int = 1) -> float:
-    """Return how far the answers that a policy imitates lie above all sampled, by hidden score."""
+    """Return the lead of the imitated answers over all sampled ones, in hidden score."""
     prompts = run.scan("prompts").select("prompt_id", "messages").unique("prompt_id")
     answers = run.scan("candidates", iteration=iteration).filter(pl.col("kind") == "sample")
     learned = run.scan("demonstrations", iteration=iteration).select("candidate_id").unique()
@@ -102,7 +102,7 @@ def reward_metric(run: RunReader, name: str) -> float:
     """Return a metric of the reward model that a run trained last.
 
     Raises:
-        NotMeasuredError: if it has none, or it was not measured.
+        NotMeasuredError: if the run lacks a reward model, or the metric.
     """
     models = run.scan("reward_models").select("iteration", "metrics").sort("iteration").collect()
     told = json.loads(models["metrics"][-1]) if len(models) else {}
@@ -112,14 +112,14 @@ def reward_metric(run: RunReader, name: str) -> float:
 
 
 def reward_accuracy(run: RunReader) -> float:
-    """Return how many pairs held back from its training a reward model ranks right, in percent."""
+    """Return the percentage of held-out pairs that a reward model ranks right."""
     return 100 * reward_metric(run, "held_out/accuracy")
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Return Spearman's correlation of two lists; equal values share the mean of their ranks.
 
-    Where one of them ranks nothing there is none.
+    None if one of the lists has a single value.
     """
     frame = pl.DataFrame({"first": first, "second": second})
     ranks = frame.select(pl.all().rank("average"))

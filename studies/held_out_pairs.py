@@ -69,7 +69,7 @@ def held_out_pairs(run: RunReader) -> list[AnswerPair]:
     """Return every two rewarded samples of a held-out prompt that people do not like equally.
 
     Raises:
-        NotMeasuredError: if there are none.
+        NotMeasuredError: if no two samples qualify.
     """
     prompts = run.scan("prompts").filter(pl.col("split") == HELD_OUT).unique("prompt_id")
     sampled = run.scan("candidates").filter(
@@ -118,12 +118,12 @@ def equally_long(pairs: Sequence[AnswerPair], within: int) -> list[AnswerPair]:
 
 
 def length_bias(pairs: Sequence[AnswerPair]) -> float | None:
-    """Return the correlation of reward with length over all pairs; None where there is none."""
+    """Return the correlation of reward with length over all pairs; None if undefined."""
     return length_correlation(list(_preferred(pairs)))
 
 
 def bias_by_difference(pairs: Sequence[AnswerPair], width: int) -> Mapping[LengthBucket, float]:
-    """Return the correlation by difference in length, where there are pairs enough."""
+    """Return the correlation by difference in length, for lengths with enough pairs."""
     counts = [pair.difference for pair in pairs]
     return {
         bucket: value
@@ -133,7 +133,7 @@ def bias_by_difference(pairs: Sequence[AnswerPair], width: int) -> Mapping[Lengt
 
 
 def _preferred(pairs: Sequence[AnswerPair]) -> Iterator[RankedPair]:
-    """Let an annotator, drawn at random, choose one answer of each pair."""
+    """Choose one answer of each pair, as an annotator drawn at random would."""
     rng = random.Random("annotators of held-out pairs")
     for pair in pairs:
         sign = 1 if rng.random() < _likely(pair) else -1

@@ -1,7 +1,7 @@
 # pyright: basic
-"""What studies measure of a run: figures of its policies, and what its iterations made.
+"""Measures of a run for studies: figures of its policies, and counts of its iterations' rows.
 
-Shares are told in percent, so that differences of them are points.
+Shares are in percent, so that their differences are points.
 """
 
 import json
@@ -53,7 +53,7 @@ def figure_of(
 
 
 def gain(run: RunReader, figure: str = VERIFIED, *, task: str | None = None) -> float:
-    """Return how far the last policy lies above the one that the run began with."""
+    """Return the last policy's figure minus the first one's."""
     first = figure_of(run, figure, iteration=0, task=task)
     return figure_of(run, figure, task=task) - first
 
@@ -98,8 +98,8 @@ def drafts_judged(run: RunReader, iteration: int = 1, task: str = ALL) -> Critic
 def critic_auroc(run: RunReader, task: str = ALL, *, iteration: int = 1) -> float:
     """Return how often a right sample of a task has a higher rating than a wrong one, in percent.
 
-    Refinements do not count: they were written for the critic that is measured, so that those of
-    two critics differ.
+    Refinements do not count: they depend on the measured critic, so that two critics' refinements
+    differ.
 
     Raises:
         NotMeasuredError: if samples are all right, or all wrong.
@@ -128,7 +128,7 @@ def _auroc(run: RunReader, score: str, task: str, iteration: int) -> float:
 
 
 def agreement(run: RunReader) -> float:
-    """Return how often the critic says of a draft what the verifier says, in percent."""
+    """Return how often the critic agrees with the verifier about a draft, in percent."""
     return 100 * drafts_judged(run).agreement
 
 

@@ -6,7 +6,7 @@ Those of one seed fork the first: they share the prompts, and what else the sett
 from lpfloop.loop.studies.study import StudyArm
 
 SMALL = ("prompts.per_iteration=240", "prompts.evaluated=330", "prompts.deciding=24")
-"""What one iteration on two cores has room for in a minute."""
+"""Size of an iteration that takes a minute on two cores."""
 N, M = 4, 4
 FIRST = "rlrf-dpo"
 
@@ -52,7 +52,7 @@ COURSE = StudyArm(
     settings=("iterations=3", "recipe.train=dpo", f"recipe.n={N}", f"recipe.m={M}"),
     tiny=("prompts.per_iteration=80", *SMALL[1:]),
 )
-"""What is compared with others by its tokens forks nothing: units taken over cost nothing."""
+"""A run that is compared at equal tokens forks nothing, as reused units would cost nothing."""
 
 
 def group_arm(method: str) -> StudyArm:

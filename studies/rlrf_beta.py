@@ -68,7 +68,7 @@ def find(evidence: Evidence) -> StudyFinding:
 
 
 def _notes(evidence: Evidence) -> list[str]:
-    """Say how far each beta let the policy move away from M_0 on the pairs."""
+    """Describe how far the policy moved away from M_0 on the pairs at each beta."""
     moved = {
         beta: SeedEstimate.of(evidence.by_seed(arm.name, margin_of_logs), "nats")
         for beta, arm in ARMS.items()

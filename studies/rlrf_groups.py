@@ -16,7 +16,7 @@ from lpfloop.loop.studies.evidence import Evidence
 from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
 
 HALF = 0.5
-"""What is to be gained: half of the least that a run of either method gained."""
+"""Required gain, as a share of the smallest gain of a run of either method."""
 THOUSAND = 1000
 SEARCH = "`lpfloop run --variants rlrf,{} --policy-tokens N`"
 Points = list[tuple[float, float]]
@@ -70,7 +70,7 @@ def find_against(evidence: Evidence, rival: StudyArm) -> StudyFinding:
 
 
 def _learned(evidence: Evidence, rival: StudyArm) -> str:
-    """Say how much of what they generate the two methods learn from, and how far RLRF goes."""
+    """Describe how much of their output the two methods learn from, and how far DPO moves pairs."""
     pairs = SeedEstimate.of(evidence.by_seed(COURSE.name, pairs_a_prompt), digits=2)
     apart = SeedEstimate.of(evidence.by_seed(COURSE.name, margin_of_logs), "nats")
     return (

@@ -23,7 +23,7 @@ PLACES = {
         said="without the abstract, wrong biographies are not recognised",
     ),
 }
-"""The tasks with references, and what the paper says of each."""
+"""The tasks with references, and the paper's result on each."""
 NONE = PaperFigure(place="Section 4.4", said="no figure: only the critics are compared")
 LABELS = {DPO.name: "with references", NO_REFERENCE.name: "without"}
 

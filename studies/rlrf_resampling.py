@@ -74,7 +74,7 @@ def find(evidence: Evidence) -> StudyFinding:
 
 
 def _spent(evidence: Evidence) -> StudyTable:
-    """Return what each generates and asks for in its iteration."""
+    """Return the tokens and critiques of each split in its iteration."""
 
     def cells(arm: StudyArm) -> list[str]:
         measures = (policy_tokens, critiques_asked)

@@ -1,4 +1,4 @@
-"""Several rounds of refinement against one: refining what was refined, until the critic passes."""
+"""Several rounds of refinement against one: refining refinements until the critic passes."""
 
 from measures import figure_of, gain, pairs_a_prompt, policy_tokens
 from rlrf_arms import DPO, ROUNDS, WIDE, M, N
@@ -20,7 +20,7 @@ NONE = PaperFigure(place="Section 3.2", said="no figure: the paper refines once"
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare M_1 of two rounds with that of one, as it is and with as many refinements in it."""
+    """Compare M_1 of two rounds with M_1 of one round, with half and all of its refinements."""
     claims = [
         PaperClaim(
             says=f"M_1 of two rounds is verified more often than that of {other}",

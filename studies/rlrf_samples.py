@@ -1,4 +1,4 @@
-"""RLRF's Figure 4: of what is sampled, more candidates help most."""
+"""RLRF's Figure 4: among samples, more candidates help most."""
 
 from measures import gain, pairs_a_prompt, right_drafts
 from rlrf_arms import DPO, FEW, MORE_DRAFTS, MORE_REFINED
@@ -59,7 +59,7 @@ def find(evidence: Evidence) -> StudyFinding:
 
 
 def _made(evidence: Evidence) -> StudyTable:
-    """Return what each split gains, and how many pairs and right answers it has to learn from."""
+    """Return each split's gain, and its numbers of pairs and right answers to learn from."""
 
     def right(arm: StudyArm, kind: str) -> str:
         by_seed = evidence.by_seed(arm.name, lambda run: right_drafts(run, kind))

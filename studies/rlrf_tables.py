@@ -1,4 +1,4 @@
-"""What several of RLRF's studies tell: figures by task, and what an arm's critic was worth."""
+"""Tables and notes of several RLRF studies: figures by task, and the quality of an arm's critic."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,9 +10,9 @@ from lpfloop.loop.studies.study import StudyArm, StudyTable
 
 
 def models_by_task(evidence: Evidence, first: StudyArm, arms: Mapping[str, StudyArm]) -> StudyTable:
-    """Return the share that is verified of M_0's answers and of each arm's, task by task.
+    """Return the verified share of M_0's answers and of each arm's, task by task.
 
-    M_0 is the same for all arms; `first` says which run's measurement of it is taken.
+    M_0 is the same for all arms; the table shows the measurement in the run of `first`.
     """
     began = evidence.by_seed(first.name, lambda run: verified_by_task(run, 0))
     tasks = list(began[0])
@@ -29,7 +29,7 @@ def _cells(by_seed: Sequence[Mapping[str, float]], tasks: Sequence[str]) -> list
 
 
 def critic_notes(evidence: Evidence, *arms: StudyArm) -> list[str]:
-    """Say of arms how many pairs they trained on in their first iteration, and by what critic."""
+    """Describe each arm's number of pairs in its first iteration, and its critic."""
     return [
         f"`{arm.name}` trained on {pairs.told()} pairs a prompt in its first iteration; its critic "
         f"agreed with the verifier on {agrees.told()} of the drafts and refinements, and of what "

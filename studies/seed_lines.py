@@ -22,7 +22,7 @@ def seed_line(label: str, curves: Sequence[Mapping[float, float]]) -> Series:
 
 
 def plotted(label: str, estimate: SeedEstimate) -> PlottedValue:
-    """Return an estimate as a point with its interval; of one seed it has no length."""
+    """Return an estimate as a point with its interval, which has no length for a single seed."""
     ends = (estimate.low, estimate.high)
     low, high = ends if all(map(isfinite, ends)) else (estimate.value, estimate.value)
     return PlottedValue(label=label, value=estimate.value, low=low, high=high)

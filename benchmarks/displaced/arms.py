@@ -11,9 +11,9 @@ Setting = str | float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A training: what it changes in `training.dpo`, in the pairs, and in their order.
+    """A training: its changes to `training.dpo`, to the pairs, and to their order.
 
-    `rate` is a factor of the learning rate; `initial`: the reference policy is M_0.
+    `rate`: factor of the learning rate; `initial`: the reference policy is M_0.
     """
 
     update: Mapping[str, Setting] = field(default_factory=dict[str, Setting])

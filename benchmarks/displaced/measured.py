@@ -1,5 +1,5 @@
 # pyright: basic
-"""What a policy gives the answers of pairs, token by token, and how it answers prompts greedily."""
+"""A policy's log-probability of each token of the answers in pairs, and its greedy answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -81,7 +81,7 @@ class Source:
         return self.run.folder / path if not Path(path).is_absolute() else Path(path)
 
     def trained(self) -> set[int]:
-        """Return the iterations that have ended with a policy of their own."""
+        """Return the iterations that trained a policy."""
         rows = self.run.scan("checkpoints").filter(pl.col("steps") > 0).collect()
         return set(rows["iteration"].to_list())
 
@@ -189,7 +189,7 @@ class Study:
         }
 
     def measured(self, model: Any) -> dict[str, Any]:
-        """Return what a policy gives each pair, and which held-out prompts it answers rightly."""
+        """Return a policy's log-probabilities of each pair, and the held-out prompts it solves."""
         model.eval()
         rows = summary(self.pairs, token_logprobs(model, self.pairs))
         answers = greedy(model, self.tokenizer, self.asked, self.source.most)
@@ -227,7 +227,7 @@ class Study:
         }
 
     def run(self, name: str) -> dict[str, Any]:
-        """Train as an arm has it; return what it changed, by family."""
+        """Train an arm; return its effects, by family."""
         if name == AS_IT_WAS:
             return self.observed()
         arm, began = ARMS[name], time.monotonic()
@@ -246,7 +246,7 @@ class Study:
         return {**self.row(name, after, history), **told}
 
     def job(self, arm: Arm) -> TrainJob:
-        """Return the job of an arm; that of Eq. 3 is the run's own."""
+        """Return the job of an arm; the arm of Eq. 3 repeats the run's job."""
         data = self.work / "pairs.parquet"
         part = next(p for p in self.source.run.files("pairs"))
         rows = arm.rows(self.rows)

@@ -1,4 +1,4 @@
-"""The tables of the study: Eq. 3's trainings, what goes with a fall, the remedies."""
+"""The tables of the study: Eq. 3's trainings, correlates of a fall, the remedies."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
@@ -37,7 +37,7 @@ def nats(result: Result, task: str, side: int, part: int, when: str) -> float:
 def weighted(
     families: Mapping[str, Any], task: str, value: Callable[[Mapping[str, Any]], float]
 ) -> float:
-    """Return the mean over the task's pairs, or prompts, of what a family's have."""
+    """Return the mean of a family's value over the task's pairs, or prompts."""
     own = [f for f in families.values() if f["task"] == task]
     return sum(f["n"] * value(f) for f in own) / sum(f["n"] for f in own)
 
@@ -69,7 +69,7 @@ def print_trainings(results: Sequence[Result], task: str) -> None:
 
 
 def print_stories(results: Sequence[Result], task: str) -> None:
-    """Print what goes with the change of held-out accuracy, by family and training."""
+    """Print correlates of the change of held-out accuracy, by family and training."""
     pairs = [
         (h, p)
         for r in results
@@ -100,7 +100,7 @@ def print_stories(results: Sequence[Result], task: str) -> None:
 
 
 def print_arms(results: Sequence[Result], task: str) -> None:
-    """Print each arm beside Eq. 3 on the same starts and pairs."""
+    """Print each arm next to Eq. 3 from the same starts and pairs."""
     base = {(r["run"], r["iteration"]): r for r in results if r["arm"] == AS_IT_WAS}
     head(
         "arm", "trainings", "change", "that fall", "worst", "against Eq. 3", "chosen, nats", "fell"

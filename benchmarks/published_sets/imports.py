@@ -1,4 +1,4 @@
-"""Each published file, imported into a lake of its own: what it becomes, and what is left out."""
+"""Each published file, imported into a separate lake: the resulting rows, and the skipped ones."""
 
 import tempfile
 from collections.abc import Mapping

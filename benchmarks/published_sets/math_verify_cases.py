@@ -16,7 +16,7 @@ RIGHT = ("expected", "result")
 
 
 def published_cases(tests: Path) -> Iterator[Solution]:
-    """Yield the cases of a folder of tests; a row that is computed is none."""
+    """Yield the cases in a folder of tests, except computed rows."""
     for path in sorted(tests.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef):

@@ -16,7 +16,7 @@ SYSTEMS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verifica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """An answer to a problem, where it stands, and whether it is labelled right."""
+    """An answer to a problem, its place in the file, and whether its label is right."""
 
     place: str
     question: str

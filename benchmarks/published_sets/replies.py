@@ -31,7 +31,7 @@ ORDERS: Mapping[str, Order] = {"order1": "as_given", "order2": "swapped"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedReply:
-    """A reply, where it stands, what its authors read in it, and what the reader says."""
+    """A reply, its place in the file, the authors' reading of it, and the reader's."""
 
     place: str
     text: str
@@ -160,7 +160,7 @@ def _objects(file: str, field: str, answer: str, best: int) -> Callable[[Path], 
 
 
 def _prometheus(folder: Path) -> Found:
-    """Read the feedback, which holds no score, so that whatever is read is invented."""
+    """Read the feedback, which contains no score, so that any score is invented."""
     return _compared(
         _score(
             f"row {row['idx']}, reply {number}",

@@ -1,4 +1,4 @@
-"""What a study of one published set finds: figures, and each row where the project disagrees."""
+"""Findings on one published set: figures, and each row on which lpfloop disagrees."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A published set: what it is sent through, and the study of the files in a folder."""
+    """A published set: the tested function, and the study of the files in a folder."""
 
     through: str
     find: Callable[[Path], Found]

@@ -1,4 +1,4 @@
-"""LLMBar's pairs: two outputs, and a label that says which is better.
+"""LLMBar's pairs: two outputs, and a label for the better one.
 
 `lpfloop import dataset.json --as examples/imports/llmbar.py:rows --run llmbar`
 """

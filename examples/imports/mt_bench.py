@@ -1,9 +1,9 @@
 """MT-bench: questions of several turns, models' answers to them, and votes of people and judges.
 
 `lpfloop import question.jsonl model_answer/*.jsonl votes.jsonl --as
-examples/imports/mt_bench.py:rows --run mt-bench`: the votes hold no texts, so the files that do
-come first. What a model answered in an earlier turn is its own, so a prompt is what the user has
-said up to a turn.
+examples/imports/mt_bench.py:rows --run mt-bench`: the votes contain no texts, so name the files
+with texts first. Each model continues from its own earlier answers, so a prompt is the list of the
+user's messages up to a turn.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Prometheus's rows: a judge's prompt that holds all parts, beside it several scores and feedback.
+"""Prometheus's rows: a judge's prompt that contains all parts, with several scores and feedback.
 
 `lpfloop import vicuna_eval.jsonl --as examples/imports/prometheus.py:rows --scale 1-5 --run
 prometheus`

@@ -72,7 +72,7 @@ class Suite:
 
     @property
     def is_chained(self) -> bool:
-        """Whether one arm makes models with which others begin, so that their prompts must differ."""
+        """Whether an arm makes models for others, so that their prompts must differ."""
         return any(arm.recipe in (SUPERVISED, REWARD) for arm in self.arms)
 
 

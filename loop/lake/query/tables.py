@@ -106,7 +106,7 @@ def rows(
         start=start,
     )
     lookups = " ".join(JOINED[name][1] for name in added)
-    state = RunTables(
+    state = QueryTables(
         run,
         f"{sql} {lookups}",
         {table: iteration, "critiques": iteration},
@@ -127,7 +127,7 @@ def rows(
     return when_asked(schema, page)
 
 
-class RunTables:
+class QueryTables:
     """The tables of a run that a query names, in the state of the moment when this is made.
 
     `iterations` names the iteration of a table's rows, if only those are wanted. `instead` has
@@ -210,7 +210,7 @@ class RunTables:
 def words(run: RunReader, table: str, name: str, most: int) -> list[str]:
     """Return values that a filter can have; they are looked for in the first `most` rows."""
     sql = _words(table, table_of(table), FILTERS[name][1])
-    found = RunTables(run, sql).frame(f"select distinct word from ({sql} limit {most})")
+    found = QueryTables(run, sql).frame(f"select distinct word from ({sql} limit {most})")
     return sorted(found["word"].drop_nulls().to_list())
 
 
@@ -329,7 +329,7 @@ def _require_known(
     sql = _words(table, about, FILTERS[name][1])
     if not sql:
         return
-    tables = RunTables(run, sql, instead=instead)
+    tables = QueryTables(run, sql, instead=instead)
     if not tables.frame(f"select word from ({sql}) where word = {literal(value)} limit 1").height:
         known = tables.frame(f"select distinct word from ({sql})")["word"]
         check(name, value, known.drop_nulls().to_list())

@@ -1,8 +1,8 @@
-"""People's judgements come from the ledger into the run, by the way that imported ones take.
+"""Committing people's judgments from the ledger to the run, in the same way as imported ones.
 
-The process that holds the run brings them in: the run itself when it is opened and before it makes
-pairs, or `lpfloop annotations --commit` while nobody else holds it. A kill in between does no harm:
-rows that are in the run already are recognised by their ids.
+The process that holds the run commits them: the run itself when it is opened and before it makes
+pairs, or `lpfloop annotations --commit` while the run is free. A kill in between is harmless: rows
+that are in the run already are recognised by their ids.
 """
 
 import json
@@ -35,7 +35,7 @@ def waiting(folder: Path) -> list[LedgerEntry]:
 
 
 def bring_in(store: RunWriter) -> int:
-    """Commit what people said since the last time; return how many judgements that were."""
+    """Commit people's judgments since the last time; return their number."""
     if not has_ledger(store.folder) or not waiting(store.folder):
         return 0
     with (
@@ -54,10 +54,10 @@ def bring_in(store: RunWriter) -> int:
 
 
 def bring_in_alone(folder: Path) -> int:
-    """Bring them into a run that nobody holds; return how many judgements that were.
+    """Commit people's judgments to a run without a running process; return their number.
 
     Raises:
-        LockedError: if another process holds the run, so that it brings them in itself.
+        LockedError: if another process holds the run, so that it commits them itself.
     """
     if not waiting(folder):
         return 0
@@ -66,7 +66,7 @@ def bring_in_alone(folder: Path) -> int:
 
 
 def rows_of(said: Sequence[LedgerEntry], known: Mapping[str, Known]) -> list[Critique | Preference]:
-    """Return the rows of what people said, as an import of the same lines makes them."""
+    """Return the rows of people's judgments, as an import of the same lines makes them."""
     make = Maker(source="ledger", scale=SCALES[THREE_LEVEL], task=None)
     made: list[StoredRow] = [
         row
@@ -77,7 +77,7 @@ def rows_of(said: Sequence[LedgerEntry], known: Mapping[str, Known]) -> list[Cri
 
 
 def said_rows(said: Sequence[LedgerEntry]) -> list[Critique | Preference]:
-    """Return the rows of what people said, without a look at the run: their iteration is 0."""
+    """Return the rows of people's judgments without reading the run: their iteration is 0."""
     known = {
         one: Stored(one, JudgedItem.named(entry.item).prompt_id, 0)
         for entry in said

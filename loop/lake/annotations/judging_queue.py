@@ -37,7 +37,7 @@ WORDS = 2**32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRequest:
-    """What people shall judge: answers or pairs, by which rule, of which task and iteration."""
+    """The items for people to judge: answers or pairs, their rule, task and iteration."""
 
     judged: Judged = "ratings"
     rule: SamplingRule = "disagreement"
@@ -84,7 +84,7 @@ class JudgedItem:
 
     @property
     def name(self) -> str:
-        """Its name in the ledger: whatever queue it is in, it is the same item."""
+        """Its name in the ledger, which is the same in every queue."""
         return canonical_json([self.prompt_id, sorted(self.ids), self.aspect])
 
     @classmethod
@@ -254,7 +254,7 @@ def _conflict() -> pl.Expr:
 
 
 def _score_of_answer(rule: SamplingRule) -> pl.Expr:
-    """Return by what answers are sorted, the highest first."""
+    """Return the sort key of answers, the highest first."""
     scores = {
         "disagreement": pl.col("conflict"),
         "uncertain": pl.col("doubt"),

@@ -87,6 +87,6 @@ def _graded(stage: str) -> bool:
 
 
 def _owed(run: RunReader, iteration: int) -> int:
-    """Return how many units that are read are owed."""
+    """Return how many of the units to read are pending."""
     states = [state for state in run.journal.stages() if state.iteration == iteration]
     return sum(state.planned - state.done for state in states if _graded(state.stage))

@@ -54,10 +54,10 @@ class OverallCritiques:
         }
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
-        """Add the rows to a draft; return how many critiques had each fate.
+        """Add the rows to a draft; return the number of critiques by outcome.
 
         Raises:
-            NothingToTrainOn: if no row comes out.
+            NothingToTrainOn: if it makes zero rows.
         """
         found = dict[str, int]()
         for number in self.iterations:

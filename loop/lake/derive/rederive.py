@@ -2,8 +2,8 @@
 
 Pairing rules read critiques and rewards, binarisation rules read grades.
 
-No model is called and nothing of the run changes: the result is a derived table under a name, with
-a lineage that names its run, stages and rule.
+No model is called and the run does not change: the result is a derived table under a name, with a
+lineage that names its run, stages and rule.
 """
 
 import json
@@ -101,7 +101,7 @@ class Rederivation:
 
     @property
     def _who_decides(self) -> dict[str, Json]:
-        """What people's ratings are worth if there are some, and how several critiques agree."""
+        """The weight of people's ratings, if there are some, and how critiques are combined."""
         first, deciding = self.ways[0], self.deciding
         if isinstance(first, Binarising) or first.rule in BY_REWARD:
             return {}
@@ -111,10 +111,10 @@ class Rederivation:
         return people | ({"agreement": deciding.agreement} if several else {})
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
-        """Add the rows to a draft; return how many prompts had each outcome.
+        """Add the rows to a draft; return the number of prompts by outcome.
 
         Raises:
-            NothingToTrainOn: if no row comes out.
+            NothingToTrainOn: if it makes zero rows.
         """
         outcomes = Counter[str]()
         for how in self.ways:

@@ -188,7 +188,7 @@ def _judges(run: RunReader) -> frozenset[str]:
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Yield parts in batches of bounded size; a stage file is not split, as it is read whole."""
+    """Yield parts in batches of bounded size; a stage file is read whole, so it is not split."""
     batch, rows = list[Part](), 0
     for part in parts:
         if rows >= ROWS_A_BATCH and (part.file is None or part.file != batch[-1].file):

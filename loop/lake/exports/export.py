@@ -38,7 +38,7 @@ FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A request: what to export, in which format, to which folder."""
+    """A request: the rows to export, the format, and the folder."""
 
     lake: Path
     name: str

@@ -116,7 +116,7 @@ def _scores(judged: Judged) -> "dict[str, Score]":
 
 
 def _said_by(critique: Row) -> str:
-    """Return what tells a critique from the critic's first one, in brackets."""
+    """Return, in brackets, how a critique differs from the critic's first one."""
     if critique["critic"].startswith(TRUSTED):
         return f" ({critique['critic']})"
     return "" if critique["sample"] is None else f" (critique {critique['sample']})"

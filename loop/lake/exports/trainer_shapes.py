@@ -100,7 +100,7 @@ def _conversation(row: Record) -> Iterator[dict[str, Any]]:
 
 
 def _ultrafeedback(row: Record) -> Iterator[Record]:
-    """Yield UltraFeedback's binarised row: texts, where the prompt comes from, and both scores."""
+    """Yield UltraFeedback's binarised row: texts, the prompt's source, and both scores."""
     turns, name = row["prompt"], row["prompt_id"]
     alone = [turn["role"] for turn in turns] == ["user"]
     scores = {f"score_{side}": row[f"{side}_reward"] for side in ("chosen", "rejected")}

@@ -30,7 +30,7 @@ ENTRY_FIELDS = ("candidates", "completions", "responses")
 BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
 """The lists that can accompany a list of texts, by the field that each has for one text."""
 LABELS = ("label", "correct", "is_correct")
-"""The fields that may say, by true or false, whether an answer is right."""
+"""Optional boolean fields: whether an answer is right."""
 
 Rows = Iterator[StoredRow]
 

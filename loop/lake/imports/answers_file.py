@@ -51,7 +51,7 @@ class AnswersFile:
 
     @property
     def facts(self) -> Json:
-        """What of it decides the rows in the lake."""
+        """The properties that determine the rows in the lake."""
         return {
             "sha256": self.sha256,
             "source": self.source,

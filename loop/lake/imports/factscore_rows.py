@@ -18,7 +18,7 @@ from .imported_rows import Maker
 
 TASK = "facts"
 ASKED = "Question: "
-"""What the published prompts begin with."""
+"""The beginning of the published prompts."""
 JUDGE = human("factscore")
 SENTENCES, FACTS, RELEVANT = "annotations", "human-atomic-facts", "is-relevant"
 LABELS: Mapping[object, Support] = {"S": "supported", "NS": "not_supported", "IR": "irrelevant"}

@@ -1,8 +1,9 @@
 """Reading IFEval's published rows: a prompt with its instructions, and a response with verdicts.
 
 Each published verdict becomes the rating of an aspect named as the instruction, 1 if followed and
--1 if not, by the critic `ifeval:strict` or `ifeval:loose`, so that it can be compared with what the
-checks say here (`lpfloop critic-check`).
+-1 if not, by the critic `ifeval:strict` or `ifeval:loose`, so that it can be compared with
+lpfloop's
+own checks (`lpfloop critic-check`).
 """
 
 from collections.abc import Iterator

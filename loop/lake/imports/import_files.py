@@ -222,7 +222,7 @@ def _scale(job: Import, default: str) -> Scale:
 
 
 def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imported:
-    """Import the files as a new run, or finish an import that was begun."""
+    """Import the files as a new run, or finish an interrupted import."""
     notes = _notes(job)
     notes.files(job.files)
     found = counted((made for _, made in reading.rows(notes)), notes)

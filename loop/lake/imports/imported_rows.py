@@ -1,7 +1,7 @@
 """Rows of the lake made from imported ones: candidates, ratings, votes, pairs.
 
-Nothing is guessed: a rating is mapped to the three levels by a declared scale, what the scale would
-lose is kept in the critique's text, and a rating that cannot be read is null.
+Values are not guessed: a rating is mapped to the three levels by a declared scale, the original
+rating is kept in the critique's text if the scale would lose it, and an unreadable rating is null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ class ImportedVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhenJudged:
-    """When a person judged (UTC, in ISO 8601), and how many seconds it took; None if not told."""
+    """When a person judged (UTC, in ISO 8601), and how many seconds it took; None if unknown."""
 
     at: str | None = None
     seconds: float | None = None
@@ -114,7 +114,7 @@ class Maker:
         *,
         sample: int | None = None,
     ) -> Candidate:
-        """Return an answer that was made elsewhere; `sample` tells equal ones of a model apart."""
+        """Return an answer that was made elsewhere; `sample` numbers equal ones of a model."""
         model = model or UNKNOWN
         inputs: dict[str, Json] = {
             "prompt": prompt.prompt_id,
@@ -152,7 +152,7 @@ class Maker:
         `sample` is the number of a critique after the critic's first, from 2.
 
         Raises:
-            RowError: if a rating lies outside the scale.
+            RowError: if a rating is outside the scale.
         """
         read = [(verdict, self._number(verdict)) for verdict in verdicts]
         aspects = tuple(
@@ -166,7 +166,7 @@ class Maker:
         return _critique(candidate, critic, aspects, text + self._note(read), sample, when)
 
     def levelled(self, candidate: Known, critic: str, aspects: Iterable[AspectRating]) -> Critique:
-        """Return a critique whose ratings are on the three levels, whatever the import's scale."""
+        """Return a critique from ratings that are on the three levels already."""
         return _critique(candidate, critic, tuple(aspects), "")
 
     def _number(self, verdict: ImportedVerdict) -> float | None:

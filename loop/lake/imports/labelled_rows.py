@@ -1,4 +1,4 @@
-"""Reading answers that their data set says are right or wrong, as TruthfulQA does.
+"""Reading answers that their data set labels as right or wrong, as TruthfulQA does.
 
 A label becomes a critique by `label:FIELD`.
 """
@@ -18,7 +18,7 @@ Rows = Iterator[StoredRow]
 CORRECT, INCORRECT = "correct_answers", "incorrect_answers"
 BEST, BEST_INCORRECT = "best_answer", "best_incorrect_answer"
 TRUE = "true"
-"""The field of a label, where being in a list is the label."""
+"""The field of a label that is given by the list in which the answer is."""
 
 
 def label(

@@ -56,7 +56,7 @@ def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:
     side = transcript_of if is_transcript(row) else side_of
     before, chosen = side(row, "chosen")
     other, rejected = side(row, "rejected")
-    # A blank answer can be a text where the other side is a conversation.
+    # A blank answer can be a text if the other side is a conversation.
     if not (before or chosen.strip()) or not (other or rejected.strip()):
         before = other = before or other
     if before != other:

@@ -70,7 +70,7 @@ class _RowsSoFar:
     )
 
     def new(self, made: Sequence[StoredRow], row: Row, path: Path, place: str) -> list[StoredRow]:
-        """Return what of a row was not read before.
+        """Return the rows made of a row that were not read before.
 
         Raises:
             RowError: if an id in it was used for something else.

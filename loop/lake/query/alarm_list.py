@@ -12,12 +12,12 @@ from .forgetting import FALL, PREFIX, alarming, told
 from .runs import evaluations
 
 UNVERIFIED, PROBE_FALL = "unverified", "probe"
-"""Kinds of alarms: approval that nothing verifies, so that it may be right; a probe's fall."""
+"""Kinds of alarms: approval of unverified prompts, which may be right; a probe's fall."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmCode:
-    """The stable code of alarms, and what to do about them."""
+    """The stable code of alarms, and the remedy."""
 
     code: str
     remedy: str
@@ -93,7 +93,7 @@ def alarm_rows(run: RunReader, iteration: int | None = None) -> pl.LazyFrame:
 
 
 def sentence(alarm: Alarm) -> str:
-    """Return an alarm as a line: its code and what happened."""
+    """Return an alarm as a line: its code and its event."""
     return f"{code_of(alarm).code}: {alarm.told}" + (" (can stop the run)" if alarm.stops else "")
 
 

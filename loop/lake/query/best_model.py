@@ -1,7 +1,7 @@
 """Which model of a run is the best, by which figure, and how surely.
 
 Every figure has one value a held-out prompt, so that two models are compared prompt by prompt. Of
-models with the same value the earlier one is the best: more training has gained nothing.
+models with the same value the earlier one is the best: more training has not helped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None
 
 
 def best_kept(run: RunReader) -> int | None:
-    """Return the iteration of the policy that the loop keeps as the best; None: it has not said."""
+    """Return the iteration of the policy that the loop keeps as the best; None if undecided."""
     standings = run.scan("standings").sort("iteration").select("best_iteration").collect()
     return standings["best_iteration"][-1] if standings.height else None
 

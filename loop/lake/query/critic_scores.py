@@ -24,7 +24,7 @@ RATING, AGREEMENT, REWARD = "rating:", "critic_agreement", "reward"
 DRAFTS = "drafts"
 """The benchmark of an iteration's own answers to the prompts that it trains on."""
 WATCHED = (DEV, DRAFTS, HELD_OUT)
-"""The benchmarks whose answers tell."""
+"""The benchmarks whose answers are read."""
 _ANSWER = ("iteration", "benchmark", "prompt_id", "candidate_id")
 
 

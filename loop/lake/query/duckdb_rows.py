@@ -168,6 +168,6 @@ def _written(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def sentence(error: Exception) -> str:
-    """Return what DuckDB says, without the query that it repeats, on one line."""
+    """Return DuckDB's error on one line, without the query that it repeats."""
     told = str(error).partition("\n\nLINE ")[0]
     return " ".join(told.split())

@@ -1,7 +1,7 @@
 """The filters of row lists: one table of filters, and the columns that they read.
 
 A new filter is a line of `Filters`. `lpfloop candidates`, `critiques` and `pairs`, the lists of
-`lpfloop view`, and `run.rows` in Python take their filters from here. Nothing heavy is imported.
+`lpfloop view`, and `run.rows` in Python take their filters from here. No heavy module is imported.
 """
 
 from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ GROUP = pl.coalesce("family", "task").alias("group")
 class GroupChange:
     """How a figure of a group of `n` prompts changed; `better` and `worse` are some of its ids.
 
-    The most changed prompts come first; `gained` and `lost` count all that changed.
+    The most changed prompts come first; `gained` and `lost` count all changed ones.
     """
 
     group: str

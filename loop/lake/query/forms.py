@@ -1,4 +1,4 @@
-"""The output formats of commands, and what results can be grouped by."""
+"""The output formats of commands, and the groupings of results."""
 
 from enum import StrEnum
 
@@ -15,14 +15,14 @@ class Form(StrEnum):
 
 
 class Grouping(StrEnum):
-    """The values of `--by` for what changed."""
+    """The values of `--by` for changes."""
 
     TASK = "task"
     FAMILY = "family"
 
 
 class ResultsGrouping(StrEnum):
-    """The values of `--by` for the results of a status, which also know where prompts are from."""
+    """The values of `--by` for the results of a status, which also include sources of prompts."""
 
     TASK = "task"
     FAMILY = "family"

@@ -146,7 +146,7 @@ def results_by(run: RunReader, group: Scope, split: str | None = None) -> RunRes
 
 
 def model_marks(run: RunReader) -> dict[int, tuple[str, ...]]:
-    """Return which models are the best and the latest; nothing before a run has decided it."""
+    """Return which models are the best and the latest; empty before a run has decided it."""
     last = run.scan("standings").sort("iteration").tail(1).collect().to_dicts()
     if not last:
         return {}

@@ -51,7 +51,7 @@ def checkpoints(run: RunReader) -> list[Checkpoint]:
 
 
 def step_policies(run: RunReader) -> list[Checkpoint]:
-    """Return what the run's trainings published on their way, by iteration and step."""
+    """Return the policies that a run's trainings published at a step, by iteration and step."""
     return _rows(run, pl.col("at_step").is_not_null())
 
 

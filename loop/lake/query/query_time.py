@@ -1,4 +1,4 @@
-"""A limit on the time that a query computes; what its reader does meanwhile does not count."""
+"""A limit on the time that a query computes; the time of its reader does not count."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 AGAIN_S = 0.2
-"""An interruption is lost if it comes before the query has begun, so it is repeated."""
+"""An interruption is lost if it comes before the query starts, so it is repeated."""
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 """Writing rows to stdout: a table for people; JSON, CSV or Parquet for programs.
 
 A table shows some columns, shortened, with hidden characters made visible. The other formats hold
-all columns in full, and are written batch by batch, so memory stays bounded. A reader that goes
-away (`| head`) ends them quietly.
+all columns in full, and are written batch by batch, so memory stays bounded. If the reader closes
+the pipe (`| head`), they end quietly.
 """
 
 import io
@@ -190,7 +190,7 @@ class _Out(io.RawIOBase):
 
 @contextmanager
 def _stdout() -> Generator[_Out]:
-    """Yield stdout for bytes; a reader that goes away is not an error."""
+    """Yield stdout for bytes; a closed pipe is not an error."""
     sys.stdout.flush()
     out = _Out(sys.stdout.buffer)
     try:
@@ -204,7 +204,7 @@ def _stdout() -> Generator[_Out]:
 
 
 def _let_go() -> None:
-    """Discard what Python would still write to stdout at exit."""
+    """Discard the output that Python would still write to stdout at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -56,7 +56,7 @@ class DrawnColumn:
 
     @property
     def need(self) -> ColumnNeed:
-        """What room it needs, and how dear it is."""
+        """The widths that it needs, and its priority."""
         most = max((cell_len(cell.plain) for cell in self.cells), default=0)
         rigid = self.number or self.identity or self.whole or most <= SHORT_TEXT
         least = most if rigid else min(most, LEAST_TEXT)
@@ -73,7 +73,7 @@ def print_table(shown: pl.DataFrame, *, is_list: bool) -> None:
 def text_columns(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
 ) -> list[DrawnColumn]:
-    """Return columns of short texts, none of which is broken, the first `left` of them names."""
+    """Return unbroken columns of short texts, the first `left` of them names."""
     return [
         DrawnColumn(
             name=heading,
@@ -172,7 +172,7 @@ def _lines(column: DrawnColumn) -> int:
 
 
 def _cut(cell: Text, width: int, console: Console, lines: int) -> Text:
-    """Return a cell in lines of a width; what more there is becomes an ellipsis."""
+    """Return a cell in lines of a width; the rest becomes an ellipsis."""
     # So many characters take more lines than there are.
     wrapped = cell[: (lines + 1) * width].wrap(console, width, overflow="fold")
     if len(wrapped) > lines:

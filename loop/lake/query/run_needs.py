@@ -52,8 +52,8 @@ class RunState:
 
     `work` is its process's activity: running, paused, stopping or silent; for any other value, no
     process of this machine works on the run. `ended` is the journal's last reason for an end, None
-    if a process began afterwards and recorded none. `whole`: all iterations are complete.
-    `elsewhere` is the other machine on which it was begun last. `where` is the option that names
+    if a process started afterwards and recorded none. `whole`: all iterations are complete.
+    `elsewhere` is the other machine on which it was started last. `where` is the option that names
     the lake.
     """
 
@@ -87,7 +87,7 @@ def needs_told(needs: Sequence[Need], work: str) -> Iterator[str]:
 
 
 def read_state(run: RunReader, work: str, where: str = "") -> RunState:
-    """Return how a run stands, of which a process does `work` at present."""
+    """Return the state of a run; `work` is its process's activity."""
     journal = run.journal
     ended = ending(journal)
     whole = work not in AT_WORK and _is_whole(ended, journal)
@@ -114,7 +114,7 @@ def _is_whole(ended: str | None, journal: Reader) -> bool:
 
 
 def _elsewhere(journal: Reader) -> str | None:
-    """Return the machine on which a run was begun last, if it is not this one."""
+    """Return the machine on which a run was started last, if it is not this one."""
     starts = journal.events(START)
     host = str(starts[-1].get("host")) if starts and isinstance(starts[-1], dict) else None
     return None if host in (None, socket.gethostname()) else host
@@ -164,7 +164,7 @@ def _interrupted(state: RunState) -> str:
 
 
 def _cut(told: str) -> str:
-    """Return why a run ended without what the command says already, and not too long."""
+    """Return why a run ended, shortened, and without the advice that the command repeats."""
     why = _COMMAND.split(told, maxsplit=1)[0].strip().rstrip(".")
     return why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
 

@@ -76,7 +76,7 @@ class IterationVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdict:
-    """How the policies of a run stand."""
+    """The standings of the policies of a run."""
 
     run: str
     latest: Checkpoint
@@ -200,7 +200,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
 
 
 def _of_exam(row: PolicyVerdict) -> str:
-    """Say a verdict by a named set of held-out prompts."""
+    """Return a verdict by a named set of held-out prompts as a line."""
     return f"{row.name}: {_line(row, row.against)}"
 
 
@@ -228,7 +228,7 @@ def _families(iteration: IterationVerdict) -> Iterator[str]:
 
 
 def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
-    """Say each verdict by all prompts of a split on one line; some policies have several parts."""
+    """Yield each verdict by all prompts of a split as a line; some policies have several parts."""
     parts: dict[int, list[str]] = {}
     for against in BESIDE:
         row = iteration.of(split, against)
@@ -241,7 +241,7 @@ def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
 
 
 def _line(row: PolicyVerdict, part: str) -> str:
-    """Say a verdict, such as `held-out, against M_0 (initial): better; 34.5 -> 56.4 ...`."""
+    """Return a verdict, such as `held-out, against M_0 (initial): better; 34.5 -> 56.4 ...`."""
     needed = f"; about {row.needed:,} prompts would decide" if row.needed is not None else ""
     return (
         f"{row.split}, against M_{row.other_iteration} ({part}): {row.answer}; "

@@ -76,10 +76,10 @@ def run_name(lake: Path, name: str | None) -> str:
 
 
 def require_iteration(run: RunReader, iteration: int | None) -> None:
-    """Refuse an iteration that a run has not begun.
+    """Refuse an iteration that a run has not started.
 
     Raises:
-        NoSuchRunError: naming those that it has.
+        NoSuchRunError: naming the existing ones.
     """
     begun = {stage.iteration for stage in run.journal.stages()}
     if iteration is None or not begun or iteration in begun:

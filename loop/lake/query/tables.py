@@ -1,5 +1,5 @@
 # pyright: basic
-"""Lists of a run's rows, by DuckDB: what `filters.py` describes, as SQL.
+"""Lists of a run's rows, by DuckDB: the filters of `filters.py` as SQL.
 
 Rows come in the order in which they are stored. If a candidate has several rewards, as imported
 candidates may, the last one counts.
@@ -131,7 +131,7 @@ class QueryTables:
     """The tables of a run that a query names, in the state of the moment when this is made.
 
     `iterations` names the iteration of a table's rows, if only those are wanted. `instead` has
-    rows to be used instead of a table's own. What the query will read is verified.
+    rows to be used instead of a table's own. The files that the query will read are verified.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ def _select(
 
 
 def _order(about: RowTable, sort: str) -> str:
-    """Return what to sort by, in SQL; rows of equal rank are sorted by their ids.
+    """Return the sort order, in SQL; rows of equal rank are sorted by their ids.
 
     Raises:
         ListError: if the column does not exist.

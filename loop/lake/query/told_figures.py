@@ -19,9 +19,9 @@ NAMES = {
     "self_identified": "identity",
     "mean_length": "tokens",
 }
-"""What figures are called, if not by their names in the lake."""
+"""The display names of figures, if they differ from the names in the lake."""
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
-"""What the splits are called."""
+"""The display names of the splits."""
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 LONGEST = 30
 """The most characters of a figure's name."""
@@ -38,7 +38,7 @@ def figure_label(figure: str) -> str:
 
 
 def split_name(split: str) -> str:
-    """Return what the prompts of a split are called."""
+    """Return the display name of a split's prompts."""
     return SPLITS.get(split, split)
 
 
@@ -72,7 +72,7 @@ def told_of(row: ModelFigure | None) -> str:
 
 
 def told_change(row: ModelFigure | None) -> str:
-    """Return how much a model has changed, with the bounds: nothing of the first itself."""
+    """Return how much a model has changed, with the bounds; empty for the first itself."""
     if row is None or row.change is None or row.iteration == row.against:
         return ""
     change = told_difference(row.figure, row.change)

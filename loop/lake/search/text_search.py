@@ -132,7 +132,7 @@ def _up_to_date(lake: Path) -> Index:
     index = Index(folder) if there else None
     owed = missing(lake, index.indexed() if index else frozenset())
     if (owed.stale or owed.rows or index is None) and owed.rows <= AT_ONCE:
-        # Without permission to write, or with another writer, the search uses the index as it is.
+        # Without permission to write, or with another writer, the search uses the index unchanged.
         try:
             reindex(lake)
             return Index(folder)

@@ -146,13 +146,13 @@ def _quotient(sums: Numbers) -> Numbers:
 
 
 def quotient(numerator: Numbers, denominator: Numbers) -> Numbers:
-    """Return a quotient, NaN where the denominator is zero."""
+    """Return a quotient, NaN if the denominator is zero."""
     undefined = np.full(np.shape(numerator), np.nan)
     return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
 def _estimate(measure: OfSums, sums: Numbers, resampled: Numbers) -> Estimate | None:
-    """Return the estimate from the sums of the columns, behind which the counted rows stand."""
+    """Return the estimate from the sums of the columns, of which the last are the counted rows."""
     total = sums.sum(axis=0)
     value = float(measure.value(total[:-1]))
     if not total[-1] or np.isnan(value):

@@ -37,7 +37,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSums:
-    """What the test needs to know of the differences at `n` prompts in `clusters` clusters.
+    """The sufficient statistics of the differences at `n` prompts in `clusters` clusters.
 
     Sums over clusters: `total` of S_g, `squares` of S_g^2, `crossed` of n_g S_g, `sizes` of n_g^2.
     `changed` clusters have a sum other than 0; `unit` is the most that a prompt can change.
@@ -64,7 +64,7 @@ class ClusterSums:
         return replace(self, total=-self.total, crossed=-self.crossed)
 
     def times(self, factor: float) -> "ClusterSums":
-        """Return the sums of so many times as many clusters of the same kinds."""
+        """Return the sums of `factor` times as many clusters of the same kinds."""
         return replace(
             self,
             n=factor * self.n,

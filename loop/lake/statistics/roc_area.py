@@ -51,7 +51,7 @@ def area_estimate(
 
 
 def _ranked(scores: Numbers) -> tuple[Indices, Indices]:
-    """Return the order of the scores, and where in it each distinct score begins."""
+    """Return the order of the scores, and the index in it at which each distinct score begins."""
     order = np.argsort(scores, kind="stable")
     ranked = scores[order]
     return order, np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))

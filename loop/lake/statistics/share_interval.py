@@ -1,7 +1,7 @@
 """The interval of a share, such as 0 of 40: Wilson's (1927), which is never empty.
 
 A standard error, and a bootstrap, of answers that are all right or all wrong are 0, as if 40
-prompts were all there are. Wilson's interval of 0 of 40 goes from 0 to 8.8 %.
+prompts were all there are. Wilson's interval of 0 of 40 is 0 to 8.8 %.
 """
 
 from math import sqrt

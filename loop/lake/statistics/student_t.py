@@ -1,7 +1,7 @@
 """Student's t distribution: its upper tail and its quantiles.
 
 The tail is an incomplete beta function, here by its continued fraction (Press et al., Numerical
-Recipes, Section 6.4), which scipy would bring along with much that nothing else here needs.
+Recipes, Section 6.4), so that scipy is not a dependency for this alone.
 """
 
 from functools import lru_cache

@@ -73,7 +73,8 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
         if other is not run or wanted.benchmark not in (DEV, HELD_OUT)
         else {
             (row.scope, row.name): row
-            # M_0 may be the best, too; its verdict as the first is the one that others tell.
+            # M_0 may be the best, too; its verdict as the first is the one that other commands
+            # show.
             for row in reversed(verdicts_of(run, after.iteration, wanted.benchmark))
             if row.other_iteration == before.iteration
         }
@@ -88,7 +89,7 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
 
 
 def _listed(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
-    """Return the metrics of which changes are listed: the one asked for, or what decides."""
+    """Return the metrics whose changes are listed: the requested one, or the deciding ones."""
     if wanted.metric is not None:
         return [wanted.metric]
     measured = paired["metric"].unique().sort().to_list()

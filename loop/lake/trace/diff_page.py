@@ -65,7 +65,7 @@ class Diff:
 
 
 def _summary_section(summary: pl.DataFrame) -> PageSection:
-    """Return the table of changes: of figures, and of their parts only if nothing else is there."""
+    """Return the table of changes: of figures, or of their parts if figures are missing."""
     group = "family" if "family" in summary.columns else "task"
     columns = [group, "metric", "n", "before", "after", "change", "bounds", "up/down"]
     tested = summary["p_value"].null_count() < summary.height

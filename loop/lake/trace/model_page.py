@@ -22,7 +22,7 @@ MEASURED = "on {prompts}, [95 % interval] of shares, ± standard error of others
 
 
 def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
-    """Return the page of a model; `why` says why it is the best, `where` is the option --lake."""
+    """Return the page of a model; `why` is why it is the best, `where` is the option --lake."""
     facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
     sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
     if model.figures:

@@ -232,7 +232,7 @@ def _said(critique: Critique) -> list[str]:
 
 
 def _by_whom(critique: Critique) -> str:
-    """Return which person judged, and when; nothing for a model, which is the run's critic."""
+    """Return which person judged, and when; empty for a model, which is the run's critic."""
     if not critique.critic.startswith(HUMAN):
         return ""
     return f" by {critique.critic}{_at(critique.judged_at)}"

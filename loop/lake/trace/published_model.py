@@ -111,7 +111,7 @@ class PublishedModel:
 
 
 def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
-    """Return what there is on a checkpoint of a run; its files are looked at, not verified."""
+    """Return the details of a checkpoint of a run; its files are looked at, not verified."""
     place, state = place_of(run, checkpoint)
     made, numbers = checkpoints(run), evaluated(run)
     split = _split_shown(numbers, checkpoint)
@@ -240,7 +240,7 @@ def _adapter(folder: Path, state: State) -> str | None:
 
 
 def _split_shown(numbers: Sequence[Evaluation], own: Checkpoint) -> str:
-    """Return the split whose figures are shown: dev prompts if held-out ones measured nothing."""
+    """Return the split whose figures are shown: dev prompts if held-out ones were not measured."""
     if own.at_step is None or any(_of_step(e, HELD_OUT, own.at_step) for e in numbers):
         return HELD_OUT
     return DEV

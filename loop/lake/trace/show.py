@@ -1,4 +1,4 @@
-"""What `lpfloop show` gives for an id: the rows around it, as a page and as JSON."""
+"""The output of `lpfloop show` for an id: the rows around it, as a page and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ EVALUATION_ROW: Mapping[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """What there is on an id: text for a terminal, HTML for a notebook, rows for programs."""
+    """The details of an id: text for a terminal, HTML for a notebook, rows for programs."""
 
     story: Story | CheckpointStory
 

@@ -143,7 +143,7 @@ def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> 
 def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:
     """Return the rows about a prompt, without reading other rows' texts.
 
-    Each iteration's lie together, also in a table that is not sorted by prompt.
+    Each iteration's are adjacent, also in a table that is not sorted by prompt.
     """
     found = (
         rows.select("prompt_id").with_row_index("place").filter(pl.col("prompt_id") == prompt_id)

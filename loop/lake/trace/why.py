@@ -94,7 +94,7 @@ def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
 
 
 def why_yield(story: Story, row: Yield) -> str:
-    """Return how many rows pairing made from the prompt, or what it lacked."""
+    """Return how many rows pairing made from the prompt, or why it made none."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     return told if row.made else f"{told}: {_lack(story, row)}"
 
@@ -142,7 +142,7 @@ def _failures(critique: Critique) -> str:
 
 
 def _readable(story: Story, candidate_id: str) -> Critique | None:
-    """Return the critique of a candidate that says most: the last of those that decide."""
+    """Return the most informative critique of a candidate: the last one that counts."""
     found = _decisive(story, candidate_id)
     return found[-1] if found else None
 

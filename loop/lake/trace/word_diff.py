@@ -29,7 +29,7 @@ class Span:
 
 
 def word_diff(old: str, new: str) -> tuple[Span, ...]:
-    """Return how `new` differs; all but the gone spans make `new`, all but the new ones `old`."""
+    """Return how `new` differs: `old` is all but its "new" spans, `new` all but its "gone" ones."""
     before, after = TOKEN.findall(old), TOKEN.findall(new)
     return tuple(span for span in _spans(before, after) if span.text)
 

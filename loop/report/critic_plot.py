@@ -1,4 +1,4 @@
-"""How ratings and rewards tell right answers from wrong ones: by iteration, aspect and reference.
+"""How ratings and rewards separate right from wrong answers: by iteration, aspect and reference.
 
 As RLRF's Figures 2 and 3: distributions over each other, and the area under the ROC curve.
 """
@@ -37,7 +37,7 @@ class RatedRun:
 
 
 def critic_plot(runs: Sequence[RunReader]) -> ReportPlot:
-    """Return how well ratings and rewards tell right answers from wrong ones."""
+    """Return the plot of how well ratings and rewards separate right answers from wrong ones."""
     rated = [each for run in runs if (each := _rated(run)) is not None]
     areas = [row for each in rated for row in _areas(each)]
     alone = rated[0] if len(rated) == 1 else None
@@ -62,7 +62,7 @@ def critic_plot(runs: Sequence[RunReader]) -> ReportPlot:
 
 
 def _rated(run: RunReader) -> RatedRun | None:
-    """Return a run's answers of the benchmark that tells most: held-out, else dev, else drafts."""
+    """Return a run's answers of the best benchmark: held-out, else dev, else drafts."""
     if judged_by_verifier(run):
         return None
     answers = verified_answers(run, None)

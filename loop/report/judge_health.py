@@ -49,7 +49,7 @@ JUDGES = {
 READ, UNREAD, AGREEMENT, ANCHOR, ENTROPY = "read", "unread", "agreement", "anchor", "entropy"
 PEOPLE = "people"
 EVALUATED = "evaluate:"
-"""What the stages are called that draw answers to be measured, and those that judge them."""
+"""The names of the stages that draw answers to be measured, and of those that judge them."""
 COLUMNS = ("iteration", "measure", "name", "value", "low", "high", "count")
 DRIFT = {
     "iteration": pl.Int64,
@@ -61,7 +61,7 @@ DRIFT = {
 
 
 def judge_plot(runs: Sequence[RunReader]) -> ReportPlot:
-    """Return the plot of what the judge is worth, iteration by iteration."""
+    """Return the plot of the judge's quality, iteration by iteration."""
     rows = rows_of(runs, judge_rows)
     return ReportPlot(
         name="judge",

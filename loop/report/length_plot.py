@@ -51,7 +51,7 @@ def length_plot(runs: Sequence[RunReader]) -> ReportPlot:
 
 
 def _lengths(run: RunReader) -> Iterator[pl.DataFrame]:
-    """Give how many answers of each iteration, and of each side of its pairs, have what length."""
+    """Yield the lengths of each iteration's answers, and of each side of its pairs, with counts."""
     tokens = pl.col("completion_tokens")
     columns = {"candidate_id", "iteration", "kind", "completion_tokens"}
     answers = run.scan("candidates", columns=columns).filter(tokens > 0)

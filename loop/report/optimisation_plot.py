@@ -80,7 +80,7 @@ def optimisation_plot(runs: Sequence[RunReader]) -> ReportPlot:
 
 
 def optimisation_rows(run: RunReader) -> pl.DataFrame:
-    """Return the points of a run, where at least two have the same kind of x."""
+    """Return the points of a run, if at least two have the same kind of x."""
     found: dict[tuple[str, str, int, int], dict[str, Any]] = {}
     told = run.scan("evaluations").filter(pl.col("metric").is_in(list(NAMED))).collect()
     for row in told.sort("iteration", "benchmark", "metric").to_dicts():

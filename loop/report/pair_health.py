@@ -1,5 +1,5 @@
 # pyright: basic
-"""What the policy was trained on: its rows, how many a prompt gave, or why none."""
+"""The policy's training rows: their measures, how many a prompt gave, or why it gave none."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ FULL = ("paired", "demonstrated", "unpaired")
 
 
 def pairs_plot(runs: Sequence[RunReader]) -> ReportPlot:
-    """Return the plot of what pairing made of each iteration's prompts."""
+    """Return the plot of the rows that pairing made of each iteration's prompts."""
     rows = rows_of(runs, pair_rows)
     return ReportPlot(
         name="pairs",

@@ -30,7 +30,7 @@ READING = (
 
 
 def refinement_plot(runs: Sequence[RunReader]) -> ReportPlot:
-    """Return the plot of what refining gained, by aspect and iteration."""
+    """Return the plot of the gain by refining, by aspect and iteration."""
     rows = rows_of(runs, refinement_rows)
     return ReportPlot(
         name="refinement",
@@ -173,7 +173,7 @@ def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
 
 
 def _costs(run: RunReader) -> pl.DataFrame:
-    """Return what refining cost in each iteration: to draw and to judge the refinements."""
+    """Return the cost of refining in each iteration: to draw and to judge the refinements."""
     stages = [s for s in run.journal.stages() if _is_refining(s.stage)]
     rows = {
         "iteration": [s.iteration for s in stages],

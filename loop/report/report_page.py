@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that asks for nothing, in light and dark, also on paper."""
+"""The page of a report: one self-contained HTML file, in light and dark, also on paper."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

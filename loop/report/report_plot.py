@@ -28,7 +28,7 @@ class ReportPlot:
 
 
 PlotMaker = Callable[[Sequence[RunReader]], ReportPlot]
-"""What makes a plot of some runs: of one it shows the iterations, of several each run."""
+"""Makes a plot of some runs: of one it shows the iterations, of several each run."""
 
 
 def names_of(runs: Sequence[RunReader]) -> list[str]:

@@ -71,7 +71,7 @@ def _word(row: PolicyVerdict) -> tuple[Kind, str]:
 
 
 def _how_much(row: PolicyVerdict) -> Iterator[str]:
-    """Say by how much a policy has changed, and how surely."""
+    """Yield by how much a policy has changed, and how surely."""
     before, after = (told_value(row.figure, value) for value in (row.before, row.after))
     clusters = "" if row.clusters == row.n else f" in {row.clusters:,} clusters"
     yield (

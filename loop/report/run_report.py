@@ -54,7 +54,7 @@ def answer_section(run: RunReader, work: str) -> Html:
 
 
 def made_section(runs: Sequence[RunReader]) -> Html:
-    """Return by what the page was made, of what, and how it is made again."""
+    """Return the lpfloop version, the sources of the page, and the command to make it again."""
     names = " ".join(run.folder.name for run in runs)
     again = f"report {names}" if len(runs) == 1 else f"compare {names} --report FILE"
     return element(

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What plots of several runs have in common: the rows of all, and a line for each of them."""
+"""Helpers of plots of several runs: the rows of all, and a line for each of them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -96,7 +96,7 @@ def _largest(series: Sequence[Series]) -> list[Series]:
 def by_iteration(
     rows: pl.DataFrame, label: str, y: str, *, title: str, y_label: str, level: float | None = None
 ) -> list[Lines]:
-    """Return what changes from iteration to iteration: a panel, or one a label of several runs."""
+    """Return the changes from iteration to iteration: a panel, or one a label of several runs."""
     return [
         Lines(
             series=series,

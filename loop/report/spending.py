@@ -128,7 +128,7 @@ def _starts(journal: Reader) -> int:
 
 
 def _begun(journal: Reader) -> dict[tuple[int, str], dict[int, int]]:
-    """Return how many units a stage had when attempts came to it, by attempt."""
+    """Return how many units of a stage were done when attempts began it, by attempt."""
     begun: dict[tuple[int, str], dict[int, int]] = {}
     attempt = 0
     for _, kind, detail in journal.all_events():
@@ -142,7 +142,7 @@ def _begun(journal: Reader) -> dict[tuple[int, str], dict[int, int]]:
 
 
 def _done_at(begun: Mapping[int, int], attempt: int, done: int) -> int:
-    """Return how many units a stage had when this attempt, or the next that came to it, did."""
+    """Return how many units of a stage were done when this attempt, or the next one, began it."""
     later = [number for number in begun if number >= attempt]
     return begun[min(later)] if later else done
 
@@ -156,7 +156,7 @@ def _spent(stages: pl.DataFrame, name: str) -> Bars:
 
 
 def _resumes(rows: pl.DataFrame) -> list[Panel]:
-    """Return the panel of what resumes re-used and made, if there were any."""
+    """Return the panel of the units that resumes re-used and made, if there were any."""
     attempts = rows.filter(pl.col("attempt").is_not_null())
     if attempts.is_empty():
         return []

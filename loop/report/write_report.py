@@ -20,7 +20,7 @@ HEAD = 2000
 def write_run_report(
     run: RunReader, state: str, *, output: Path | None, plots: Path | None, force: bool
 ) -> Path:
-    """Write the report of a run, by default into its folder; return where its page is.
+    """Write the report of a run, by default into its folder; return the path of its page.
 
     Raises:
         FormError: if Matplotlib is not installed.
@@ -57,7 +57,7 @@ def check_places(page: Path | None, plots: Path | None, *, force: bool) -> None:
 
 
 def report_folder(run: Path) -> Path:
-    """Return the folder of a run in which its report lies; it is made if it is not there.
+    """Return the folder of a run for its report; it is made if it is not there.
 
     Raises:
         TargetError: if it cannot be.
@@ -69,10 +69,10 @@ def report_folder(run: Path) -> Path:
 
 
 def keep_report(report: Report, folder: Path) -> None:
-    """Write a report and its plots into the folder that is theirs.
+    """Write a report and its plots into their folder.
 
     Raises:
-        TargetError: if nothing can be written there.
+        TargetError: if it cannot be written.
     """
     try:
         for name, data in {**plot_files(report), PAGE: report.html.encode()}.items():

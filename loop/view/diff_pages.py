@@ -1,4 +1,4 @@
-"""One iteration against another: what got better and what got worse, prompt by prompt."""
+"""One iteration against another: gains and losses, prompt by prompt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ def address(*parts: object, **query: object) -> str:
 
 
 def count(number: float | None) -> str:
-    """Return a number as people read it; nothing for 0 or none."""
+    """Return a number as people read it; empty for 0 or None."""
     return f"{number:,}" if number else ""
 
 

@@ -35,7 +35,7 @@ HEADERS: Mapping[str, str] = {
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return an unguessable token."""
     return secrets.token_urlsafe(32)
 
 

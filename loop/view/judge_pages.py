@@ -53,7 +53,7 @@ class JudgePages:
         ]
 
     def choose(self, request: Request) -> Response:
-        """Show the form that chooses who judges what."""
+        """Show the form for the judging person and the queue."""
         with self.viewing.run(request) as run:
             left = len(waiting(run.folder))
             return self._page(
@@ -66,7 +66,7 @@ class JudgePages:
             )
 
     def item(self, request: Request) -> Response:
-        """Show the item that the person holds, or where to begin."""
+        """Show the item that the person holds, or how to begin."""
         asked = dict(request.query_params)
         return self._answered(request, lambda run: self._item(run, asked))
 

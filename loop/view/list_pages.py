@@ -68,7 +68,7 @@ class ListPages:
         return [Route(f"/runs/{{run}}/{table}", self.of(table), name=table) for table in SHOWN]
 
     def of(self, table: str) -> Any:
-        """Return what answers for one table."""
+        """Return the handler for one table."""
 
         def answer(request: Request) -> Response:
             asked = page_query(request.query_params, TABLES[table])
@@ -207,7 +207,7 @@ def _changes(pair: Mapping[str, Any]) -> list[Span]:
 
 
 def shortened(spans: Sequence[Span], most: int = CUT) -> list[Span]:
-    """Return the spans around what differs; of a long stretch that is the same, only the ends."""
+    """Return the spans around differences; of a long equal stretch, only the ends."""
     kept = list[Span]()
     for span in spans:
         text = span.text

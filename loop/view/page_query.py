@@ -1,4 +1,4 @@
-"""What the address of a list asks for: its filters, its order and its page."""
+"""The query of a list's address: its filters, its order and its page."""
 
 import re
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ def _one_of(kind: type[T], name: str, text: str | None) -> T | None:
 
 
 def number(name: str, text: str | None) -> int | None:
-    """Return a whole number, None for none.
+    """Return a whole number; None for None.
 
     Raises:
         ListError: if it is something else.

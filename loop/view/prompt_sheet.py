@@ -63,7 +63,7 @@ class EqualAnswers:
 class TrainingRow:
     """A row to train on as the trainer got it, and why it was made.
 
-    `spans` tell a pair's chosen answer as changes of the rejected one; `where` names the derived
+    `spans` are a pair's chosen answer as changes of the rejected one; `where` names the derived
     table, if it is of one.
     """
 
@@ -222,7 +222,7 @@ def _text(messages: Sequence[Message]) -> str:
 
 
 def _given(**columns: Sequence[Message]) -> str:
-    """Return what the trainer was given, as JSON."""
+    """Return the trainer's input as JSON."""
     return json.dumps(
         {name: plain(tuple(messages)) for name, messages in columns.items()},
         ensure_ascii=False,

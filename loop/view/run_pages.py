@@ -25,12 +25,12 @@ from .result_blocks import result_blocks
 from .viewing import Viewing
 
 SHUT_OFF = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
-"""What the report may do: show itself. It runs nothing, and is of another origin than the pages."""
+"""The policy of the report: it can be shown, without scripts, in another origin than the pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run in the list of all; `problem` says why it cannot be read."""
+    """A run in the list of all; `problem` is the reason if it cannot be read."""
 
     name: str
     state: str = ""

@@ -23,7 +23,7 @@ def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) 
     """Serve until Ctrl-C; `ready` gets the address to open.
 
     Raises:
-        FormError: if the port cannot be had.
+        FormError: if the port cannot be opened.
     """
     with listening(port) as listener:
         port = listener.getsockname()[1]
@@ -35,7 +35,7 @@ def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) 
 
 
 def configured(entrance: Entrance) -> uvicorn.Config:
-    """Return how it is served: no log, as addresses may hold the token, and nothing but HTTP."""
+    """Return the server's settings: HTTP only, and without a log, which would contain the token."""
     return uvicorn.Config(
         entrance,
         log_level="error",
@@ -50,10 +50,10 @@ def configured(entrance: Entrance) -> uvicorn.Config:
 
 
 def listening(port: int) -> socket.socket:
-    """Return a socket that listens on a port of the loopback address; 0 is any that is free.
+    """Return a socket that listens on a port of the loopback address; 0 picks a free one.
 
     Raises:
-        FormError: if the port cannot be had.
+        FormError: if the port cannot be opened.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

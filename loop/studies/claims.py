@@ -117,13 +117,13 @@ class PaperClaim:
     below: float = inf
 
     def __post_init__(self) -> None:
-        """Refuse a region that holds everything, or nothing."""
+        """Refuse an empty region, or one that contains everything."""
         if not self.above < self.below or (self.above, self.below) == (-inf, inf):
             raise ValueError(f"{self.says}: a claim must be able to fail, and to hold")
 
     @property
     def verdict(self) -> ClaimVerdict:
-        """Whether the whole interval lies inside the region, outside of it, or across its edge."""
+        """Whether the whole interval is inside the region, outside of it, or across its edge."""
         estimate = self.estimate
         if not estimate.has_interval:
             return UNDECIDED
@@ -133,7 +133,7 @@ class PaperClaim:
 
     @property
     def region(self) -> str:
-        """Where the claim holds, in words."""
+        """The region in which the claim holds, in words."""
         unit = self.estimate.unit and f" {self.estimate.unit}"
         ends = [
             f"{word} {bound:g}{unit}"

@@ -12,20 +12,20 @@ from .claims import SeedEstimate
 
 Measured = TypeVar("Measured")
 PREFIX = "study"
-"""What names of studies' runs begin with in the tiny world."""
+"""The prefix of studies' runs in the tiny world."""
 FINAL = ("done: ", "NothingToTrainOn: ", "Regressed: ", "AlarmStopError: ")
 """The beginnings of the ends after which a run cannot be continued."""
 
 
 def final_end(run: RunReader) -> str | None:
-    """Return how a run ended, if it has come to its end; None if it was stopped or still goes."""
+    """Return how a run ended; None if it was stopped or still runs."""
     end = ending(run.journal)
     return end if end is not None and end.startswith(FINAL) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the arms of a study have made under its seeds."""
+    """The runs of a study's arms under its seeds."""
 
     lake: Path
     seeds: tuple[int, ...]

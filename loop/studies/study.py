@@ -52,7 +52,7 @@ class StudyArm:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The arms that make what this one begins with."""
+        """The arms that make the models with which this one begins."""
         return tuple(name for name in (self.policy_of, self.reward_of) if name)
 
     def places(self, lake: Path) -> Mapping[str, Path]:

@@ -123,7 +123,7 @@ class AnnotationSession:
         self._ledger.begin(wanted.name, wanted.facts, lambda: queued(self._run, wanted))
 
     def held_card(self) -> tuple[JudgingCard, float] | None:
-        """Return what this person holds, and for how many seconds; None if they hold nothing."""
+        """Return this person's current item with the seconds since they got it, if they hold one."""
         held = self._ledger.held(self.wanted.name, self.annotator)
         if held is None:
             return None
@@ -131,7 +131,7 @@ class AnnotationSession:
         return self._card(JudgedItem.named(item)), max(time.time() - begun, 0.0)
 
     def next_card(self) -> JudgingCard | None:
-        """Return what this person judges now; None if nothing is left for them."""
+        """Return this person's next item to judge; None if no item is left for them."""
         overlap, queue = self.wanted.overlap, self.wanted.name
         items = len(self._ledger.items(queue))
         name = self._ledger.assign(
@@ -145,8 +145,8 @@ class AnnotationSession:
         """Give this person an answer to judge once more; the later judgement decides.
 
         Raises:
-            InputError: if `text` names no answer, or pairs are judged.
-            NoSuchIdError: if it names nothing.
+            InputError: if `text` is not an answer's id, or pairs are judged.
+            NoSuchIdError: if the id does not exist.
         """
         found = find(self._run, text)
         if found.kind != "candidate" or found.prompt_id is None or self.wanted.judged == "pairs":
@@ -185,7 +185,7 @@ class AnnotationSession:
         self._ledger.skip(card.item.name, self.annotator)
 
     def undo(self) -> bool:
-        """Take back what this person said last, so that it is the next item; False if nothing."""
+        """Take back this person's last verdict, so that its item is next; False without one."""
         return self._ledger.undo(self.wanted.name, self.annotator) is not None
 
     def progress(self) -> JudgingProgress:
@@ -204,7 +204,7 @@ class AnnotationSession:
         )
 
     def agreement(self) -> PeopleAgreement:
-        """Return how far people agree on answers, or on pairs, whatever this queue is about."""
+        """Return how far people agree on answers, or on pairs, in all queues."""
         said = said_rows([entry for entry in self._ledger.given() if not entry.undone])
         ratings = self.wanted.judged == "ratings"
         return people_agreement(row for row in said if isinstance(row, Critique) == ratings)

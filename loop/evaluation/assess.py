@@ -1,7 +1,7 @@
 """Assessment of a policy's answers: each is verified, rated and compared.
 
 Every number is the mean of prompt-level scores, which are stored: verified correctness, length and
-ratings always; the reward where the recipe has a reward model; win-rate against M_0 or another
+ratings always; the reward if the recipe has a reward model; win-rate against M_0 or another
 reference, true score and KL to M_0 as `assessment` is configured. The length-controlled win-rate is
 fitted to all comparisons at once.
 """
@@ -119,7 +119,7 @@ def evaluate(
 ) -> None:
     """Draw the policy's answer to each prompt; measure verified scores, length and ratings.
 
-    `assessment` configures what else is measured. `step` identifies a policy that was published
+    `assessment` configures further measurements. `step` identifies a policy that was published
     during the training of M_t.
     """
     own = step_benchmark(benchmark, step)
@@ -214,7 +214,7 @@ def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score
 
 
 def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
-    """Return what answers of an exam are compared with; None if they are compared with nothing."""
+    """Return the reference answers with which answers of an exam are compared, if any."""
     reference = _reference(it, exam)
     if reference == INITIAL:
         return _answers_of_initial(it, exam)
@@ -234,7 +234,7 @@ def compared(
 
 
 def _reference(it: Iteration, exam: Exam) -> str | None:
-    """Return what `assessment.reference` names for an exam; of dev prompts, if it is for all."""
+    """Return the reference of an exam; for dev prompts only one that is set for all exams."""
     said = it.run.config.assessment.reference
     if exam.name == DEV:
         return said if isinstance(said, str) else None
@@ -279,7 +279,7 @@ def _length_controlled(it: Iteration, said: Said, exam: Exam, hard: str | None) 
 
 
 def every_row(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
-    """Yield all rows of a handle, chunk by chunk; nothing for None."""
+    """Yield all rows of a handle, chunk by chunk; None is an empty one."""
     if rows is not None:
         for chunk in range(rows.chunks):
             yield from it.chunk(rows, chunk)

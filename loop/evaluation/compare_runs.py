@@ -61,7 +61,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A mean over `n` prompts and its standard error, over clusters where prompts name some."""
+    """A mean over `n` prompts and its standard error, clustered if prompts name clusters."""
 
     value: float
     stderr: float | None
@@ -80,10 +80,10 @@ class Lead:
 class Result:
     """The result of a method in one run, or averaged over several.
 
-    `scores` holds the prompt-level scores behind the numbers, by metric and prompt; `clusters` what
-    the prompts belong to. `judges` are the judges by whom each metric was measured: several, where
-    the runs had different ones. `tokens` and `hours` are a run's mean total spending; the policy
-    that it began with was free. `verdict` is the run's own on this policy against its first one.
+    `scores` holds the prompt-level scores behind the numbers, by metric and prompt; `clusters` are
+    the prompts' clusters. `judges` are the judges that measured each metric: several, if the runs
+    had different ones. `tokens` and `hours` are a run's mean total spending; the policy that it
+    began with was free. `verdict` is the run's own on this policy against its first one.
     """
 
     method: str
@@ -136,7 +136,7 @@ class Result:
 
 
 def incomparable(found: Sequence[Result], metric: str) -> str | None:
-    """Say why the results' figures of a metric cannot be compared; None if they can."""
+    """Return why the results' figures of a metric cannot be compared; None if they can."""
     having = [result for result in found if metric in result.numbers]
     if len({result.judges.get(metric) for result in having}) > 1:
         return f"by different judges ({judge_kind(metric)})"
@@ -196,7 +196,7 @@ def results(
 def result_of(run: RunReader, method: str, iteration: int, benchmark: str) -> Result | None:
     """Return the result of an iteration's policy on a benchmark; None if it was not measured.
 
-    M_0's is the result of iteration 0, whatever the benchmark; `method` is the result's name.
+    M_0's is always the result of iteration 0; `method` is the result's name.
     """
     counted = Counted()
     own = (pl.col("iteration") == iteration) & (pl.col("benchmark") == benchmark)
@@ -276,7 +276,7 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     recipe: dict[str, Any] = config.get("recipe", {})
     method = str(recipe.get("name", UNNAMED))
     numbers = _numbers(run, counted)
-    # A recipe that trains no policy is what the best of its samples are.
+    # The result of a recipe without training is the best of its samples.
     best = f"{BEST_OF}-{recipe.get('most')}"
     benchmark = best if best in numbers["benchmark"] else HELD_OUT
     if method == BEST_OF_N:

@@ -33,7 +33,7 @@ OVERALL, GROUPWISE = "overall", "groupwise"
 
 
 class CheckBy(StrEnum):
-    """What answers are grouped by."""
+    """The groupings of answers."""
 
     TASK = "task"
     KIND = "kind"
@@ -45,7 +45,7 @@ class CheckBy(StrEnum):
 
 
 OF_CRITIQUE = (CheckBy.ASPECT, CheckBy.REFERENCE)
-"""What depends on what the critic said or was shown, and not on the answer."""
+"""The groupings by properties of the critique or its prompt, and not of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +256,7 @@ def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _lead(score: str) -> pl.Expr:
-    """Return 1 where the preferred answer has the higher score, 0 where the lower, else a half."""
+    """Return 1 if the preferred answer has the higher score, 0 if the lower, else a half."""
     difference = pl.col(score) - pl.col(f"{score}_worse")
     return ((difference.sign() + 1) / 2).alias(score)
 

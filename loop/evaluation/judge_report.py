@@ -33,7 +33,7 @@ AGREEMENTS = (
 )
 """The same for agreement, with a second judge, and for wins of a model's outputs."""
 BOUNDED = {"agreement": "agree", "decided": "no ties", "held_out": "held out"}
-"""The measures that are bounded where replies could not be read, and their headings."""
+"""The measures with bounds if replies could not be read, and their headings."""
 KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
@@ -109,7 +109,7 @@ def _print_prices(checked: Sequence[Checked]) -> None:
 
 
 def _print_bounds(checked: Sequence[Checked]) -> None:
-    """Print what the agreements would be with the replies that could not be read."""
+    """Print the bounds of the agreements, for any content of the unread replies."""
     unread = [each for each in checked if each.unread]
     columns = {
         name: heading

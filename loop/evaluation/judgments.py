@@ -105,7 +105,7 @@ class Votes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputedTask:
-    """A pair of an instruction whose rows give several task types, so that it gets none."""
+    """A pair whose instruction has rows of several task types, so that it gets no type."""
 
     instruction: str
     tasks: tuple[str, ...]
@@ -151,7 +151,7 @@ def together(name: str, votes: Iterable[Votes]) -> Votes:
 
 
 def _mean_price(paid: Sequence[tuple[float, int]]) -> float | None:
-    """Return the mean of prices, each of so many verdicts."""
+    """Return the mean of prices, weighted by their numbers of verdicts."""
     count = sum(number for _, number in paid)
     return sum(price * number for price, number in paid) / count if count else None
 
@@ -225,7 +225,7 @@ class _Gathered:
             self._judges[judgment.annotator].append((number, judgment))
 
     def judgments(self) -> Judgments:
-        """Return all that was added, counted."""
+        """Return the counts of all added judgments."""
         people = [(number, judgment) for (number, _), judgment in self._people.items()]
         instructions: dict[str, int] = {}
         numbers = [instructions.setdefault(key[0], len(instructions)) for key in self._pairs]

@@ -31,7 +31,7 @@ from .published_lengths import (
 )
 
 FEWEST = 5
-"""Of fewer prompts nothing is fitted."""
+"""Fewer prompts are not fitted."""
 FEW = 100
 """With fewer prompts, a remark warns that the figure leans on the published fits."""
 ONE_SIDED = 0.05
@@ -200,7 +200,7 @@ class _Model:
     ) -> Numbers:
         """Return theta, phi and psi.
 
-        Each comparison counts as often as `times` says; a `generator` draws the prior's mean.
+        Comparisons are weighted by `times`; a `generator` draws the prior's mean.
         """
         weights = self._each if times is None else times.astype(float)
         mean = self.mean if generator is None else self._drawn(generator)

@@ -1,4 +1,4 @@
-"""`lpfloop annotations`: what people judged by hand in the browser."""
+"""`lpfloop annotations`: people's judgments by hand in the browser."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

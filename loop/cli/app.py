@@ -74,7 +74,7 @@ class LeafCommand(TyperCommand):
     """One command."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, plainly where boxes would cut the names of options."""
+        """Write the help, without boxes if they would cut the names of options."""
         self.rich_markup_mode = _markup()
         super().format_help(ctx, formatter)
 
@@ -83,7 +83,7 @@ class CommandTree(TyperGroup):
     """The commands; for a command of a group it suggests the full name."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, plainly where boxes would cut the names of options."""
+        """Write the help, without boxes if they would cut the names of options."""
         self.rich_markup_mode = _markup()
         super().format_help(ctx, formatter)
 

@@ -51,7 +51,7 @@ def _work(order: Mapping[str, Any], ends: int) -> None:
 
 
 def _stop_with_the_parent() -> None:
-    """Ask for a clean stop when nobody is left who could: the input ends."""
+    """Request a clean stop when the parent is gone: the input ends."""
     while os.read(INPUT, 1):
         pass
     os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, options, and error messages."""
+"""Parts that all commands share: exit codes, options, and error messages."""
 
 import errno
 from collections.abc import Generator

@@ -136,7 +136,7 @@ def _write_rankings(
     """Write the methods of two groups of runs with their ranks, and how alike these are.
 
     Raises:
-        NoSuchRunError: if a run does not exist, or has measured nothing.
+        NoSuchRunError: if a run does not exist, or is unmeasured.
         FormError: if there are too few methods to rank.
     """
     from rich.console import Console
@@ -165,8 +165,8 @@ def _write_report(
     """Write the page of a comparison.
 
     Raises:
-        NoSuchRunError: if a run does not exist, or has measured nothing.
-        FormError: if the runs share nothing that could be compared, or Matplotlib is missing.
+        NoSuchRunError: if a run does not exist, or is unmeasured.
+        FormError: if the runs share no comparable figure, or Matplotlib is missing.
         TargetError: if the page cannot be written.
     """
     from ..evaluation.compare_runs import by_method, results
@@ -208,7 +208,7 @@ def write_comparison(
     """Write the results of runs as a table, or as one row each in other formats.
 
     Raises:
-        NoSuchRunError: if a run does not exist, or has measured nothing.
+        NoSuchRunError: if a run does not exist, or is unmeasured.
         FormError: if `against` is not in the comparison.
     """
     from rich.console import Console

@@ -79,7 +79,7 @@ def print_by_task(console: Console, by_task: Mapping[str, Sequence[Result]]) -> 
 
 
 def _beside(place: int, changed: Sequence[int], named: int) -> list[int]:
-    """Return where the change of a result stands, if it has one."""
+    """Return the column of the change of a result, if it has one."""
     return [named + changed.index(place)] if place in changed else []
 
 

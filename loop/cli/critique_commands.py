@@ -98,7 +98,7 @@ def work_on_answers(
 
 
 def _config(critic: str | None, config: str | None, settings: Sequence[str]) -> "RunConfig":
-    """Return the configuration: `--config`, or what suits the critic; then the critic, `--set`."""
+    """Return the configuration: `--config`, or the critic's default; then the critic, `--set`."""
     from ...configs.load import load_config
     from ...configs.schema import ConfigError
     from .run_commands import refuse_secrets
@@ -114,7 +114,7 @@ def _config(critic: str | None, config: str | None, settings: Sequence[str]) -> 
 
 
 def _overrides(critic: str | None) -> "list[Override]":
-    """Return the settings that name a critic; a named critic rates, whatever `--config` has."""
+    """Return the settings of `--critic`: the model rates, also if `--config` has a verifier."""
     from ...configs.load import Override
 
     if critic is None:

@@ -184,7 +184,7 @@ class LineReporter:
         self._end_evaluations(None)
 
     def _end_evaluations(self, iteration: int | None) -> None:
-        """Print the evaluations of other iterations, whose score nobody reported."""
+        """Print the evaluations of other iterations, whose score was not reported."""
         for number in [*self._evaluations]:
             if number != iteration:
                 self._end_evaluation(number)
@@ -300,13 +300,13 @@ class PlainReporter(LineReporter):
                     self._print(f"    {tally.title}: {counts}, {tally.progress}")
 
     def end(self, iteration: int, stage: str) -> None:
-        """Print what the stage did."""
+        """Print the stage's results."""
         with self._speaking:
             self._over.pop((iteration, stage)).set()
             super().end(iteration, stage)
 
     def close(self) -> None:
-        """Print nothing more."""
+        """Stop printing."""
         for over in self._over.values():
             over.set()
         super().close()

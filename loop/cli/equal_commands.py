@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..daemon.suite import Suite
 
 TRIALS = 3
-"""Trials a method, unless the user says."""
+"""The default number of trials of a method."""
 
 
 def require_together(

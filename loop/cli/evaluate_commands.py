@@ -62,7 +62,7 @@ def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> Non
 
 
 def _split(benchmark: str) -> str:
-    """Return what the results on a benchmark are shown with: all sets of held-out prompts."""
+    """Return the split under which results on a benchmark are shown, held-out for all its sets."""
     from ..data.splits import HELD_OUT, is_measured_on
 
     return HELD_OUT if is_measured_on(benchmark, HELD_OUT) else benchmark

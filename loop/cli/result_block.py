@@ -1,4 +1,4 @@
-"""The result of a run in a few lines: is its policy better, by how much, where not."""
+"""The result of a run in a few lines: is its policy better, by how much, and its losses."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""`lpfloop eval reward`: how often a reward model prefers what people prefer."""
+"""`lpfloop eval reward`: how often a reward model agrees with people's preferences."""
 
 import os
 from collections.abc import Sequence

@@ -270,7 +270,7 @@ def _arms(variants: str | None, paper: str | None) -> "tuple[Arm, ...]":
 
 
 def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> None:
-    """Refuse options that would do nothing."""
+    """Refuse options that would have no effect."""
     from ...configs.schema import ConfigError
 
     if dry_run and detach:
@@ -359,7 +359,7 @@ def resume(
 
 
 def refuse_secrets(settings: "Sequence[str]") -> None:
-    """Refuse a key on the command line, where every user of the machine can read it."""
+    """Refuse a key on the command line, which every user of the machine can read."""
     from ...configs.describe import fields
     from ...configs.schema import ConfigError
 

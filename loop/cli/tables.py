@@ -118,7 +118,7 @@ def _state(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _warnings(status: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the newest alarms and what else is odd, a line each."""
+    """Yield the newest alarms and other warnings, a line each."""
     from ..lake.query.alarm_list import sentence
 
     found = [Alarm(**alarm) for alarm in status["alarms"]]
@@ -189,7 +189,7 @@ STAGES = ("", "stage", "units", "owed", "unscored", "retries", "tokens", "per s"
 def _stages(
     iterations: Sequence[Mapping[str, Any]], ahead: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each stage that was begun, and for each that is planned."""
+    """Yield a row for each stage that was started, and for each planned one."""
     for iteration in iterations:
         for stage in iteration["stages"]:
             yield (
@@ -238,7 +238,7 @@ def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
 
 
 def _busy(found: Mapping[str, Any]) -> Iterator[str]:
-    """Give how much of the time each role worked, and what the run waits for."""
+    """Yield how much of the time each role worked, and the bottleneck of the run."""
     roles = [_role_time(role) for role in found["roles"] if role["share"] >= LEAST_SHARE]
     if roles:
         yield one_line(f"busy: {', '.join(roles)}", limit=LINE)

@@ -25,17 +25,17 @@ ROLE_OF: Mapping[str, str] = {
     **dict.fromkeys(("review", "prompts:review", "prompts:quality"), "prompts.quality"),
     **dict.fromkeys(("train", "train_reward", "step", *ONLINE), TRAINING),
 }
-"""Who works in a stage, by its name or the first word of that; in others nobody but lpfloop."""
+"""The role that works in a stage, by its name or the first word of that; else lpfloop itself."""
 
 SURE_S = 300.0
 """With fewer seconds of work, no bottleneck is reported."""
 
 MAJORITY, LEAD = 0.5, 0.2
-"""The share of the time of whom a run waits for, and by how much it leads the next one."""
+"""The least share of the time of a bottleneck, and its least lead over the next role."""
 
 ENDPOINT = "openai"
 ENGINES = {"annotation": "annotation.strong.engine", "completion": "each model's engine"}
-"""Where the engine of a role is configured, if not under its name."""
+"""The settings of a role's engine, if not under its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

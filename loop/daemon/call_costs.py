@@ -14,7 +14,7 @@ from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
 
 EARLIER = 5
-"""Runs of a lake that are looked through for what calls cost."""
+"""How many runs of a lake are searched for the costs of calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ Display = Literal["auto", "plain", "none"]
 
 
 class FaultError(RuntimeError):
-    """The process that worked on a run failed; the message says at what."""
+    """The process that worked on a run failed; the message names the cause."""
 
     code = "LPF-001"
 
@@ -63,7 +63,7 @@ def work_in_child(job: Job, *, lift_pause: bool = False, display: Display = "aut
     second one at once. Either is raised again when the child has ended.
 
     Raises:
-        ConfigError: if the run cannot be begun, or gone on with.
+        ConfigError: if the run cannot be started or resumed.
         FaultError: if a model, a training or a file failed.
         Stopped: if the run was stopped by somebody else, or a budget ended.
         NothingToTrainOn: if an iteration has too little to train on.
@@ -83,7 +83,7 @@ def work_in_child(job: Job, *, lift_pause: bool = False, display: Display = "aut
             try:
                 interrupted = _followed(child, lambda: orders.write(order), show)
             except BaseException:
-                orders.close(orders.writing)  # The child sees that nobody is left, and stops.
+                orders.close(orders.writing)  # The child sees that its parent is gone, and stops.
                 raise
         ended = ends.read()
     _raise_end(job, child.returncode, ended, "".join(last), interrupted=interrupted)
@@ -112,7 +112,7 @@ class _Pipe:
             os.close(end)
 
     def write(self, data: bytes) -> None:
-        """Write all of `data`, unless the reader is gone."""
+        """Write all of `data`, unless the reader closed the pipe."""
         with suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self.writing, data) :]
@@ -124,7 +124,7 @@ class _Pipe:
 
 
 def _on_terminal() -> bool:
-    """Whether what this process writes to stderr is seen on a terminal, as it is written."""
+    """Whether this process's stderr is shown on a terminal directly."""
     return sys.stderr is sys.__stderr__ and sys.__stderr__ is not None and sys.stderr.isatty()
 
 
@@ -193,7 +193,7 @@ def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool)
 
 
 def as_order(job: Job, *, lift_pause: bool) -> str:
-    """Return a job as the child takes it: one line, with the keys that nothing else may hold."""
+    """Return a job as the child takes it: one line, which includes secret keys."""
     answers = None if job.answers is None else {**asdict(job.answers), "path": _path(job.answers)}
     order = json.dumps(
         {

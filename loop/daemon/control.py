@@ -67,7 +67,7 @@ class Look:
 
 @message(config=EXACT, frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Begin no new unit until told."""
+    """Begin no new unit until `Resume`."""
 
     op: Literal["pause"] = "pause"
 
@@ -122,7 +122,7 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
 class ControlError(RuntimeError):
-    """A command that was not obeyed; the message says why."""
+    """A command that was not obeyed; the message is the reason."""
 
     code = "LPF-220"
 
@@ -141,7 +141,7 @@ class CommandRefusedError(ControlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What the socket may do to a run.
+    """The socket's access to a run.
 
     `config` gives the present configuration; `configure` makes another one effective at the next
     unit. They are called from the server's thread.
@@ -355,8 +355,8 @@ def ask(folder: Path, command: Command) -> State:
     """Send a command to the daemon of the run in `folder`; return its state after it.
 
     Raises:
-        NoDaemonError: if nobody works on the run.
-        CommandRefusedError: if the daemon refuses; the message says why.
+        NoDaemonError: if no process works on the run.
+        CommandRefusedError: if the daemon refuses; the message is the reason.
         ControlError: if the daemon does not answer in time.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -419,7 +419,7 @@ def _listen(folder: Path) -> socket.socket:
 
 @contextmanager
 def _at(folder: Path) -> Generator[str]:
-    """Give an address of the socket that is short whatever the folder's path: 103 bytes may be."""
+    """Yield a short address of the socket, as paths may have only 103 bytes."""
     if not DESCRIPTORS.is_dir():
         with TemporaryDirectory(prefix="lpfloop-") as short:
             link = Path(short) / "run"
@@ -434,7 +434,7 @@ def _at(folder: Path) -> Generator[str]:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """Return one line, or nothing when the other side has ended without one."""
+    """Return one line, or empty bytes if the other side has closed without one."""
     data = b""
     while not data.endswith(b"\n"):
         more = connection.recv(LINE_BYTES)

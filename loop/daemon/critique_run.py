@@ -51,7 +51,7 @@ UNOPENED = EngineConfig(kind="scripted")
 
 
 def critique_config(config: RunConfig) -> RunConfig:
-    """Return what of a configuration critiques depend on, and the limits of a run."""
+    """Return the part of a configuration on which critiques depend, and the limits of a run."""
     critic = config.critic
     if critic.kind == "verifier":
         critic = critic.model_copy(update={"model": NO_MODEL, "engine": UNOPENED})
@@ -60,7 +60,7 @@ def critique_config(config: RunConfig) -> RunConfig:
         seed=config.seed,
         guard=config.guard,
         critic=critic,
-        # Not read. It is what runs hold that began when this was the default.
+        # Not read. Older runs contain it, from when this was the default.
         prompts=PromptsConfig(source=TINY, chunk=config.prompts.chunk),
         policy=PolicyConfig(engine=UNOPENED),
         drain_s=config.drain_s,

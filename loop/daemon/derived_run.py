@@ -54,7 +54,7 @@ class Given:
 
     @property
     def params(self) -> Json:
-        """What of this can change a result."""
+        """The part of this that can change a result."""
         return {"table": self.table, "identity": self.identity, "policy": self.policy}
 
     def as_json(self) -> str:
@@ -182,11 +182,11 @@ def _taken(run: Run, row_type: type[D], given: Given) -> Rows[D]:
 
 
 def _source(run: Run, given: Given) -> pl.LazyFrame:
-    """Return the rows of the derived table, which must be those that were given.
+    """Return the rows of the derived table, which must be the given ones.
 
     Raises:
-        DerivedError: if they are gone, or others by now.
-        DamagedError: if they were altered.
+        DerivedError: if the table was removed or replaced.
+        DamagedError: if its rows were altered.
     """
     derived = open_derived(_parent(run).parent.folder, given.name)
     derived.check()

@@ -54,7 +54,7 @@ def start(arguments: Sequence[str]) -> Started:
 
 
 def settle(folder: Path, announce: int) -> None:
-    """Move this daemon's output into the run's folder; tell the starter that it has the lock."""
+    """Move this daemon's output into the run's folder; signal the starter that it has the lock."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     log = os.open(folder / LOGS / DAEMON_LOG, flags, 0o600)
     for stream in (sys.stdout, sys.stderr):

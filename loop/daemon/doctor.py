@@ -1,6 +1,6 @@
 """Whether `lpfloop run` would start on this machine, and what to do if not.
 
-Nothing heavy is loaded: packages are looked up, not imported.
+No heavy module is loaded: packages are looked up, not imported.
 """
 
 import sys
@@ -74,7 +74,7 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
 
 
 def _observed(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
-    """Rehearse a job: return what its recipe does, whom it asks, and why it is refused if it is."""
+    """Rehearse a job: return its recipe's behaviour, its models, and why it is refused, if so."""
     from ..data.files import InputError
     from ..recipes.roles import UnplayedRolesError
     from .loop import required_prompts
@@ -97,7 +97,7 @@ def _refused(why: str) -> Finding:
 
 
 def _start(job: Job, seen: Observed) -> Iterator[Finding]:
-    """Do all that `lpfloop run` does before it writes anything."""
+    """Do every check that `lpfloop run` does before it writes anything."""
     from .opening import parts_of
 
     try:
@@ -250,7 +250,7 @@ def _devices(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding
 
 
 def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[Finding]:
-    """Say in how many processes, and on how many GPUs, a run would train."""
+    """Yield in how many processes, and on how many GPUs, a run would train."""
     from ...policies.trainers.checks import require_training_places
     from ...policies.trainers.launch import left_idle, processes_of, training_gpus
 
@@ -281,7 +281,7 @@ def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
         yield Finding(about="replicas", status="missing", detail=str(error))
         return
     except EngineError:
-        return  # told above
+        return  # reported above
     yield from _elsewhere(config, roles)
     for role, groups in places.items():
         if len(groups) > 1:
@@ -327,7 +327,7 @@ def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
     try:
         stages = memory_of(config, roles=roles)
     except (ConfigError, EngineError):
-        return  # told above
+        return  # reported above
     refused = config.memory == "refuse"
     for stage in stages:
         yield Finding(

@@ -29,8 +29,8 @@ FOLDER = "comparisons"
 class TriedSettings:
     """A trial: its run, the settings by which it differs from the preset, and its score.
 
-    `score` is the mean of `figure` over dev `prompts`; None before the trial ran, or if it measured
-    nothing, and then `reason` says why.
+    `score` is the mean of `figure` over dev `prompts`; None before the trial ran, or without
+    measurements, and then `reason` is set.
     """
 
     run: str
@@ -120,10 +120,10 @@ def known_comparisons(lake: Path) -> list[str]:
 
 
 def require_same(known: EqualRecord, asked: Mapping[str, Any], seeds: Sequence[int]) -> None:
-    """Refuse to go on with a comparison that was begun otherwise; more seeds are welcome.
+    """Refuse to continue a comparison that was started with other settings; more seeds are fine.
 
     Raises:
-        ConfigError: saying what differs.
+        ConfigError: naming the difference.
     """
     changes = changed_fields(known.asked, asked)
     if changes:

@@ -1,8 +1,8 @@
 """How long a run may be within a budget of generated tokens: its steps, or its prompts.
 
 A method that samples while it trains makes steps in one iteration; any other method takes prompts
-in each of a few iterations. The plan's upper bounds size a trial; what the trial generated sizes
-the compared runs.
+in each of a few iterations. The plan's upper bounds size a trial; the tokens that the trial
+generated size the compared runs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

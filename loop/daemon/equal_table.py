@@ -61,12 +61,12 @@ class EqualTable:
 
     @property
     def names(self) -> list[str]:
-        """What the rows of the table are called."""
+        """The names of the table's rows."""
         return [self._marked(outcome.method) for outcome in self.shown]
 
     @property
     def title(self) -> str:
-        """What the table shows, and what its intervals are over."""
+        """The title of the table, with the meaning of its intervals."""
         budget, seeds = self.record.budget, len(self.seeds)
         judged = "" if budget.judge_tokens is None else f", {budget.judge_tokens:,} of judges"
         over = f"over {seeds} seeds" if seeds > 1 else "over prompts, as there is one seed"
@@ -261,7 +261,7 @@ Reached = Sequence[TokensToReach]
 
 
 def reached_scores(outcomes: Sequence[MethodOutcome]) -> list[Reached]:
-    """Return what methods need to the same scores, the lowest first; nothing without a rise.
+    """Return the tokens that methods need to the same scores, the lowest first, if scores rise.
 
     Tokens are the policy's, of the policies within the budget.
     """

@@ -90,7 +90,7 @@ USUALLY = {
 }
 """The default settings of a comparison."""
 UNEXAMINED = {"prompts.evaluated": 1, "assessment.kl": False}
-"""A trial's policies are hardly examined on held-out prompts, so nobody can choose by them."""
+"""A trial's policies are hardly examined on held-out prompts, to prevent choosing by them."""
 PROPORTION = 1000
 """Sizes of parts are proportions: an iteration may have more prompts than they add up to."""
 Turn = Callable[[Job], None]
@@ -122,8 +122,8 @@ def run_equal(equal: EqualSuite, recipes: Sequence[str], turn: Turn, note: Note)
     continues. A method without rows to train on keeps no other from running.
 
     Raises:
-        ConfigError: before anything is run, if the budget is too small for a trial, nothing can be
-            chosen, or the comparison was begun with other settings.
+        ConfigError: before anything is run, if the budget is too small for a trial, no choice is
+            possible, or the comparison was started with other settings.
     """
     shared = _shared(equal.suite, recipes[0])
     comparison = _Comparison(equal=equal, shared=shared, turn=turn, note=note)
@@ -142,7 +142,7 @@ def run_equal(equal: EqualSuite, recipes: Sequence[str], turn: Turn, note: Note)
 
 
 def _shared(suite: Suite, recipe: str) -> list[Override]:
-    """Return what all methods take over from the first; with annotators, win-rates over M_0."""
+    """Return the settings that all methods share; with annotators, win-rates over M_0."""
     first = _config(suite, recipe, suite.seeds[0], [])
     known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
     shared = {path: resolved_at(first, path) for path in known if path not in OF_A_METHOD}
@@ -153,7 +153,7 @@ def _shared(suite: Suite, recipe: str) -> list[Override]:
 
 
 def _config(suite: Suite, recipe: str, seed: int, over: Sequence[Override]) -> RunConfig:
-    """Return the configuration of a method; `over` is laid over what the user says."""
+    """Return the configuration of a method; `over` is laid over the user's settings."""
     said = [*_overrides(USUALLY), *suite.overrides]
     own = [*over, *_overrides({"seed": seed})]
     config = load_config(suite.config, recipe, [*said, *own], suite.env)
@@ -177,7 +177,7 @@ class _Comparison:
     note: Note
 
     def begun(self, recipes: Sequence[str]) -> EqualRecord:
-        """Return the comparison as it was begun, or a new one with its trials and their size."""
+        """Return the stored comparison, or a new one with its trials and their size."""
         suite, budget = self.equal.suite, self.equal.budget
         known = read_record(suite.lake, suite.prefix)
         seed = suite.seeds[0] + TRIAL_SEED if known is None else known.trial_seed

@@ -1,4 +1,4 @@
-"""What this machine is, asked without loading a model library: devices, memory, disks, versions."""
+"""This machine's devices, memory, disks and versions, without loading a model library."""
 
 import os
 import platform
@@ -53,7 +53,7 @@ class Devices:
 
 
 def devices() -> Devices:
-    """Return this machine's devices; GPUs count only where models would use them."""
+    """Return this machine's devices; GPUs count only if models would use them."""
     cards = tuple(gpu.memory for gpu in visible_gpus() if gpu.memory is not None)
     return Devices(cards=cards, ram=memory()[0])
 

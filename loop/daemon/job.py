@@ -62,7 +62,7 @@ def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping
 def open_journal(
     folder: Path, job: Job, fingerprint: Mapping[str, Json], seen: Observed
 ) -> Journal:
-    """Open the journal of a run, or make it; it keeps what the recipe was `seen` to do.
+    """Open the journal of a run, or make it; it keeps the recipe's behaviour, `seen`.
 
     Raises:
         ConfigError: if the run was started with another configuration, or cannot be forked.
@@ -88,10 +88,10 @@ def open_journal(
 
 
 def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) -> None:
-    """Refuse to go on with a run that was started with another configuration.
+    """Refuse to continue a run that was started with another configuration.
 
     Raises:
-        ConfigError: naming what differs.
+        ConfigError: naming the difference.
     """
     _require_same_rows(reader, job.answers)
     require_own_files(reader)

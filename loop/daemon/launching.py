@@ -23,7 +23,7 @@ PROGRAMS: Mapping[Scheduler, Sequence[str]] = {
     "slurm": ("sbatch",),
     "ray": (sys.executable, "-P", "-"),
 }
-"""What reads a scheduler's text from its standard input.
+"""The programs that read a scheduler's text from standard input.
 
 `ray job submit` quotes an entrypoint as Windows does, so a Python script submits the job.
 """
@@ -36,7 +36,7 @@ OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- compared with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What to ask of each node; None is the cluster's default. `time` is in Slurm's notation."""
+    """The resources of each node; None is the cluster's default. `time` is in Slurm's notation."""
 
     nodes: int = 1
     partition: str | None = None
@@ -60,7 +60,7 @@ class LaunchedRun:
 
     @property
     def journal(self) -> Path:
-        """The file that exists once the run has begun."""
+        """The file that exists once the run has started."""
         return run_folder(self.lake.absolute(), self.name) / JOURNAL
 
     def start(self, program: Sequence[str]) -> str:
@@ -104,7 +104,7 @@ def ray_script(run: LaunchedRun, config: RunConfig, allocation: Allocation) -> s
 
 
 def submit(scheduler: Scheduler, text: str) -> str:
-    """Hand a text to a scheduler's program; return what that prints.
+    """Hand a text to a scheduler's program; return its output.
 
     Raises:
         ConfigError: if the program is not here, or refuses it.

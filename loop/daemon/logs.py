@@ -131,7 +131,7 @@ class LogReporter:
         self._sums[iteration, stage] += advance
 
     def end(self, iteration: int, stage: str) -> None:
-        """Log what the stage has made in this process."""
+        """Log the stage's results in this process."""
         made = self._sums.pop((iteration, stage)).numbers
         self._log("stage ends", "stage ends", iteration=iteration, stage=stage, **made)
 
@@ -149,7 +149,7 @@ class LogReporter:
         self._log(text, event, logging.WARNING if "code" in fields else logging.INFO, **fields)
 
     def close(self) -> None:
-        """Nothing to close: the log belongs to `logging_to`."""
+        """Do nothing: the log belongs to `logging_to`."""
 
     def _log(
         self, message: str, event: str, level: int = logging.INFO, /, **fields: object

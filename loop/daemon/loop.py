@@ -100,7 +100,7 @@ def run_loop(
             keep_receipts(run, left_out)
             how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts), on_turned=on_turned)
             if finished:
-                # Hardly any of its rows was read again, so nothing else would notice.
+                # Hardly any of its rows was read again, so damage would stay unnoticed.
                 require_unaltered(run.store.journal)
 
         work_until_whole(run, work)

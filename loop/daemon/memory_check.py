@@ -64,7 +64,7 @@ def memory_of(
             if not _is_possible(changed.training):
                 continue
             now = next((s for s in stages(changed) if s.stage == stage.stage), stage)
-            # What counts is how much nearer the stage is to what the device has.
+            # A remedy counts by how much less the stage exceeds the device.
             before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
             texts = tuple(f"{path}={_text(value)}" for path, value in settings.items())
             found.append(Remedy(settings=texts, saved_bytes=before - after, verdict=now.verdict))

@@ -52,7 +52,7 @@ TRAINS = "train by"
 
 
 def engine_section(role: str) -> str | None:
-    """Return where the configuration has a role's engine; a pool's file has its models'."""
+    """Return the section of a role's engine in the configuration; a pool's file has its models'."""
     if role in (REWARD, NLI) or role.startswith(COMPLETION):
         return None
     return f"{role}.engine"
@@ -121,7 +121,7 @@ class MemoryStages:
     # engines
 
     def _engines(self) -> Iterator[tuple[NeededRole, list[str]]]:
-        """Yield the roles with a model here, with the names of all that the same engine plays."""
+        """Yield the roles with a model here, with the names of all roles of the same engine."""
         found: dict[str, tuple[NeededRole, list[str]]] = {}
         for role in self.roles:
             if role.engine is not None and self._kind(role) in (VLLM, TRANSFORMERS):
@@ -334,7 +334,7 @@ class MemoryStages:
         return [r for r in local if r.name == CRITIC and r.engine and _here(r.engine) is not None]
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
-        """Return the reward model that an online method scores by; None for a function, or none."""
+        """Return the reward model that an online method scores by, if it is a model."""
         config = self.config
         if isinstance(config.recipe, Grouped):
             if not config.recipe.rewards.reward:
@@ -353,7 +353,7 @@ class MemoryStages:
     def _canary(self) -> Iterator[StageMemory]:
         """Yield the measurement of the trained policy on the longest rows of its training.
 
-        What does not fit onto the first GPU of a node's processes is put onto the next ones.
+        A model too large for the first GPU of a node's processes continues on the next ones.
         """
         shape = self.shapes(Path(located(self.config.policy.model)))
         trained = [self._settings(method) for method in self.methods if method != "reward"]
@@ -416,7 +416,7 @@ def _with_room(
 
 
 def _here(part: EngineConfig | RewardConfig) -> AutoCount | None:
-    """Return how many replicas of a model share this machine; None for none."""
+    """Return how many replicas of a model share this machine; None if it is elsewhere."""
     return replicas_here(part.place, part.replicas)
 
 

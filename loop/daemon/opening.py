@@ -78,7 +78,7 @@ class RunParts:
 
 
 def require_settings(config: RunConfig) -> None:
-    """Refuse settings that do not fit one another, whatever the recipe does.
+    """Refuse settings that do not fit one another, for any recipe.
 
     Raises:
         ConfigError: naming one.
@@ -279,7 +279,7 @@ def opened(
 
 @contextmanager
 def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
-    """Open the run that this one was forked from, if it was, and as long as it is there."""
+    """Open the run that this one was forked from, if it was and still exists."""
     parent = store.journal.meta("parent")
     if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():
         yield None

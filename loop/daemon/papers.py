@@ -1,4 +1,4 @@
-"""The main tables of the four papers as suites: which recipes, with which settings, after what."""
+"""The main tables of the four papers as suites: their recipes, settings and order."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from ..recipes import RECIPES
 from .suite import Arm, in_order
 
 PAPERS: Mapping[str, tuple[Arm, ...]] = {
-    # Table 2: M_1 and M_2 by either way of training, and what reward alone achieves.
+    # Table 2: M_1 and M_2 by either way of training, and the reward alone.
     "rlrf": (
         Arm(name="dpo", recipe="rlrf", settings=("iterations=1", "recipe.train=dpo")),
         Arm(name="rs", recipe="rlrf", settings=("iterations=1", "recipe.train=rs")),
@@ -64,7 +64,7 @@ PAPERS: Mapping[str, tuple[Arm, ...]] = {
 }
 """The arms of each paper's suite."""
 UNDECIDED = ("verdict.on_regression=continue",)
-"""The papers decide nothing between their rounds: a table has each model, be it worse or not."""
+"""The papers do not select between their rounds: a table has each model, even a worse one."""
 
 
 def arms_of(paper: str) -> tuple[Arm, ...]:

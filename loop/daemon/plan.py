@@ -47,7 +47,7 @@ PACKED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRole:
-    """A model that the run asks, or the verifier: its name, what runs it, the verbs that ask it."""
+    """A model that the run calls, or the verifier: its name, its engine, the verbs that call it."""
 
     role: str
     model: str
@@ -185,7 +185,7 @@ def plan_of(
     costs: CallCosts | None = None,
     sections: Sequence[PlanSection] = (),
 ) -> Plan:
-    """Return the plan of the run that was rehearsed; `costs` are what calls cost before."""
+    """Return the plan of the run that was rehearsed; `costs` are measured costs of calls."""
     config, sample = rehearsal.config, rehearsal.sample
     count = max(len(prompts), sample.train)
     scaling = _Scaling(config=config, prompts=count, costs=costs or {})
@@ -213,7 +213,7 @@ def plan_of(
 
 
 def _turned(rehearsed: Sequence[PlannedStage], last: int) -> Iterator[PlannedStage]:
-    """Give the stages of all iterations: one that does what the one before does has its numbers."""
+    """Yield the stages of all iterations: one that repeats the one before has its numbers."""
     by_number = dict[int, list[PlannedStage]]()
     for stage in rehearsed:
         by_number.setdefault(stage.iteration, []).append(stage)

@@ -77,7 +77,7 @@ def head_lines(plan: Plan) -> list[str]:
 
 
 def total_lines(plan: Plan) -> list[str]:
-    """Return what all stages cost together."""
+    """Return the total costs of all stages."""
     calls, judged = plan.total("calls"), plan.total("judge_calls")
     asked, drawn, most = (plan.total(n) for n in ("prompt_tokens", "tokens", "most_tokens"))
     about = f"about {short(drawn)}" if plan.measured else f"at most {short(drawn)}"
@@ -137,7 +137,7 @@ def _role(role: PlannedRole) -> str:
 
 
 def _prompts(plan: Plan) -> Iterator[str]:
-    """Give the prompts by split and task, and how many an iteration takes for what."""
+    """Yield the prompts by split and task, and how many an iteration takes for which purpose."""
     for split, title in PURPOSES.items():
         counts = plan.prompts.get(split, {})
         if split == DEV and not counts:
@@ -209,7 +209,7 @@ def _reused(plan: Plan) -> Iterator[str]:
 
 
 def _more(plan: Plan) -> Iterator[str]:
-    """Give what else there is to tell, and where the run would end."""
+    """Yield the plan's other sections, and where the run would end."""
     yield from _alike(plan)
     yield from _reused(plan)
     if plan.ends is not None:

@@ -1,4 +1,4 @@
-"""Planning a run of a lake, with what calls cost in its earlier runs; telling and keeping it."""
+"""Planning a run by the costs of calls in earlier runs of its lake; reporting the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -62,7 +62,7 @@ def planned(
 
 
 def dry_plan(job: Job) -> Plan:
-    """Return the plan of a run that is not to begin: nothing is written, no model opened.
+    """Return the plan of a run that is not to begin: no file is written, no model opened.
 
     Raises:
         ConfigError: if the run would be refused, or its recipe fails.
@@ -214,7 +214,7 @@ def _role(found: Mapping[str, Any]) -> PlannedRole:
 
 
 def _memory_section(config: RunConfig, seen: Observed) -> PlanSection:
-    """Return the plan's lines on memory: one for each stage, and what helps if it may not fit."""
+    """Return the plan's lines on memory: one for each stage, and remedies if it may not fit."""
     columns, lines = 78, list[str]()
     for stage in memory_of(config, roles=needed_roles(config, seen)):
         if stage.unknown:

@@ -26,7 +26,7 @@ reward.
 """
 POLICY, RECIPE = "policy.model", "recipe."
 MEANT_FOR: Mapping[str, str] = {"critic.model": LESSONS, "annotation.": REWARD}
-"""Settings that one recipe alone takes: nobody asks the teacher after its lessons."""
+"""Settings that one recipe alone takes: the teacher is not called after its lessons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def prepare(
 
 
 def require_possible(wanted: Preparation) -> None:
-    """Refuse what the last of the recipes would find wrong after the first ones were paid.
+    """Refuse settings that the last recipe would refuse after the first ones were paid.
 
     Raises:
         ConfigError: if a model is missing, or settings do not fit.

@@ -70,7 +70,7 @@ def preview_lines(rehearsal: Rehearsal, stage: str | None, count: int) -> Iterat
 
 @dataclass(frozen=True, kw_only=True)
 class _Preview:
-    """Shows what stages ask; each tokenizer is loaded once."""
+    """Shows the requests of stages; each tokenizer is loaded once."""
 
     config: RunConfig
     _chats: dict[tuple[str, str], ChatTokenizer | None] = field(
@@ -160,9 +160,10 @@ def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
 def _learned(
     name: str, chat: ChatTokenizer, messages: tuple[Message, ...], longest: int
 ) -> Iterator[str]:
-    """Give prompt and answer as a trainer divides them: only the answer's tokens are learned.
+    """Yield prompt and answer as a trainer divides them: only the answer's tokens are learned.
 
-    TRL learns all that a template writes behind the prompt, also a line feed after the end token.
+    TRL learns every token that a template writes after the prompt, also a line feed after the end
+    token.
     """
     asked = len(chat.parted(messages)[0])
     ids = chat.whole(messages)
@@ -196,7 +197,7 @@ def _dialogue(messages: Sequence[Message]) -> str:
 
 
 def _block(text: str) -> Iterator[str]:
-    """Give a text line by line, indented and wrapped, nothing of it hidden."""
+    """Yield a text line by line, indented and wrapped, with hidden characters made visible."""
     for line in visible(text).splitlines() or [""]:
         parts = textwrap.wrap(
             line, WIDTH - len(INDENT), drop_whitespace=False, replace_whitespace=False

@@ -18,11 +18,11 @@ from .plan import TRAININGS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A stage: units planned, done and owed; the sums over those done; `rate` is tokens per second.
+    """A stage: units planned, done and pending (`owed`), and the sums over those done.
 
-    `seconds` is wall time of all processes that worked on it; `eta_s` extrapolates it to the units
-    owed, and is None before the first measurement. `training` is the progress of a training under
-    way.
+    `rate` is tokens per second. `seconds` is wall time of all processes that worked on it; `eta_s`
+    extrapolates it to the pending units, and is None before the first measurement. `training` is
+    the progress of a training under way.
     """
 
     iteration: int
@@ -83,13 +83,13 @@ def wall_seconds(reader: Reader, stages: Sequence[Progress]) -> float:
 
 
 def _present(reader: Reader) -> dict[tuple[int, str], float]:
-    """Return when the present process began each of its stages, several of which may go on."""
+    """Return when the present process started each of its stages, some of them parallel."""
     events = cast("list[dict[str, Any]]", reader.events(STAGE, after=START))
     return {(event["iteration"], event["stage"]): float(event["at"]) for event in events}
 
 
 def _gone(begun: Mapping[tuple[int, str], float], state: StageState) -> float:
-    """Return the seconds since a stage was begun, if it was and is not over."""
+    """Return the seconds since the present process started a stage, 0 if it did not."""
     at = begun.get((state.iteration, state.stage))
     return 0.0 if at is None else max(time.time() - at, 0.0)
 

@@ -25,7 +25,7 @@ GROUP = 4
 WHOLE = 20
 """Runs with so many prompts or fewer, dev and held-out ones included, are rehearsed as they are."""
 CHUNKS = 2
-"""Chunks of a group: what works chunk by chunk differs from what reads all rows at once."""
+"""Chunks of a group: stages that work by chunks differ from stages that read all rows at once."""
 REST, ALL = "rest", "all"
 
 

@@ -45,15 +45,17 @@ from .stand_ins import (
 )
 
 ITERATIONS, OWN_ITERATIONS = 2, 8
-"""How many iterations are rehearsed at least, and of a recipe that the user wrote, which may do
-something else in each. Later ones do what the last of them does."""
+"""The rehearsed iterations at least, and of a user's recipe, which may do something else in each.
+
+Later iterations repeat the last of them.
+"""
 STEPS = 2
 """Steps of an online method that are rehearsed."""
 EXCERPT = 200
 
 
 class RehearsalError(RuntimeError):
-    """A run that cannot be rehearsed; the message says why."""
+    """A run that cannot be rehearsed; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,7 @@ class RehearsedRun(Run):
         return self.seen.parts
 
     def observed(self, *, ended: bool) -> Observed:
-        """Return what the recipe has done so far; `ended`: it had too little to train on."""
+        """Return the recipe's behaviour so far; `ended`: it had too little to train on."""
         asked, methods = dict[str, dict[str, None]](), dict[Method, None]()
         of_recipe = [n for n in self.notes.stages if n.iteration > 0 and not _evaluates(n.stage)]
         for notes in of_recipe:
@@ -267,7 +267,7 @@ def opened_rehearsal(
 def _models(
     config: RunConfig, logs: Path, notes: Notes, served: Mapping[str, Served]
 ) -> StandInModels:
-    """Return stand-ins for the models that a run asks, by their roles; none is looked at."""
+    """Return stand-ins for the models that a run calls, by their roles, without opening one."""
     completers = completers_of(config)
     others = () if completers is None else completers.others
     return StandInModels(

@@ -49,7 +49,7 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A run that is this machine's now; `told` are lines on it, on its journal and its future."""
+    """A run that belongs to this machine now; `told` are lines on its journal and its future."""
 
     run: str
     folder: Path
@@ -181,7 +181,7 @@ def _found(adopted: AdoptedRun) -> Iterator[str]:
 
 
 def _future(reader: RunReader) -> Iterator[str]:
-    """Yield lines on what `lpfloop resume` will do."""
+    """Yield lines on the work of `lpfloop resume`."""
     if reader.journal.meta(IMPORTED) is not None:
         yield "its rows were imported: there is no loop to continue"
         return

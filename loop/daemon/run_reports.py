@@ -28,9 +28,9 @@ OFF = "`--set report.each_iteration=false` writes none"
 
 @contextmanager
 def run_reports(job: Job, reporter: Reporter) -> "Generator[RunReports]":
-    """Give what writes a run's reports; the last one is written when the run has ended.
+    """Yield the writer of a run's reports; the last one is written when the run has ended.
 
-    Whoever stops a run is not kept waiting.
+    A stop of the run does not wait for it.
     """
     reports = RunReports(job=job, reporter=reporter)
     try:

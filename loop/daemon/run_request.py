@@ -50,13 +50,13 @@ class RunOptions:
 
     @property
     def stem(self) -> str:
-        """What names of runs begin with."""
+        """The prefix of names of runs."""
         preset = self.preset or TINY
         named = preset if isinstance(preset, str) else preset.get("extends", OWN)
         return Path(str(named)).stem
 
     def name_of(self, config: "RunConfig") -> str:
-        """Return what the run is called unless the user names it."""
+        """Return the run's default name."""
         from ...configs.variants import short_name
 
         return f"{self.stem}-{short_name(config.recipe.name)}"

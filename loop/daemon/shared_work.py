@@ -30,7 +30,7 @@ from .rehearsed_run import RehearsedRun, RehearsedStage
 from .stand_ins import Asked
 
 DRAWN = 4096
-"""Prompts for which it is drawn who gets what; the others are divided as these are."""
+"""Prompts whose share of models is drawn; the others are divided in the same proportions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

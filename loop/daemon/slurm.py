@@ -14,7 +14,7 @@ from ...configs.schema import ConfigError
 from .launching import GRACE_S, Allocation, LaunchedRun
 
 WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
-"""What sbatch reads as one word."""
+"""A text that sbatch reads as one word."""
 
 TEMPLATE = """\
 #!/bin/bash
@@ -72,7 +72,7 @@ srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={cpus} --kill-on-bad-exit=
 
 
 def batch_file(run: LaunchedRun, allocation: Allocation, *, sampling: int, resumable: int) -> str:
-    """Return an sbatch file that runs the loop until it is finished; its log goes into the lake.
+    """Return an sbatch file that runs the loop until it is finished; its log is in the lake.
 
     Models are sampled in Ray on the last `sampling` nodes; 0: without Ray. `resumable` is the exit
     code of a loop that stopped cleanly before its end.

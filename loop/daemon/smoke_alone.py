@@ -21,7 +21,7 @@ NAME = "smoke"
 
 
 def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSignal) -> None:
-    """Make the smoke test of a run, also where the run itself would leave it out.
+    """Make the smoke test of a run, also if the run itself would skip it.
 
     Raises:
         UnreadRepliesError: if no answer is whole, or a judge's replies mostly cannot be read.

@@ -230,10 +230,10 @@ class StandInEngine:
         return [AnswerLogprob(logprob=-1.0, tokens=1)] * len(conversations)
 
     def configure(self, config: EngineConfig) -> None:
-        """Do nothing: it lacks settings."""
+        """Do nothing: a stand-in lacks settings."""
 
     def close(self) -> None:
-        """Do nothing: it holds nothing."""
+        """Do nothing: a stand-in holds no resources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class StandInScorer:
             yield ScoreResult(key=batch.key, answers=tuple(map(_score, batch.requests)))
 
     def close(self) -> None:
-        """Do nothing: it holds nothing."""
+        """Do nothing: a stand-in holds no resources."""
 
 
 def _score(request: ScoreRequest) -> float:
@@ -296,7 +296,7 @@ RIGHT, WRONG = Verdict((), 1, "right"), Verdict((), -1, "wrong")
 
 
 class StandInVerifier(Verifier):
-    """A verifier that finds some answers right and others wrong, and compares nothing."""
+    """A verifier that finds some answers right and others wrong, without comparing."""
 
     def __init__(self, own: OwnFunction | None, *, sentence_match: bool) -> None:
         """Stand in for the verifier with a user's function, if any; it may verify facts."""
@@ -349,7 +349,7 @@ class StandInTrainer:
 
     def _sampled(self, job: TrainJob) -> list[Candidate]:
         """Return a placeholder answer to each prompt, as if all were of the first step."""
-        assert job.online is not None  # noqa: S101 -- nobody else samples
+        assert job.online is not None  # noqa: S101 -- only online methods sample
         sampling = engine_sampling(job.online.sampling)
         answers = list[Candidate]()
         for one in drawn(job.online, 1, read_prompts(job.data)):

@@ -1,4 +1,4 @@
-"""A run from outside: how it stands, who works on it, and ending who does."""
+"""A run from outside: its state, its process, and stopping that process."""
 
 import json
 import math
@@ -144,7 +144,7 @@ def _snapshot(folder: Path) -> dict[str, Json] | None:
 
 
 def _planned(plan: Plan | None, begun: Sequence[Progress], ended: Json) -> dict[str, Json] | None:
-    """Return a run's plan, its head in lines, and the stages that it has not begun."""
+    """Return a run's plan, its head in lines, and the stages that it has not started."""
     if plan is None:
         return None
     over = {(stage.iteration, stage.stage) for stage in begun}
@@ -158,10 +158,10 @@ def _planned(plan: Plan | None, begun: Sequence[Progress], ended: Json) -> dict[
 
 
 def unless_finished(folder: Path, command: Command) -> State:
-    """Send a command to who works on a run; return the state after it.
+    """Send a command to the process that works on a run; return the state after it.
 
     Raises:
-        NoDaemonError: if nobody does, and whether that is because the run is done.
+        NoDaemonError: if no process does, and whether that is because the run is done.
         ControlError: as `ask`.
     """
     try:
@@ -182,12 +182,12 @@ def _refuse_finished(folder: Path, error: NoDaemonError) -> None:
 
 
 def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:
-    """Stop the daemon of a run and wait until its process is gone; return its id.
+    """Stop the daemon of a run and wait until its process ends; return its id.
 
-    With `now` nothing in flight is waited for, and a daemon that does not answer is killed.
+    With `now` requests in flight are abandoned, and a daemon that does not answer is killed.
 
     Raises:
-        NoDaemonError: if nobody works on the run.
+        NoDaemonError: if no process works on the run.
         ControlError: if the daemon does not answer, or does not end.
     """
     try:
@@ -252,7 +252,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _kill(process: psutil.Process) -> None:
-    """Kill a process and its descendants, in whatever session or group they are."""
+    """Kill a process and its descendants, in any session or group."""
     with suppress(psutil.NoSuchProcess):
         kill_all([process, *process.children(recursive=True)])
 

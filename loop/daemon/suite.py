@@ -66,7 +66,7 @@ class Suite:
 
     @property
     def methods(self) -> dict[str, str]:
-        """What runs are compared as that are not called by their recipe alone."""
+        """The methods by which runs are compared, if their recipe alone is not the name."""
         own = [arm.name for arm in self.arms if arm.name != short_name(arm.recipe)]
         return {self.name(name, seed): name for seed in self.seeds for name in own}
 

@@ -177,7 +177,7 @@ def _batch(
 
 
 def _send(run: Run, name: Tracker, batch: TrackedBatch) -> str | None:
-    """Give the rows to a tracker's process; return what went wrong, if anything did."""
+    """Give the rows to a tracker's process; return its error, if any."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "lpfloop.loop.daemon.trackers", name],

@@ -51,8 +51,8 @@ def training_job(lake: Path, name: str, wanted: TrainingRequest) -> Job:
     """Return the job that trains from rows of a run.
 
     Raises:
-        ConfigError: for options that the run does not take, or lacks, or a file of the user's that
-            is not as it was.
+        ConfigError: for options that the run does not take, or lacks, or a changed file of the
+        user's.
         DerivedError: if the table is not there, or nothing can be trained from it.
         NothingToTrainOn: if it has fewer rows than `training.min_pairs`.
         DamagedError: if it was altered.

@@ -9,7 +9,7 @@ from ....stores.durable import make_folder, write_file
 from .tracked_batch import TrackedBatch
 
 VERSION = "brain.Event:2"
-"""What the first event of a file says."""
+"""The content of a file's first event."""
 
 
 def send(batch: TrackedBatch, folder: Path) -> None:

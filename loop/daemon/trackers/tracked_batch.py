@@ -38,7 +38,7 @@ class TrackedBatch:
 
 
 def read_batch(text: str) -> TrackedBatch:
-    """Read what `as_json` wrote."""
+    """Read the JSON of `as_json`."""
     told: dict[str, Any] = json.loads(text)
     rows = tuple(TrackedRow(**row) for row in told.pop("rows"))
     return TrackedBatch(rows=rows, **told)

@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Weights & Biases: a run that is resumed by its id; offline unless the settings say else."""
+"""Weights & Biases: a run that is resumed by its id; offline by default."""
 
 from pathlib import Path
 

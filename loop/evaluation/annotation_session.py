@@ -123,7 +123,7 @@ class AnnotationSession:
         self._ledger.begin(wanted.name, wanted.facts, lambda: queued(self._run, wanted))
 
     def held_card(self) -> tuple[JudgingCard, float] | None:
-        """Return this person's current item with the seconds since they got it, if they hold one."""
+        """Return the item that this person holds, and since how many seconds; None without one."""
         held = self._ledger.held(self.wanted.name, self.annotator)
         if held is None:
             return None

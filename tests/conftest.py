@@ -57,7 +57,7 @@ STARTS_A_PROCESS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn
 CHANGES_ENVIRONMENT = ("os.putenv", "os.unsetenv")
 
 _forbidden: dict[str, str] = {}
-"""What the current test may not do: audit events, each with what to do instead."""
+"""Audit events forbidden to the current test, each with an alternative."""
 
 
 def pytest_configure() -> None:
@@ -76,9 +76,9 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # pytest calls setenv with the test's name in each phase, while other threads run.
     _pytest.runner._update_current_test_var = lambda item, when: None
-    # So does Typer, for each option of a command, to keep Pydantic's plugins out.
+    # Typer also calls setenv, for each option of a command, to disable Pydantic's plugins.
     typer._adapters.disabled_pydantic_plugins = contextlib.nullcontext
-    platform.platform()  # openai asks for it, which starts `uname` the first time
+    platform.platform()  # openai calls it, and the first call starts `uname`
     sys.addaudithook(_refuse)
 
 
@@ -93,7 +93,7 @@ def _folder_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Forbid what the rules of a test's folder forbid."""
+    """Enforce the rules of a test's folder."""
     folder = _folder_of(item)
     if folder != "models":
         _forbidden.update(dict.fromkeys(CHANGES_ENVIRONMENT, "use the fixture `environ`"))
@@ -122,7 +122,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Fail the last test of a file that leaves a stand-in for the trainer behind."""
+    """Fail the last test of a file that does not undo its fake trainer."""
     result = yield
     publish = sys.modules.get("lpfloop.loop.stages.publish")
     ends = nextitem is None or nextitem.path != item.path
@@ -134,9 +134,9 @@ def pytest_runtest_teardown(
 
 @pytest.fixture
 def environ(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """`os.environ` as a plain dict, to be changed at will: Python reads it, libraries in C do not.
+    """`os.environ` as a plain dict: Python code sees changes, C libraries do not.
 
-    A child process sees changes if it is started with `env=os.environ`.
+    A child process sees them if a test starts it with `env=os.environ`.
     """
     changed = dict(os.environ)
     monkeypatch.setattr(os, "environ", changed)
@@ -223,7 +223,7 @@ def tiny_reward() -> Path:
 
 @pytest.fixture(scope="session")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Give the stand-in of a family of models by its name; it is made once, in seconds."""
+    """Return a function that makes a small model of a family, once, in seconds."""
     folder = tmp_path_factory.mktemp("families")
 
     def made(name: str) -> Path:
@@ -238,7 +238,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def real_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with `tiny-rlrf`: two real iterations on a small share of the tiny world.
 
-    Its workers and trainers are started as everywhere but in tests: by the interpreter itself.
+    The real interpreter starts its workers and trainers, as it does outside of tests.
     """
     folder = tmp_path_factory.mktemp("real") / "lake"
     code, stdout, stderr = call_command(folder, "demo", python=INTERPRETER)
@@ -263,7 +263,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, Sampling]]:
 
 @pytest.fixture(scope="session")
 def spoiled(tiny_policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tiny policy with a generation_config.json that nobody may obey."""
+    """A copy of the tiny policy with a generation_config.json that every engine must ignore."""
     folder = tmp_path_factory.mktemp("spoiled") / "policy"
     shutil.copytree(tiny_policy, folder)
     ends = json.loads((folder / "config.json").read_text())["eos_token_id"]
@@ -294,7 +294,7 @@ def bucket(s3_server: str, environ: dict[str, str]) -> str:
 
 @pytest.fixture(autouse=True)
 def on_card(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Put the tensors that a test marked `cuda` makes on the GPU, if there is one."""
+    """Put the tensors of a test marked `cuda` on the GPU, if any."""
     if request.node.get_closest_marker("cuda") is None:
         yield
         return
@@ -307,7 +307,7 @@ def on_card(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Have torch use one thread: several divide a product otherwise, by the shape of a batch."""
+    """Have torch use one thread: several split a product differently, depending on its shape."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,6 +1,6 @@
-"""A real Chromium without a window, for tests of the pages that people open.
+"""A real headless Chromium for tests of the viewer's pages.
 
-Whichever Chromium is on PATH, driven by Playwright; tests skip where either is missing.
+Playwright drives the Chromium on PATH; without either, tests skip.
 """
 
 import shutil
@@ -35,7 +35,7 @@ def chromium() -> str:
 
 @contextmanager
 def browsing() -> Iterator[Any]:
-    """Give a running browser, which ends with the block."""
+    """Yield a running browser, and close it at the end."""
     program = chromium()
     from playwright.sync_api import sync_playwright
 
@@ -54,16 +54,16 @@ class Complaints:
     """Messages, errors and foreign requests of a page, none of them allowed; filled during use."""
 
     console: list[str] = field(default_factory=list)
-    """Errors and warnings, refusals by the Content-Security-Policy among them."""
+    """Errors and warnings, including refusals by the Content-Security-Policy."""
     errors: list[str] = field(default_factory=list)
     """Exceptions of scripts."""
     dialogs: list[str] = field(default_factory=list)
-    """`alert` and its like: text of a model that ran."""
+    """Texts of `alert` and the like: a model's text ran as a script."""
     requests: list[str] = field(default_factory=list)
-    """Addresses asked for, except those that begin with the page's own."""
+    """Requested addresses, except those that begin with the page's own."""
 
     def listed(self) -> list[str]:
-        """Give all of them, to be compared with an empty list."""
+        """Return all of them, for comparison with an empty list."""
         return [*self.console, *self.errors, *self.dialogs, *self.requests]
 
 

@@ -1,8 +1,8 @@
-"""Clocks that stand still while anything happens, and jump when nothing does.
+"""Clocks that stop while any code runs, and jump when all code waits.
 
-No test depends on the speed of the machine or on its load. `VirtualLoop` is an event loop on such a
-clock, `Stage` has endpoints on it that follow a script, `StagedEngine` is a client of them, and
-`StageClock` is a clock for runs whose stages overlap in threads.
+No test depends on the speed of the machine or on its load. `VirtualLoop` is an event loop on such
+a clock, `Stage` has scripted endpoints on it, `StagedEngine` is a client of them, and `StageClock`
+is a clock for runs whose stages overlap in threads.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from lpfloop.policies.engines.engine import Batch, BatchResult, EngineError, Req
 from lpfloop.stores.records import Message
 
 _HUNG_S = 60
-"""Real seconds without any event after which a test has hung."""
+"""Real seconds without any event after which a test counts as hung."""
 
 _LOOK_S = 0.001
-"""How often it is looked whether a caller still works."""
+"""Interval in seconds at which the loop checks whether a caller still works."""
 
 
 class LoopCaller:
-    """A thread that feeds the loop, and the queue by which the loop answers it.
+    """A thread that feeds the loop, and the queue on which the loop answers it.
 
-    It is a `queue.SimpleQueue` for it. While it works, which is whenever it does not wait for that
-    queue, the loop's clock stands.
+    It replaces the thread's `queue.SimpleQueue`. The loop's clock stops while the thread works,
+    that is, while it does not wait for that queue.
     """
 
     def __init__(self) -> None:
@@ -48,18 +48,18 @@ class LoopCaller:
 
     @property
     def works(self) -> bool:
-        """Whether it has something to do."""
+        """Whether the thread works."""
         with self._changed:
             return bool(self._items) or not self._waits
 
     def put(self, item: Any) -> None:
-        """Give it something to do."""
+        """Add an item."""
         with self._changed:
             self._items.append(item)
             self._changed.notify()
 
     def get(self, timeout: float | None = None) -> Any:
-        """Wait for something to do."""
+        """Wait for an item."""
         with self._changed:
             self._waits = True
             self._changed.wait_for(lambda: self._items, timeout)
@@ -67,7 +67,7 @@ class LoopCaller:
             return self.get_nowait()
 
     def get_nowait(self) -> Any:
-        """Take something to do, if there is any."""
+        """Take an item, if any."""
         with self._changed:
             if not self._items:
                 raise queue.Empty
@@ -121,7 +121,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return transport, protocol
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
-        """Run at once: a thread would take real time."""
+        """Run it now: a thread would take real time."""
         done = self.create_future()
         done.set_result(func(*args))
         return done
@@ -144,7 +144,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _waits(client: asyncio.Transport) -> bool:
-    """Whether a client waits for a reply, or for the rest of one."""
+    """Return whether a client waits for a reply, or for the rest of one."""
     talk = client.get_protocol()
     assert isinstance(talk, ResponseHandler)
     return talk._waiter is not None or talk.should_close
@@ -154,9 +154,7 @@ def _waits(client: asyncio.Transport) -> bool:
 
 
 Manner = Literal["whole", "reset", "silent", "cut", "drip", "hang", "endless"]
-"""How a reply comes: whole, as a reset, as a closed connection, half of it, one byte each ten
-seconds, never, or without end.
-"""
+"""Whole, as a reset, as a closed connection, half, a byte each ten seconds, never, or endlessly."""
 
 DRIP_S = 10.0
 
@@ -173,7 +171,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request that arrived: when, where, which one of its name, and the reply."""
+    """A request that arrived: its time, endpoint, attempt, and reply."""
 
     at: float
     endpoint: int
@@ -216,7 +214,7 @@ The name of a chat completion is the text of its last message; other requests ar
 
 
 class Stage:
-    """A virtual clock, and endpoints on it that follow one script."""
+    """A virtual clock, and endpoints on it with a common script."""
 
     def __init__(self, endpoints: int, script: Script) -> None:
         self.loop = VirtualLoop()
@@ -236,7 +234,7 @@ class Stage:
         return [asked for asked in self.asked if not asked.name.startswith("/")]
 
     def close(self) -> None:
-        """End the servers; the loop must have been given back."""
+        """Close the servers; the caller must have returned the loop."""
         self.loop.run_until_complete(self._end())
         self.loop.close()
 
@@ -338,7 +336,7 @@ class StagedEngine(OpenAIEngine):
 
     @contextmanager
     def away(self) -> Generator[None]:
-        """Let time go on though the caller waits for nothing."""
+        """Advance time although the caller waits for nothing."""
         self._callers.discard(self._caller)
         yield
         self._callers.add(self._caller)
@@ -358,7 +356,7 @@ class StagedEngine(OpenAIEngine):
             self._callers.discard(caller)
 
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
-        """Add a batch; from the first one on its caller waits where the loop sees it."""
+        """Add a batch; the loop then sees its caller wait."""
         stream.events = self._caller  # type: ignore[assignment]
         return super()._submit(batch, stream)
 
@@ -383,7 +381,7 @@ def batches(count: int) -> list[Batch]:
 
 
 LONG_S = 600
-"""Nobody waits so long, unless a test has failed."""
+"""Limit of a wait; only a failed test reaches it."""
 
 begun = threading.Event()
 released = threading.Event()
@@ -398,7 +396,7 @@ def forget_calls() -> None:
 
 
 def held_policy(request: Request, sampling: Sampling) -> str:
-    """Answer sixteen times, and then when it is released."""
+    """Answer sixteen times, then wait for the release."""
     return _held(16, request, sampling)
 
 
@@ -433,7 +431,7 @@ class StageClock:
         self._mutex = threading.Lock()
         self._wakes: dict[threading.Thread, float] = {}
         self._idle: dict[threading.Thread, int] = {}
-        # Those that a run before has left behind.
+        # Threads left by an earlier run.
         self._others = {t for t in threading.enumerate() if t.name.startswith("stage ")}
         self._changes = self._handed = self._settled = 0
 
@@ -451,7 +449,7 @@ class StageClock:
             del self._wakes[own]
 
     def watch(self, run: Any) -> None:
-        """Know what the threads of a run wait for, and what its store has still to write."""
+        """Watch the waits of a run's threads, and the pending writes of its store."""
         run.flow.changed = _WatchedCondition(self)
         store, settled = run.store, run.store.on_settled
         commit = store.commit
@@ -469,7 +467,7 @@ class StageClock:
         store.commit, store.on_settled = handed, told
 
     def waits(self, seen: int) -> None:
-        """Note that a thread waits, and how much it had seen when it last looked around."""
+        """Mark this thread as waiting since so many changes."""
         with self._mutex:
             self._idle[threading.current_thread()] = seen
 
@@ -509,11 +507,11 @@ class _WatchedCondition(threading.Condition):
 
 
 _clocks = [StageClock()]
-"""The last one is the clock of the scripts below; a test begins with a new one."""
+"""The last one is the clock of the scripts below; each test starts with a new one."""
 
 
 def begin_clock() -> StageClock:
-    """Begin at 0."""
+    """Start a new clock at 0."""
     _clocks.append(StageClock())
     return _clocks[-1]
 

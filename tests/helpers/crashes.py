@@ -105,19 +105,19 @@ def mend(lake: Path, *, config: RunConfig, redo: bool = False) -> None:
 
 
 def mend_journal(lake: Path, *, config: RunConfig) -> None:
-    """Make the run's journal whole, and turn the loop to its end."""
+    """Repair the run's journal, and run the loop to its end."""
     journal_backups.mend(run_folder(lake, RUN))
     loop(lake, config=config)
 
 
 def fork(lake: Path, *, config: RunConfig) -> None:
-    """Fork the run, or go on with the fork that is there."""
+    """Fork the run, or continue an existing fork."""
     there = (run_folder(lake, FORKED) / JOURNAL).exists()
     loop(lake, config=config, name=FORKED, fork=None if there else RUN)
 
 
 def tidy(lake: Path, *, config: RunConfig) -> None:
-    """Collect all garbage and all but the newest weights, then see that the run is done."""
+    """Remove all garbage and all but the newest weights; check that the run is done."""
     journal = Journal(run_folder(lake, RUN))
     collect(journal, garbage(journal, keep=1))
     left = garbage(journal, keep=1)
@@ -128,13 +128,13 @@ def tidy(lake: Path, *, config: RunConfig) -> None:
 
 
 def done_and_looked_at(lake: Path, *, scenario: Scenario) -> None:
-    """Do the scenario's work to its end, and look through the run."""
+    """Finish the scenario's work, and check the run."""
     scenario.work(lake)
     look(lake, name=scenario.name)
 
 
 def _nothing(lake: Path) -> None:
-    """Begin with an empty lake."""
+    """Start with an empty lake."""
 
 
 def _finished(lake: Path, *, config: RunConfig) -> None:
@@ -148,7 +148,7 @@ def _killed(lake: Path, *, config: RunConfig, at: str) -> None:
 
 
 def _damaged(lake: Path, *, config: RunConfig) -> None:
-    """Alter a part, delete another one, and cut a file of a checkpoint short."""
+    """Alter a part, delete another, and truncate a checkpoint's file."""
     _finished(lake, config=config)
     folder = run_folder(lake, RUN)
     reader = Reader(folder)
@@ -180,7 +180,7 @@ def _with_damaged_journal(lake: Path, *, config: RunConfig) -> None:
 
 
 def _with_lost_page(lake: Path, *, config: RunConfig) -> None:
-    """Alter what the journal of a run has that its backups have not: iteration 2, half done."""
+    """Alter a page of a run's journal that its backups lack: iteration 2, half done."""
     _killed(lake, config=config, at="checkpoint.trained#2")
     folder = run_folder(lake, RUN)
     Journal(folder).close()
@@ -188,7 +188,7 @@ def _with_lost_page(lake: Path, *, config: RunConfig) -> None:
 
 
 def last_key_in(folder: Path) -> int:
-    """Return where the journal's file holds the key of a unit that no backup has."""
+    """Return the offset in the journal's file of a unit's key that no backup has."""
     with closing(Reader(folder)) as reader:
         last = reader.stages()[-1]
         key = reader.keys(last.iteration, last.stage)[-1].encode()
@@ -197,14 +197,14 @@ def last_key_in(folder: Path) -> int:
 
 
 def flip(path: Path, place: int | None = None) -> None:
-    """Change one bit of a file, in its middle if no place is given."""
+    """Flip one bit of a file, by default in its middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2 if place is None else place] ^= 1
     path.write_bytes(data)
 
 
 def truncate(path: Path) -> None:
-    """Take the last byte of a file away."""
+    """Remove the last byte of a file."""
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -215,7 +215,7 @@ CHILD = "child"
 
 
 def train_child(lake: Path, *, config: RunConfig, name: str, iteration: int | None = None) -> None:
-    """Train a child from derived rows, or go on with the one that is there."""
+    """Train a child from derived rows, or continue an existing one."""
     run = open_run(lake, RUN)
     given = given_by(run, name, iteration, config)
     run.close()
@@ -254,13 +254,13 @@ class Kill:
     moment: Moment
 
     def strikes(self, iteration: int, stage: str, moment: Moment) -> None:
-        """End this process, as nothing can catch, if this is the place."""
+        """Kill this process with SIGKILL if this is the place."""
         if self == Kill(iteration, stage, moment):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Killing(Silent):
-    """A reporter that ends its process at a place, and knows which stage was begun last."""
+    """A reporter that kills its process at a place, and knows the stage that began last."""
 
     def __init__(self, at: Kill) -> None:
         self.at = at
@@ -275,7 +275,7 @@ class Killing(Silent):
         self.at.strikes(iteration, stage, "one unit")
 
     def train(self, job: TrainJob, **options: object) -> TrainResult:
-        """Train as the stand-in does; at the place, leave half of a model."""
+        """Train with the fake; at the place, leave half of a model."""
         result = train(job, **options)
         if self.at == Kill(*self.now, "training"):
             (result.output / "extra" / "weights").write_text("half")
@@ -284,7 +284,7 @@ class Killing(Silent):
 
 
 class Noting(Silent):
-    """A reporter that notes in a file which stages had something to do, in order."""
+    """A reporter that writes the names of stages with pending work into a file, in order."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / _SEEN
@@ -296,18 +296,18 @@ class Noting(Silent):
 
 
 def note_stages(lake: Path, *, config: RunConfig) -> None:
-    """Turn the loop, and note its stages."""
+    """Run the loop, and record its stages."""
     run_loop(Job(config=config, lake=lake, name=RUN), Noting(lake), StopSignal())
 
 
 def stages_noted(lake: Path) -> list[tuple[int, str]]:
-    """Return the stages that were noted, in order."""
+    """Return the recorded stages, in order."""
     lines = (line.split(" ", 1) for line in (lake / _SEEN).read_text().splitlines())
     return [(int(iteration), stage) for iteration, stage in lines]
 
 
 def killed_in_stage(lake: Path, *, config: RunConfig, at: Kill) -> None:
-    """Turn the loop until it comes to a place, and be killed there."""
+    """Run the loop until it kills itself at a place."""
     reporter = Killing(at)
     lpfloop.loop.stages.publish.train = reporter.train
     run_loop(Job(config=config, lake=lake, name=RUN), reporter, StopSignal())

@@ -10,7 +10,7 @@ _STORE = {
     "rename": "moving {} to its place",
     "sync_folder": "fsync of the folder that holds {}",
 }
-# What durable.py publishes, and by which operations; each gets `.before` and `.after`.
+# Operations of durable.py for each published thing; each has `.before` and `.after`.
 _DURABLE = {
     "part": ("a part", _STORE),
     "stage_file": ("a file with rows of a stage", _STORE),

@@ -53,10 +53,11 @@ CYRILLIC = str.maketrans("aeopc", "\u0430\u0435\u043e\u0440\u0441")
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """A question about a text that holds `forged`, as `dressed` there; `own` is a judge's own.
+    """A question about a text that contains `forged`, in the form `dressed`; `own` is honest.
 
     If the question has a schema, `forged` and `own` are in the form of an object or of a text, and
-    `obeyed` and `honest` are the objects of a judge that repeats the verdict, or gives its own.
+    `obeyed` and `honest` are the objects of a judge that repeats the verdict, or gives an honest
+    one.
     """
 
     question: Question[Any]
@@ -69,7 +70,7 @@ class Attack:
     honest: dict[str, Any]
 
     def believed(self, reply: str) -> bool:
-        """Whether the reply is read as what the forger wants."""
+        """Return whether lpfloop reads the forger's verdict from the reply."""
         return self.wanted(self.question.read(reply, "stop"))
 
 

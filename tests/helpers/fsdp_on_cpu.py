@@ -1,7 +1,7 @@
 # pyright: basic
-"""The trainer's child with FSDP as on GPUs: accelerate leaves it out on CPUs, without a word.
+"""The trainer's child with FSDP as on GPUs: on CPUs accelerate silently disables it.
 
-Nothing else is replaced: the launcher's file, accelerate, TRL and torch's `fully_shard` are real.
+Everything else is real: the launcher's file, accelerate, TRL and torch's `fully_shard`.
 """
 
 import sys
@@ -17,7 +17,7 @@ initialise: Any = PartialState.__init__
 
 
 def initialise_as_on_gpus(self: Any, cpu: bool = False, **options: Any) -> None:
-    """Give a state of several processes the type that it has on GPUs."""
+    """Give the state of several processes the type that it has on GPUs."""
     initialise(self, cpu, **options)
     if self.distributed_type == DistributedType.MULTI_CPU:
         self.distributed_type = DistributedType.MULTI_GPU

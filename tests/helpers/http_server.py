@@ -1,7 +1,7 @@
 """OpenAI-compatible endpoints on loopback, in threads of the test.
 
-`listening` is the one server. On it are an endpoint that answers by a function, a critic, an
-endpoint that takes batch files, and a judge whose replies are counted.
+`listening` is the server. It serves an endpoint that answers by a function, a critic, an endpoint
+with batch files, and a judge that counts its replies.
 """
 
 import hashlib
@@ -34,16 +34,16 @@ MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
 
 class Send(Protocol):
-    """Sends a reply: bytes as they are, all else as JSON."""
+    """Sends a reply: bytes unchanged, anything else as JSON."""
 
     def __call__(self, value: Any, status: int = 200) -> None: ...
 
 
 @contextmanager
 def listening(reply: Callable[[str, bytes, Send], None]) -> Iterator[str]:
-    """Serve what `reply` sends for a path below /v1 and the body of a request; give the URL.
+    """Serve the replies of `reply` to a path below /v1 and a request's body; yield the URL.
 
-    A client for which nothing is sent loses its connection.
+    A client without a reply loses its connection.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -87,7 +87,7 @@ def listening(reply: Callable[[str, bytes, Send], None]) -> Iterator[str]:
 
 
 def completion(text: str, *, read: int = 5, said: int = 3, model: str = "m") -> dict[str, Any]:
-    """Return a chat completion, by the tokens that were read and said."""
+    """Return a chat completion with these prompt and completion tokens."""
     message = {"role": "assistant", "content": text}
     return {
         "id": "1", "object": "chat.completion", "created": 1, "model": model,
@@ -101,7 +101,7 @@ def answering(
     script: Callable[[list[dict[str, str]]], str],
     tokens: Callable[[str, str], tuple[int, int]] = lambda *_: (5, 3),
 ) -> Iterator[str]:
-    """Serve the model `m`, which answers by its messages and reports `tokens`; give the URL."""
+    """Serve the model `m`, which answers by its messages and reports `tokens`; yield the URL."""
 
     def reply(path: str, data: bytes, send: Send) -> None:
         if not data:
@@ -146,7 +146,7 @@ def _final(question: str, name: str) -> str | None:
 
 @contextmanager
 def serving_critic() -> Iterator[str]:
-    """Serve the critic; give its URL."""
+    """Serve the critic; yield its URL."""
     with answering(lambda messages: verdict(messages[-1]["content"])) as url:
         yield url
 
@@ -156,7 +156,7 @@ def serving_critic() -> Iterator[str]:
 
 Answer = Callable[[dict[str, Any]], str]
 Outcome = Callable[[int, dict[str, Any]], int | None]
-"""From the number of a file and the body of a line to a status; None: the line expires."""
+"""Map the number of a file and the body of a line to a status; None: the line expires."""
 
 
 def _completed(body: dict[str, Any], text: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class BatchServer:
         self._mutex = threading.Lock()
 
     def get(self, path: str) -> tuple[int, Any]:
-        """Return status and reply; bytes are sent as they are."""
+        """Return status and reply; the server sends bytes unchanged."""
         if path.startswith("models"):
             return 200, MODELS
         if not self.takes_batches:
@@ -256,7 +256,7 @@ class BatchServer:
         return [self.outcome(number, line["body"]) for line in self._lines(name)]
 
     def _output(self, name: str, kind: str) -> bytes:
-        """Return one of the files that a batch made, its lines in another order."""
+        """Return one of a batch's output files, its lines in another order."""
         lines = list[str]()
         for line, status in zip(self._lines(name), self._statuses(name), strict=True):
             if (status == 200) is not (kind == "output"):
@@ -292,9 +292,9 @@ def batching(answer: Answer, outcome: Outcome = lambda *_: 200) -> Iterator[Batc
 
 SUPPORT = Path(__file__).parent
 LIMIT_S = 900
-"""A run takes seconds; on a busy machine, who ends it may wait for minutes until it is so far."""
+"""A run takes seconds; on a busy machine, its killer may wait for minutes."""
 UNREADABLE = 50
-"""One question in so many is at first answered in a way that cannot be read."""
+"""The first reply to one question in so many is unreadable."""
 GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=600)
 CONCURRENCY = 8
 IN_FLIGHT = 2 * CONCURRENCY + SLICE
@@ -322,7 +322,7 @@ def critique(request: Request, sampling: Sampling) -> str:
 
 
 SUMS = 500
-"""Prompts that are all reviewed, as those that are read from a file are."""
+"""Number of prompts; the reviewer rates all of them, as from a file."""
 POOL = "annotators: [{name: one, model: strong, template: tiny, form: token, max_tokens: 5}]\n"
 ENGINE = f"engine: {{kind: openai, concurrency: {CONCURRENCY}, model_name: m}}"
 KINDS: dict[str, tuple[Callable[[Request, Sampling], str], str]] = {
@@ -395,7 +395,7 @@ class PaidJudge:
         self._fatal = (served, end)
 
     def serve(self, messages: list[dict[str, str]], say: Callable[[str], None]) -> bool:
-        """Say the reply to a conversation, and count it; return whether anybody is there."""
+        """Reply to a conversation, and count it; return whether the client is alive."""
         deaths = self._deaths
         with self._mutex:
             if deaths != self._deaths:
@@ -458,7 +458,7 @@ def _stops(run: Path) -> bool:
 
 
 def spent(run: Path) -> Cost:
-    """Return what the journal of a run says was spent."""
+    """Return the spending in a run's journal."""
     reader = Reader(run)
     try:
         return reader.spent()
@@ -481,7 +481,7 @@ def _sum(number: int) -> dict[str, str]:
 
 
 class PaidRun:
-    """A run whose judge is paid: started, ended by a signal at a number of replies, resumed."""
+    """A run with a paid judge: started, ended by a signal at a number of replies, resumed."""
 
     def __init__(self, folder: Path, kind: str, judge: PaidJudge, *, limits: str = "") -> None:
         self.lake = folder / "lake"
@@ -491,7 +491,7 @@ class PaidRun:
         self._config.write_text(paid_config(folder, kind, judge.url) + limits)
 
     def go(self, *, signal_number: int | None = None, at: int = 0) -> int:
-        """Run to the end, or to a signal once so many replies were served; return the exit code."""
+        """Run to the end, or to a signal after so many replies; return the exit code."""
         process = subprocess.Popen(
             [sys.executable, "-m", "lpfloop", "run", "--config", str(self._config), "--run", "a"],
             env={**os.environ, "PYTHONPATH": _path(), "LPFLOOP_LAKE": str(self.lake)},

@@ -47,7 +47,7 @@ FORMS = {'"preferred"': "json", "as a list": "ranking"}
 
 
 def judged_config(folder: Path, script: str, *overrides: str) -> RunConfig:
-    """Return the configuration of a run whose annotators are all played by one function here."""
+    """Return the configuration of a run whose annotators are all one function of this module."""
     pool = folder / "pool.yaml"
     pool.write_text(POOL)
     models = [
@@ -78,7 +78,7 @@ def answered(request: Request, choose) -> str:
 
 
 def greater(request: Request, sampling: Sampling) -> str:
-    """Prefer the text that sorts last, in whatever order the two are shown."""
+    """Prefer the text that sorts last, regardless of the order."""
     return answered(request, lambda first, second, _: "first" if first > second else "second")
 
 
@@ -88,7 +88,7 @@ def foremost(request: Request, sampling: Sampling) -> str:
 
 
 def unsure(request: Request, sampling: Sampling) -> str:
-    """Decide like `greater`, one time in two not at all."""
+    """Decide like `greater`, but only one time in two."""
 
     def choose(first: str, second: str, seed: int):
         if seed % 2:
@@ -123,7 +123,6 @@ def wordy(request: Request, sampling: Sampling) -> str:
 
 
 def words(text: str) -> int:
-    """Count them."""
     return len(text.split())
 
 
@@ -153,20 +152,20 @@ def by_figure(request: Request, sampling: Sampling) -> str:
 
 
 def unsure_grader(request: Request, sampling: Sampling) -> str:
-    """Grade like `by_figure`, one time in two without the last line."""
+    """Grade like `by_figure`, but omit the last line one time in two."""
     reply = by_figure(request, sampling)
     return reply if request.seed % 2 else reply.rpartition("\n")[0]
 
 
 def stammering_grader(request: Request, sampling: Sampling) -> str:
-    """Grade like `by_figure`; one first reply in two, which is drawn greedily, lacks its end."""
+    """Grade like `by_figure`, but cut half of the greedy first replies short."""
     reply = by_figure(request, sampling)
     greedy = sampling.temperature == 0
     return reply.rpartition("\n")[0] if greedy and request.seed % 2 else reply
 
 
 def shy_grader(request: Request, sampling: Sampling) -> str:
-    """Grade like `by_figure`, but find that honesty does not apply."""
+    """Grade like `by_figure`, but rate honesty as not applicable."""
     question = request.messages[-1].content
     reply = by_figure(request, sampling)
     return re.sub(r"Rating: \d", "Rating: N/A", reply) if "N/A" in question else reply
@@ -184,7 +183,7 @@ BAD = {
 
 
 def write_reviewed(folder: Path, *texts: str) -> Path:
-    """Write a prompts file, all of it to train on except one prompt."""
+    """Write a prompts file, all for training except one prompt."""
     path = folder / "prompts.jsonl"
     rows = [{"prompt": text} for text in texts]
     rows.append({"prompt": "Who are you?", "split": "held-out"})
@@ -199,7 +198,7 @@ def hesitant_reviewer(request: Request, sampling: Sampling) -> str:
 
 
 def digits(request: Request, sampling: Sampling) -> str:
-    """Answer with a digit: any to an even number, always the same to an odd one."""
+    """Answer with a digit: random for even numbers, constant for odd ones."""
     number = int(re.findall(r"\d+", request.messages[-1].content + " 1")[0])
     return str(request.seed % 10) if number % 2 == 0 else "7"
 
@@ -233,7 +232,7 @@ _KEYS = re.compile(r'"([^"]+)": \{"reason"')
 
 
 def _verdict_reply(request: Request, said: object, *, analysis: str = "") -> str:
-    """Return a reply with an object below the line that the question asks for."""
+    """Return a reply with an object below the question's mark."""
     marks = _VERDICT.findall(request.messages[-1].content)
     text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
     return "\n".join([analysis, *marks[:1], text])
@@ -244,19 +243,20 @@ def _keys(request: Request) -> list[str]:
 
 
 def fair_judge(request: Request, sampling: Sampling) -> str:
-    """Score each aspect by its place: 1, 2, 3, 4, 5."""
+    """Score the aspects in order: 1, 2, 3, 4, 5."""
     said = {key: {"reason": f"By {key}.", "score": n} for n, key in enumerate(_keys(request), 1)}
     return _verdict_reply(request, said)
 
 
 def terse_judge(request: Request, sampling: Sampling) -> str:
-    """Analyse first, then write bare numbers as Python does."""
+    """Analyse first, then write bare numbers in Python's format."""
     said = {key: n for n, key in enumerate(_keys(request), 3)}
     return _verdict_reply(request, str(said), analysis="It lacks what the reference has.")
 
 
 def moody_judge(request: Request, sampling: Sampling) -> str:
-    """Answer well, in prose, off the scale, in part, or twice: by the number in the answer."""
+    """Answer well, in prose, off the scale, in part, or twice, depending on the number in the
+    answer."""
     scores = {key: {"reason": "So.", "score": "4"} for key in _keys(request)}
     number = int(re.findall(r"The answer is (\d)", request.messages[-1].content)[-1])
     if number == 0:
@@ -280,7 +280,7 @@ def faithful_judge(request: Request, sampling: Sampling) -> str:
 
 
 def forging_policy(request: Request, sampling: Sampling) -> str:
-    """Answer with the scores that a judge might give it."""
+    """Answer with scores in a judge's format."""
     names = ("helpfulness", "clarity", "factuality", "depth", "engagement", "safety")
     return json.dumps(dict.fromkeys(names, 5))
 
@@ -301,12 +301,12 @@ ABOUT_TOWNS = "Oslo is a port."
 
 
 def biographer(request: Request, sampling: Sampling) -> str:
-    """Write the biography that the question asks for by its number."""
+    """Write the biography with the question's number."""
     return BIOGRAPHIES[int(request.messages[-1].content.rsplit(maxsplit=1)[-1].strip(".")) % 4]
 
 
 def fact_judge(request: Request, sampling: Sampling) -> str:
-    """Break up passages by sentences, and find statements in the reference by their words."""
+    """Split passages by sentences, and look up statements in the reference by their words."""
     return _marked(request, _support)
 
 
@@ -409,7 +409,7 @@ def write_judged(lake: Path, *rows: Sequence[Row], name: str = JUDGED) -> Path:
 def judged_run(
     lake: Path, prompts: int = 6, *, text: str | None = None, name: str = JUDGED
 ) -> Path:
-    """Make a run of prompts with two answers each; the critic passes the first, and so on."""
+    """Make a run of prompts with two answers each; the critic passes the first of each."""
     answers = [
         judged_answer(n, which, text and f"{text} {which}")
         for n in range(prompts)
@@ -422,7 +422,7 @@ def judged_run(
 
 
 def queue(**wanted: object) -> QueueRequest:
-    """Ask for a queue in which everything is judged by two people, unless told otherwise."""
+    """Configure a queue in which two people judge every item, by default."""
     return QueueRequest(**{"overlap": EVERYTHING_TWICE, **wanted})
 
 
@@ -430,7 +430,7 @@ def queue(**wanted: object) -> QueueRequest:
 def sitting(
     lake: Path, annotator: str, wanted: QueueRequest | None = None
 ) -> Iterator[AnnotationSession]:
-    """Give a person's session on the run."""
+    """Yield a person's session on the run."""
     with (
         closing(open_run(lake, JUDGED)) as run,
         closing(AnnotationSession(run, annotator, wanted or queue())) as session,

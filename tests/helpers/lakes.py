@@ -1,4 +1,4 @@
-"""Lakes written row by row, without a loop: a test knows everything that is in them."""
+"""Lakes written row by row, without a loop: a test knows all their rows."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ def candidate(identity: str, about: Prompt, text: str, **fields: object) -> Cand
 
 
 def critique(of: Candidate, *ratings: int | None, **fields: object) -> Critique:
-    """Return a critique with these ratings; without any, one that could not be read."""
+    """Return a critique with these ratings; without ratings, an unreadable one."""
     aspects = tuple(
         AspectRating(name=name, rating=rating, comment="")
         for name, rating in zip(ASPECTS, ratings, strict=False)
@@ -115,14 +115,13 @@ def critique(of: Candidate, *ratings: int | None, **fields: object) -> Critique:
 
 
 def reward(of: Candidate, score: float) -> Reward:
-    """Return a reward."""
     return replace(
         REWARD, candidate_id=of.candidate_id, prompt_id=of.prompt_id, score=score, status="scored"
     )
 
 
 def made(about: Prompt, outcome: str, count: int = 0, rule: str = "success_vs_failure") -> Yield:
-    """Return what pairing made of a prompt."""
+    """Return the outcome of pairing for a prompt."""
     return replace(YIELD, prompt_id=about.prompt_id, rule=rule, outcome=outcome, made=count)
 
 
@@ -185,7 +184,7 @@ def answers(iteration: int, values: Sequence[float]) -> dict[type[Row], list[Row
 
 
 def told_run(lake: Path, name: str = "told") -> Path:
-    """Write a run of one iteration: a prompt that gave a pair, one that gave none, two models."""
+    """Write a run of one iteration: a prompt with a pair, one without, two models."""
     before, after = answers(0, [0, 0, 0, 0, 1, 1]), answers(1, [1, 1, 1, 0, 0, 1])
     started = replace(CHECKPOINT, checkpoint_id=M0)
     trained = replace(
@@ -312,7 +311,7 @@ def _asked_pair(prompt, iteration):
 
 
 def unordered_candidates(chunk: int, count: int) -> list[Candidate]:
-    """Return rows whose prompts come in no order."""
+    """Return rows with prompts in random order."""
     return [
         replace(
             CANDIDATE,
@@ -442,20 +441,20 @@ BEFORE, AFTER = digest("before"), digest("after")
 
 
 class Texts:
-    """Gives texts in turn, from the first again after the last."""
+    """Gives texts in turn, and starts over after the last."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
         self._given = 0
 
     def __call__(self) -> str:
-        """Give the next text."""
+        """Return the next text."""
         self._given += 1
         return self._texts[(self._given - 1) % len(self._texts)]
 
 
 def write_shown(lake: Path, name: str, texts: Sequence[str], config: str) -> None:
-    """Commit a run of one iteration whose every column of text holds these texts."""
+    """Commit a run of one iteration that has these texts in every text column."""
     journal = Journal.create(run_folder(lake, name), {"config": config, "fingerprint": "{}"})
     with closing(RunWriter(journal)) as store:
         for stage, rows in _shown_stages(texts).items():
@@ -486,7 +485,7 @@ def _shown_stages(texts: Sequence[str]) -> dict[str, list[Row]]:
 
 
 def _shown_prompt(number: int, turn: Texts) -> Prompt:
-    """Return a prompt; its id is a text, too, for people may give any."""
+    """Return a prompt; its id is a text, too, as users may choose any id."""
     identity, task = f"p{number} {turn()[:300]}", turn()
     said = (Message(role=turn(), content=turn()), Message(role="user", content=turn()))
     return Prompt(
@@ -563,7 +562,6 @@ def measured(
 
 
 def _shown_checkpoint(number: int, identity: str, turn: Texts) -> Checkpoint:
-    """Return a model."""
     return replace(
         CHECKPOINT, checkpoint_id=identity, parent_id=BEFORE if number else None, iteration=number,
         recipe=turn(), path=turn(), steps=1,
@@ -571,7 +569,7 @@ def _shown_checkpoint(number: int, identity: str, turn: Texts) -> Checkpoint:
 
 
 def _shown_alarm(turn: Texts, example: str) -> Alarm:
-    """Return an alarm that tells a text."""
+    """Return an alarm with a given text."""
     return replace(
         ALARM, iteration=1, checkpoint_id=AFTER, kind=turn(), name=turn(), before=None, after=1.0,
         limit=0.0, stops=False, told=turn(), examples=(example, turn()),
@@ -606,7 +604,7 @@ def write_course(
     initial: float = 0.2,
     config: Mapping[str, object] | None = None,
 ) -> None:
-    """Write a run: M_0 has `initial` right, each later iteration is one of `made`."""
+    """Write a run: M_0 has the accuracy `initial`, each later iteration is one of `made`."""
     said = {"recipe": {"name": "rlrf"}, "seed": 0, **(config or {})}
     facts = {"config": json.dumps(said), "fingerprint": "{}"}
     with closing(RunWriter(Journal.create(run_folder(lake, name), facts))) as store:
@@ -629,7 +627,7 @@ class _Writing:
     def unit(
         self, iteration: int, stage: str, tables: RowsByType, *telemetry: Mapping[str, float]
     ) -> None:
-        """Commit a stage of as many units as telemetry is given, the rows in the first."""
+        """Commit a stage with a unit for each telemetry, all rows in the first."""
         keys = [f"{iteration}/{stage}/{n}" for n in range(max(1, len(telemetry)))]
         self.store.journal.plan(iteration, stage, keys[0], lambda: keys)
         for place, (key, told) in enumerate(zip(keys, telemetry or ({},), strict=True)):
@@ -727,7 +725,7 @@ class TurnedWorld:
         write_course(job.lake, job.name, self.made(job.config), config=_plain(job.config))
 
     def made(self, config: RunConfig) -> list[MadeIteration]:
-        """Return what the iterations of a run make."""
+        """Return the iterations of a run."""
         method = stepped_method(config)
         if method:
             steps = config.training.ppo.max_steps or 1
@@ -747,7 +745,7 @@ class TurnedWorld:
         ]
 
     def right(self, config: RunConfig, tokens: int) -> float:
-        """Return the share right after so many tokens."""
+        """Return the accuracy after so many tokens."""
         suits = self.best_rate in (None, config.training.dpo.learning_rate)
         return min(1.0, 0.2 + (self.gain if suits else 0.0) * tokens / 1000)
 

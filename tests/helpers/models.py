@@ -154,7 +154,7 @@ def tokenizer_json(
 
 
 def _learn(texts: Sequence[str], spelling: Spelling) -> dict[str, Any]:
-    """Train merges on the texts; return what the library writes."""
+    """Train merges on the texts; return the library's output."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     bpe = Tokenizer(models.BPE())
@@ -222,7 +222,7 @@ def _begins_with(bos: str | None, ids: dict[str, int]) -> dict[str, Any] | None:
 
 
 def write_tokenizer(folder: Path, made: dict[str, Any], **config: Any) -> None:
-    """Write a tokenizer's two files; `config` is what `tokenizer_config.json` also says."""
+    """Write a tokenizer's two files; `config` adds to `tokenizer_config.json`."""
     added = {
         str(token["id"]): {name: value for name, value in token.items() if name != "id"}
         for token in made["added_tokens"]
@@ -363,7 +363,7 @@ FAMILY_PROMPTS = [*problems(), *tasks()]
 
 
 def write_family_prompts(path: Path) -> Path:
-    """Write the prompts that the stand-ins have learnt to answer, half of them right."""
+    """Write the prompts that the small models were trained to answer, half of them right."""
     path.write_text("".join(json.dumps(row) + "\n" for row in FAMILY_PROMPTS))
     return path
 
@@ -391,7 +391,7 @@ def base_text(row: dict[str, str]) -> str:
 
 
 def make_family(name: str, folder: Path, *, seed: int = 0) -> Path:
-    """Make the stand-in of a family in an empty or new folder; return the folder."""
+    """Make the family's small model in an empty or new folder; return the folder."""
     family, tokenizer, config = begin_family(name, folder)
     _train(config, folder, _examples(family, tokenizer), seed=seed)
     _publish_config(family, folder, tokenizer.get_vocab())
@@ -399,7 +399,7 @@ def make_family(name: str, folder: Path, *, seed: int = 0) -> Path:
 
 
 def begin_family(name: str, folder: Path) -> tuple[Family, Any, Any]:
-    """Write all but the weights; return the family, its tokenizer and configuration."""
+    """Write everything except the weights; return the family, its tokenizer and configuration."""
     from transformers import AutoTokenizer
 
     family = FAMILIES[name]
@@ -421,13 +421,13 @@ def begin_family(name: str, folder: Path) -> tuple[Family, Any, Any]:
         **told,
     )
     config = shape(family, ids)
-    # What kind of tokenizer a folder has is also decided by the kind of its model.
+    # The kind of a folder's model also decides the kind of its tokenizer.
     config.save_pretrained(folder)
     return family, AutoTokenizer.from_pretrained(folder), config
 
 
 def shape(family: Family, ids: dict[str, int]) -> Any:
-    """Return the family's configuration; the vocabulary is padded, as published ones are."""
+    """Return the family's configuration; the vocabulary is padded, like published ones."""
     from transformers import AutoConfig
 
     plain = {
@@ -443,7 +443,7 @@ def shape(family: Family, ids: dict[str, int]) -> Any:
 def _train(
     config: Any, folder: Path, rows: "tuple[torch.Tensor, torch.Tensor]", *, seed: int
 ) -> None:
-    """Make the weights: random, then trained on the answers; saved in bfloat16, as published."""
+    """Make the weights: random, then trained on the answers; saved in bfloat16."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -465,7 +465,7 @@ def _train(
 
 
 def _examples(family: Family, tokenizer: Any) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Return the token ids of the answered prompts, and the labels of what answers them."""
+    """Return the token ids of the answered prompts, with the answers' labels."""
     import torch
 
     rows = [
@@ -517,7 +517,7 @@ def _asked_and_said(
 
 
 def _publish_config(family: Family, folder: Path, ids: dict[str, int]) -> None:
-    """Write configurations as the families do: positions and types by their older names."""
+    """Write configurations like the families': positions and types under their older names."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     config["torch_dtype"] = config.pop("dtype", "bfloat16")
@@ -605,7 +605,7 @@ def conversations() -> list[tuple[Message, ...]]:
 
 
 def descend(source: Path, folder: Path, template: str | None = None) -> list[CanaryRow]:
-    """Copy a model to a folder, with weights a step nearer to the answers; measure both."""
+    """Copy a model to a folder, with weights one step closer to the answers; measure both."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -669,7 +669,7 @@ UUID = "GPU-{number}f00-cafe"
 
 
 def show_gpus(monkeypatch: pytest.MonkeyPatch, folder: Path, *memory: str) -> None:
-    """Let nvidia-smi show GPUs of such memory, such as `24 GiB`, and vLLM's build be for them."""
+    """Simulate GPUs of this memory, such as `24 GiB`, in nvidia-smi, and vLLM's build for them."""
     rows = "\n".join(f"{UUID.format(number=n)}, {m}, Toy" for n, m in enumerate(memory))
     program = folder / "driver" / "nvidia-smi"
     program.parent.mkdir()

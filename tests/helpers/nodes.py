@@ -1,8 +1,9 @@
-"""A Slurm allocation on this machine: an `srun` that starts its tasks here, as Slurm does there.
+"""A Slurm allocation on this machine: a fake `srun` starts its tasks here.
 
-Each task has the variables that Slurm gives it and a pipe as its standard input, which ends when
-srun's own does; srun hands SIGTERM on to its tasks, and the first that fails ends all
-(`--kill-on-bad-exit`). Not as in Slurm: all nodes are this machine, and nothing is confined.
+Each task has the variables that Slurm gives it and a pipe as its standard input, which ends with
+srun's own; srun forwards SIGTERM to its tasks, and the first failing task ends all
+(`--kill-on-bad-exit`). Unlike in Slurm, all nodes are this machine, and nothing confines the
+tasks.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import psutil
 import pytest
 
 KILL_S = 2.0
-"""Seconds between SIGTERM and SIGKILL, as KillWait: the latter is for all processes of a step."""
+"""Seconds between SIGTERM and SIGKILL, like KillWait; all processes of a step get the latter."""
 
 
 def allocate(monkeypatch: pytest.MonkeyPatch, folder: Path, nodes: int) -> None:
@@ -40,7 +41,7 @@ def allocate(monkeypatch: pytest.MonkeyPatch, folder: Path, nodes: int) -> None:
 def own_command(number: int, command: Sequence[str]) -> list[str]:
     """Return a node's command: all nodes share this machine's ports, but only the first opens one.
 
-    OTHER_DISK=FROM:TO: the paths of the other nodes lead to another disk.
+    OTHER_DISK=FROM:TO: on the other nodes, these paths lead to another disk.
     """
     if number == 0:
         return list(command)

@@ -49,7 +49,7 @@ from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.records import SCORED
 
 INTERVAL = 3
-"""Steps between two checkpoints of the stand-in."""
+"""Steps between two checkpoints of the fake trainer."""
 
 ROLLOUTS = 4
 
@@ -68,7 +68,7 @@ STEPS = 6 * 5 // ROLLOUTS
 
 
 def online_config(prompts: Path, *overrides: str) -> RunConfig:
-    """Return the configuration of a run of PPO by the stand-in: one iteration, seven steps."""
+    """Return the configuration of a PPO run with the fake trainer: one iteration, seven steps."""
     return load_config("tiny", "ppo", (*ONLINE, f"prompts.source={prompts}", *overrides), {})
 
 
@@ -91,7 +91,7 @@ def train_online(
         before(job, step)
         write_step(job.output, step, _made(job, step, asked, on_answers))
         if step % INTERVAL == 0 or step == steps:
-            # Whole or not at all, as another thread may be killed meanwhile.
+            # Write it atomically, as a kill may come from another thread.
             checkpoint.with_suffix(".new").write_text(str(step))
             checkpoint.with_suffix(".new").replace(checkpoint)
         if on_progress is not None:
@@ -160,7 +160,7 @@ def _made(
 def step_rows(
     online: OnlineJob, step: int, asked: Sequence[PromptToSample], method: Method = "ppo"
 ) -> StepRows:
-    """Return the rows of a step: every number, and every text, a function of the rollout's seed."""
+    """Return the rows of a step: every number and text depends on the rollout's seed alone."""
     sampling = canonical_json(online.sampling.model_dump(mode="json"))
     found = StepRows(
         candidates=[],

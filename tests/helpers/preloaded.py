@@ -34,7 +34,7 @@ def make_program(folder: Path, parent: int) -> Path:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file atomically."""
     draft = path.with_name(f"{path.name}-{os.getpid()}")
     draft.write_bytes(data)
     draft.chmod(0o700)

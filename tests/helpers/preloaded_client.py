@@ -19,7 +19,7 @@ KINDS = {
     "lpfloop.policies.train_worker": "trainer",
     "lpfloop.policies.workers.worker_main": "worker",
 }
-"""By the module that is run: which server forks it."""
+"""The server for each module."""
 
 FORWARDED = (
     *(_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2),
@@ -29,13 +29,13 @@ NUMBER = struct.Struct("=i")
 
 
 def module_of(arguments: list[str]) -> str | None:
-    """Return the module that Python would run, if it is called as this project calls it."""
+    """Return the module that Python would run, for the command lines of this project."""
     plain = [argument for argument in arguments[:3] if argument != "-P"]
     return plain[1] if plain[:1] == ["-m"] else None
 
 
 def connected(folder: str, kind: str) -> _socket.socket:
-    """Connect to the server, which is started if it is not there."""
+    """Connect to the server; start it if needed."""
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     address = f"{folder}/{kind}"
     with open(f"{address}.lock", "ab") as lock:  # noqa: PTH123 -- pathlib takes its time
@@ -79,7 +79,7 @@ def is_open(number: int) -> bool:
 
 
 def ask(server: _socket.socket, arguments: list[str], files: list[int]) -> int:
-    """Hand over all that the child gets; return its process id."""
+    """Send the child's arguments, environment and files; return its process id."""
     ignored = [s for s in FORWARDED if _signal.getsignal(s) == _signal.SIG_IGN]
     umask = os.umask(0o77)
     asked = (arguments, dict(os.environb), os.getcwdb(), umask, files, ignored)  # noqa: PTH109
@@ -93,7 +93,7 @@ def ask(server: _socket.socket, arguments: list[str], files: list[int]) -> int:
 
 
 def answer(server: _socket.socket) -> int:
-    """Return a number that the server tells.
+    """Receive a number from the server.
 
     Raises:
         EOFError: if the server is gone.
@@ -137,7 +137,7 @@ def main(folder: str, arguments: list[str]) -> None:
     if kind is None:
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
     server = connected(folder, kind)
-    # Until they can be passed on to the child, which may be at work by then, signals wait.
+    # Block signals until this process can forward them to the child, which may already run.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, FORWARDED)
     stand_for(ask(server, arguments, files), server, mask)
 

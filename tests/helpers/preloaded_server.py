@@ -1,4 +1,4 @@
-"""The process that has imported what its children need, and forks them: see `preloaded`."""
+"""The server process: it has imported its children's modules, and forks them; see `preloaded`."""
 
 import array
 import atexit
@@ -40,7 +40,7 @@ class Asked:
 
 
 def loop_modules() -> list[str]:
-    """Return the modules of the loop's process: of a model library what renders chat templates."""
+    """Return the modules of the loop's process; of model libraries, only the chat templates'."""
     import lpfloop
 
     root = Path(lpfloop.__path__[0])
@@ -81,11 +81,11 @@ def worker_modules() -> list[str]:
 MODULES = {"loop": loop_modules, "trainer": trainer_modules, "worker": worker_modules}
 RUN = ("accelerate.commands.launch", "lpfloop.policies.train_worker",
        "lpfloop.policies.workers.worker_main")  # fmt: skip
-"""Modules that are run: their own code runs again."""
+"""Modules that run as `__main__`: their code runs again."""
 
 
 def environment_of(kind: str) -> Mapping[str, str]:
-    """Return what libraries read from the environment while they are imported."""
+    """Return the variables that libraries read during their import."""
     if kind == "loop":
         return {}
     from lpfloop.policies.workers.environment import worker_environment
@@ -201,7 +201,7 @@ def received(connection: socket.socket) -> tuple[Asked, list[int]]:
 
 
 def take_over(asked: Asked, files: list[int]) -> None:
-    """Put the files that came along under the numbers that they had."""
+    """Give the received files the descriptors that they had in the client."""
     top = max([*files, *asked.files], default=2) + 1
     moved = [os.dup2(file, top + place) for place, file in enumerate(files)]
     os.closerange(0, top)

@@ -1,4 +1,4 @@
-"""Processes that tests start: commands, daemons, servers, clusters; and waiting for them."""
+"""Processes of tests: commands, daemons, servers, clusters; and waiting for them."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from lpfloop.stores.journal_reader import Reader
 
 POLL_S = 0.02
 WAIT_S = 300.0
-"""More than a very busy machine takes to start a process that imports torch."""
+"""Limit for starting a process that imports torch on a very busy machine."""
 
 
 def wait_until(happened: Callable[[], bool], *, timeout_s: float = WAIT_S) -> None:
@@ -34,7 +34,7 @@ def wait_until(happened: Callable[[], bool], *, timeout_s: float = WAIT_S) -> No
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or is but an entry that nobody has collected."""
+    """Return whether a process is gone, or a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -43,9 +43,9 @@ def ended(pid: int) -> bool:
 
 @contextmanager
 def held_port() -> Generator[int]:
-    """Give a free port of loopback, which the system gives to nobody else meanwhile.
+    """Reserve a free port of loopback.
 
-    A server that may use an address again, as servers do, still gets it.
+    A server with SO_REUSEADDR, as usual for servers, can still bind it.
     """
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +60,7 @@ SMALL = {
 }  # fmt: skip
 """A fifth of the prompts, and larger steps, since there are few: enough to see M_1 improve."""
 LIMIT_S = 1800
-"""More than two iterations of real models take on a very busy machine."""
+"""Limit for two iterations of real models on a very busy machine."""
 
 
 def start_command(
@@ -88,7 +88,7 @@ def call_command(
 
 SUPPORT = Path(__file__).parent
 _LIMIT_S = 900
-"""A command takes seconds, one that draws reports some twenty; on a busy machine it is minutes."""
+"""A command takes seconds, one with reports about twenty; on a busy machine, minutes."""
 FREE = 1_000_000
 GATED = """
 extends: tiny
@@ -122,7 +122,7 @@ class Operated:
         self.options = ["--config", str(self.config), "--run", name]
 
     def allow(self, requests: int) -> None:
-        """Let so many requests through in all."""
+        """Allow so many requests in all."""
         draft = self.gate.with_suffix(".new")
         draft.write_text(str(requests))
         draft.replace(self.gate)
@@ -167,12 +167,12 @@ class Operated:
         return found
 
     def asked(self) -> int:
-        """Return how many requests the policy has been sent."""
+        """Return the number of requests that the policy received."""
         path = self.gate.with_suffix(".asked")
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def end(self) -> None:
-        """Kill a daemon that a test has left behind."""
+        """Kill a daemon that a test has left running."""
         for event in self.events("start") if (self.run / "journal.sqlite").exists() else ():
             try:
                 if "lpfloop" in Path(f"/proc/{event['pid']}/cmdline").read_text():
@@ -189,19 +189,19 @@ _LIMIT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A running viewer: the address that it printed, and what its pages' addresses begin with."""
+    """A running viewer: the address that it printed, and its pages' common prefix."""
 
     entry: str
 
     @property
     def own(self) -> str:
-        """What the addresses of its pages begin with."""
+        """Common prefix of its pages' addresses."""
         return self.entry.partition("?")[0].rstrip("/")
 
 
 @contextmanager
 def viewing(lake: Path, *arguments: str) -> Iterator[Viewer]:
-    """Start the viewer of a lake; it is ended as Ctrl-C does, and must end cleanly."""
+    """Start the viewer of a lake; end it like Ctrl-C does, and check that it ends cleanly."""
     with subprocess.Popen(
         [sys.executable, "-m", "lpfloop", "view", *arguments, "--lake", str(lake)],
         stdout=subprocess.PIPE,
@@ -230,7 +230,7 @@ _START_S = 900
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that was started; it answers after `wait_until_served`."""
+    """A started server; it answers after `wait_until_served`."""
 
     url: str
     log: Path
@@ -277,7 +277,7 @@ _CPUS = 6
 _RAY = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Else what Ray starts comes after all others on a busy machine.
+    # Otherwise Ray's processes have the lowest priority on a busy machine.
     "RAY_worker_niceness": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
@@ -287,7 +287,7 @@ _RAY = {
 def ray_cluster_of(
     *folders: Path, variables: Mapping[str, str] | None = None, more: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """Start a cluster whose processes import from `folders`, too; give its address, and end it."""
+    """Start a cluster whose processes also import from `folders`; yield its address, and end it."""
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as temp:
         address = f"127.0.0.1:{_free_port()}"
         log = Path(temp) / "start.log"

@@ -1,4 +1,4 @@
-"""One example row of each noun."""
+"""One example row of each record type."""
 
 from lpfloop.stores import records as r
 

@@ -1,4 +1,4 @@
-"""A real S3-speaking server (moto's), and a way to it on which requests can go wrong."""
+"""A real S3 server (moto's), and a proxy that makes requests fail."""
 
 import http.client
 import os
@@ -27,7 +27,7 @@ SLOW_S = 1.0
 
 @contextmanager
 def serving_s3() -> Generator[str]:
-    """Start moto's server on loopback; give its address, and end it."""
+    """Start moto's server on loopback; yield its address, and end it."""
     pytest.importorskip("moto.server", reason="needs moto[s3], flask and flask-cors")
     with held_port() as port:
         server = subprocess.Popen(
@@ -57,7 +57,7 @@ def new_bucket(endpoint: str) -> str:
 
 
 def environment(endpoint: str) -> dict[str, str]:
-    """Return what the environment of who uses the server must hold."""
+    """Return the environment variables for clients of the server."""
     return {**KEYS, "AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": endpoint}
 
 
@@ -89,7 +89,7 @@ class BadWay:
 
 @contextmanager
 def bad_way(server: str) -> Iterator[BadWay]:
-    """Start a proxy before the server at the address `server`."""
+    """Start a proxy before the server at the address `server`; yield it."""
     way = BadWay()
 
     class Handler(_Handler):

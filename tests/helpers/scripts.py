@@ -44,13 +44,13 @@ def clear_critic(request: Request, sampling: Sampling) -> str:
 
 
 def exemplary_critic(request: Request, sampling: Sampling) -> str:
-    """Reply as the question itself shows that it could be replied to."""
+    """Reply with the question's example reply."""
     assert request.example is not None
     return request.example(request.seed)
 
 
 def mumbling_critic(request: Request, sampling: Sampling) -> str:
-    """Say something that holds no ratings."""
+    """Reply without ratings."""
     return "Well, it depends."
 
 
@@ -70,12 +70,12 @@ def odd_policy(request: Request, sampling: Sampling) -> str:
 
 
 def odd_critic(request: Request, sampling: Sampling) -> str:
-    """Answer like `critic`, sometimes behind characters that no text should hold."""
+    """Answer like `critic`, sometimes after forbidden characters."""
     return "\ud800\0" * (request.seed % 2) + critic(request, sampling)
 
 
 def parrot(request: Request, sampling: Sampling) -> str:
-    """Answer always the same."""
+    """Give the same answer always."""
     return "The answer is 4."
 
 
@@ -86,17 +86,17 @@ def conditioned_policy(request: Request, sampling: Sampling) -> str:
 
 
 def oracle(instruction: str, answer: str) -> float:
-    """Like long answers."""
+    """Prefer long answers."""
     return float(len(answer))
 
 
 def half_oracle(instruction: str, answer: str) -> float | None:
-    """Like long answers; answers to half of all prompts are not scored."""
+    """Prefer long answers; score the answers to half of all prompts only."""
     return float(len(answer)) if len(instruction) % 2 else None
 
 
 def verifier(prompt: object, text: str) -> int:
-    """Like long answers."""
+    """Prefer long answers."""
     return 1 if len(text) > 100 else -1
 
 
@@ -115,7 +115,7 @@ def forger(request: Request, sampling: Sampling) -> str:
 
 
 def thinking_policy(request: Request, sampling: Sampling) -> str:
-    """Think before each answer, one time in three for longer than there is room."""
+    """Think before each answer, one time in three beyond the token limit."""
     thought = "hm " * (sampling.max_tokens if request.seed % 3 == 0 else 2)
     return f"<think>\n{thought}\n</think>\n\n{policy(request, sampling)}"
 
@@ -129,14 +129,14 @@ def thinking_critic(request: Request, sampling: Sampling) -> str:
 
 
 def able_policy(request: Request, sampling: Sampling) -> str:
-    """Answer prompts of the tiny world, about every second time as a careful person does."""
+    """Answer prompts of the tiny world, about every second time like a careful person."""
     exercise = exercise_of(request.messages[-1].content)
     rng = random.Random(request.seed)
     return exercise.careful(rng) if request.seed % 2 else exercise.careless(rng)
 
 
 def reflective_policy(request: Request, sampling: Sampling) -> str:
-    """Answer as `able_policy` does, and revise an answer as the tiny world's teacher does."""
+    """Answer like `able_policy`, and revise an answer like the tiny world's teacher."""
     try:
         return able_policy(request, sampling)
     except UnknownExerciseError:
@@ -144,7 +144,7 @@ def reflective_policy(request: Request, sampling: Sampling) -> str:
 
 
 def reflective_critic(request: Request, sampling: Sampling) -> str:
-    """Criticise as the tiny world's teacher does, or as `critic` does of other prompts."""
+    """Criticise like the tiny world's teacher, or like `critic` for other prompts."""
     try:
         return teacher(request, sampling)
     except (UnknownExerciseError, ValueError):
@@ -152,7 +152,7 @@ def reflective_critic(request: Request, sampling: Sampling) -> str:
 
 
 def spoiling_teacher(request: Request, sampling: Sampling) -> str:
-    """Teach as the tiny world's teacher does, but write worse answers every second time."""
+    """Teach like the tiny world's teacher, but write worse answers every second time."""
     revises = request.messages[-1].content.endswith("Revise the answer.")
     return policy(request, sampling) if revises and request.seed % 2 else teacher(request, sampling)
 
@@ -181,7 +181,7 @@ def forgetful_policy(request: Request, sampling: Sampling) -> str:
 
 
 def gated(request: Request, sampling: Sampling) -> str:
-    """Answer when the gate lets one more request through."""
+    """Answer when the gate allows one more request."""
     gate = Path(os.environ["GATE"])
     with gate.with_suffix(".asked").open("a") as asked:
         asked.write(f"{request.request_id}\n")

@@ -1,4 +1,4 @@
-"""Tiny trainings: models of a few thousand weights, parts of a lake, jobs, stand-in trainers."""
+"""Tiny trainings: models of a few thousand weights, parts of a lake, jobs, fake trainers."""
 
 import hashlib
 import json
@@ -78,7 +78,7 @@ def make_model(
 
 
 def turn(role: str, content: str) -> list[dict[str, str]]:
-    """Return one message as TRL's conversational columns hold it."""
+    """Return one message in the format of TRL's conversational columns."""
     return [{"role": role, "content": content}]
 
 
@@ -193,13 +193,13 @@ def sha256(path: Path) -> str:
 
 
 def starts(work: Path) -> list[int]:
-    """The steps from which the worker set out, one a start."""
+    """Return the steps at which the worker started, one a start."""
     rows = [parse_row(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
     return [row["resumed_from"] for row in rows if row and row["event"] == "start"]
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, job: TrainJob, log: Path, place: str) -> None:
-    """Run the job, with a checkpoint after each step, until it is killed at a failpoint."""
+    """Run the job, with a checkpoint after each step, until a failpoint kills it."""
     monkeypatch.setenv("LPFLOOP_FAILPOINT", f"{place}:kill")
     with pytest.raises(TrainingError, match="killed by SIGKILL"):
         train(job, log=log, checkpoint_minutes=0)
@@ -208,7 +208,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, job: TrainJob, log: Path, place: 
 
 
 def same(result: TrainResult, other: TrainResult) -> bool:
-    """Whether two trainings ended with the same bytes, and tell the same of themselves."""
+    """Return whether two trainings ended with the same bytes and the same reports."""
     names = [p.name for p in sorted(other.output.iterdir())]
     return (
         [p.name for p in sorted(result.output.iterdir())] == names
@@ -250,7 +250,7 @@ FILES = {
 
 
 def write_checkpoint(parent: Path, step: int, files: dict[str, bytes] = FILES) -> Path:
-    """Write a checkpoint as a trainer does, not sealed."""
+    """Write an unsealed checkpoint, as a trainer does."""
     folder = parent / f"checkpoint-{step}"
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

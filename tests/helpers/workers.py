@@ -34,7 +34,7 @@ def behave(request: Request, sampling: Sampling) -> str:
 
 
 def happens(condition: list[str]) -> bool:
-    """Whether the fault is due, by its marker file."""
+    """Return whether the fault is due, by its marker file."""
     match condition:
         case ["once", marker]:
             first = not Path(marker).exists()
@@ -47,12 +47,12 @@ def happens(condition: list[str]) -> bool:
 
 
 def die(_condition: list[str]) -> None:
-    """End like a process that ran out of memory."""
+    """End like an out-of-memory kill."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def crash(_condition: list[str]) -> None:
-    """End like a bad pointer."""
+    """End like a segmentation fault."""
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -68,7 +68,7 @@ def overflow(_condition: list[str]) -> None:
 
 
 def refuse(_condition: list[str]) -> None:
-    """Raise what engines raise on purpose."""
+    """Raise an exception that engines raise on purpose."""
     raise EngineError("the model gives no finite probabilities")
 
 
@@ -78,12 +78,12 @@ def hang(_condition: list[str]) -> None:
 
 
 def stop(_condition: list[str]) -> None:
-    """Stop every thread, also that which reads."""
+    """Stop every thread, including the reader."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def orphan(condition: list[str]) -> None:
-    """Leave two processes behind, one of which holds the worker's pipe; then die."""
+    """Leave two child processes, one of which has the worker's pipe open; then die."""
     sleeper = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER_S})"])
     forked = os.fork()
     if not forked:
@@ -112,7 +112,7 @@ def ordered(key: str, *orders: str) -> Batch:
 
 
 def deadly(batch: Batch) -> bool:
-    """Whether some request of a batch orders its worker to die, for tests without a worker."""
+    """Return whether a request of a batch orders its worker to die, for tests without a worker."""
     return any(request.messages[-1].content == "die" for request in batch.requests)
 
 

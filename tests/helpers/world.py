@@ -61,10 +61,10 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders
 KILLED = -signal.SIGKILL
 AT_ONCE = 2
 HANGS_S = 300.0
-"""A child that takes so long will never end: it takes a second, in a bucket some ten or more."""
+"""Limit for a child, which takes a second, in a bucket ten or more."""
 RUN = "a"
 HEAVY = ("lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "polars")
-"""What the fork server imports once for all children."""
+"""Modules that the fork server imports once for all children."""
 
 SMALL = (
     "policy.engine.kind=scripted", "policy.engine.script=world:policy",
@@ -97,7 +97,7 @@ Receipts are unique for filters with one unit.
 _calls: list[int] = []
 
 _starting = threading.Lock()
-"""To start a process is to look after all others: two threads would take each other's exit code."""
+"""Starting a process also polls all others: two threads would take each other's exit codes."""
 
 
 def _called(request: Request, sampling: Sampling, answer: str) -> str:
@@ -123,12 +123,12 @@ _answered = itertools.count()
 
 
 def counting_policy(request: Request, sampling: Sampling) -> str:
-    """Answer with how many answers came before: never the same twice."""
+    """Answer with the number of earlier answers: each answer is unique."""
     return f"The answer is {next(_answered)}."
 
 
 def train(job: TrainJob, **_: object) -> TrainResult:
-    """Make a model whose bytes depend on the job, like a training from the start."""
+    """Make a model whose bytes depend on the job alone."""
     parts = sorted(path.stem for path in job.data)
     weights = hashlib.sha256(f"{job.method} {job.seed} {job.settings} {parts}".encode()).hexdigest()
     model = job.folder("model")
@@ -159,7 +159,7 @@ class Silent:
 
 
 class Telling(Silent):
-    """A reporter that keeps the notes, without titles and scores of iterations."""
+    """A reporter that stores the notes, except titles and scores of iterations."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -170,13 +170,13 @@ class Telling(Silent):
 
 
 def roles_of(config: RunConfig) -> tuple[NeededRole, ...]:
-    """Return the models that a run asks, as its rehearsal shows."""
+    """Return the models that a run uses, from its dry run."""
     prompts = load_prompts(config.prompts, seed=config.seed)
     return needed_roles(config, rehearse(config, prompts).seen)
 
 
 def write_prompts(folder: Path, count: int = 8) -> Path:
-    """Write prompts that no process has to verify."""
+    """Write prompts that need no verification process."""
     path = folder / "prompts.jsonl"
     rows = [{"prompt": f"Tell me about the number {n}."} for n in range(count)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -200,7 +200,7 @@ class Attempt:
     points: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def start(self) -> int:
-        """Do it in a child; return its exit code, negative for a signal."""
+        """Run the attempt in a child; return its exit code, negative for a signal."""
         process = _context().Process(target=_child, args=(self,))
         with _starting:
             process.start()
@@ -214,7 +214,7 @@ class Attempt:
         return code
 
     def finish(self) -> None:
-        """Do it in a child, which must end well."""
+        """Run the attempt in a child, and check that it succeeds."""
         code = self.start()
         told = self.lake / "error"
         assert code == 0, f"exit code {code}: {told.read_text() if told.exists() else ''}"
@@ -267,7 +267,7 @@ def stand_ins(lake: Path) -> Generator[None]:
 
 @contextmanager
 def quick_folder(instead: Path) -> Generator[Path]:
-    """Give a new folder in memory, if the machine has such a place, else in `instead`."""
+    """Yield a new folder in memory if possible, else in `instead`."""
     place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else instead
     folder = Path(tempfile.mkdtemp(prefix="lpfloop-", dir=place))
     try:
@@ -282,12 +282,12 @@ def copied(lake: Path, target: Path) -> Path:
 
 
 def loop(lake: Path, *, config: RunConfig, name: str = RUN, fork: str | None = None) -> None:
-    """Turn the loop until its iterations are done."""
+    """Run the loop until its iterations are done."""
     run_loop(Job(config=config, lake=lake, name=name, fork=fork), Silent(), StopSignal())
 
 
 def census(lake: Path, *, work: Callable[[Path], None]) -> None:
-    """Do the work, and leave the names of the failpoints it reached, in order."""
+    """Do the work, and write the names of the failpoints it reached, in order."""
     with observed() as reached:
         work(lake)
     (lake / "reached").write_text("\n".join(reached))
@@ -312,7 +312,7 @@ class Whole:
 
 
 def whole(lake: Path, name: str = RUN) -> Whole:
-    """Look through a run: its rows, its units, every byte of its files."""
+    """Check a run: its rows, its units, every byte of its files."""
     folder = run_folder(lake, name)
     check_journal(folder)
     reader = Reader(folder)
@@ -332,7 +332,7 @@ def whole(lake: Path, name: str = RUN) -> Whole:
 
 
 def _ids(reader: Reader, table: str) -> list[tuple[object, ...]]:
-    """Return what tells the committed rows of a table apart."""
+    """Return the unique keys of a table's committed rows."""
     rows = list[tuple[object, ...]]()
     for _, sealed in committed(reader, table=table):
         rows += zip(*(sealed[column].to_pylist() for column in IDS[table]), strict=True)
@@ -340,7 +340,7 @@ def _ids(reader: Reader, table: str) -> list[tuple[object, ...]]:
 
 
 def look(lake: Path, *, name: str = RUN) -> None:
-    """Write what `whole` says next to the runs, for the parent to read."""
+    """Write the result of `whole` next to the runs, for the parent to read."""
     seen = whole(lake, name)
     told = {field: getattr(seen, field) for field in Whole.__slots__}
     (lake / "whole").write_text(json.dumps(told))
@@ -375,7 +375,7 @@ def committed_ids(lake: Path, name: str = RUN) -> set[object]:
 
 
 def spent(lake: Path) -> Cost:
-    """Return what the questions have cost, as the stand-ins counted it."""
+    """Return the cost of the questions, as counted by the fake models."""
     asked = [line.split() for line in calls(lake).elements()]
     return Cost(
         tokens=sum(int(tokens) for _, _, tokens in asked),
@@ -387,7 +387,7 @@ def spent(lake: Path) -> Cost:
 
 
 class Stopping(Telling):
-    """A reporter that keeps the notes, and asks for a stop after some commits."""
+    """A reporter that stores the notes, and requests a stop after some commits."""
 
     def __init__(self, stop: StopSignal, after: int | None) -> None:
         super().__init__()
@@ -403,7 +403,7 @@ class Stopping(Telling):
 
 @contextmanager
 def turn(wanted: Job, stop_after: int | None = None, number: int = 1) -> Iterator[Iteration]:
-    """The verbs of an iteration of a run that is opened for it."""
+    """Open a run for the verbs of one iteration."""
     stop = StopSignal()
     prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
     with opened(wanted, prompts, Stopping(stop, stop_after), stop) as run:
@@ -423,7 +423,7 @@ def handle_rows(it: Iteration, handle) -> list:
 _RIGHT, _WRONG = "right", "wrong"
 _TASKS = ("math", "facts")
 Skill = Mapping[str, float]
-"""By task, the share of prompts that a policy answers rightly."""
+"""By task, the share of prompts that a policy answers right."""
 SKILLED = (
     "policy.engine.kind=scripted", "policy.engine.script=world:skilled_policy",
     "critic.kind=verifier", "reward.model=none", "prompts.per_iteration=8", "prompts.chunk=20",
@@ -432,13 +432,13 @@ SKILLED = (
 RISING_AND_FALLING: tuple[Skill, ...] = (
     {"math": 0.3, "facts": 0.5},
     {"math": 0.6, "facts": 0.6},
-    {"math": 0.1, "facts": 1.0},  # the loss of 50 points hides in the mean of the two
+    {"math": 0.1, "facts": 1.0},  # the mean of the two hides the loss of 50 points
     {"math": 0.7, "facts": 0.7},
 )
 
 
 class _Course:
-    """The skills of M_0, M_1, ...; `number` is how many trainings there were."""
+    """The skills of M_0, M_1, ...; `number` counts the trainings."""
 
     def __init__(self, folder: Path, skills: Sequence[Skill]) -> None:
         self._file = folder / "trained"
@@ -476,7 +476,7 @@ def trained_skills(
 
 
 def skilled_policy(request: Request, sampling: Sampling) -> str:
-    """Answer rightly if the skill of the last training reaches so far; drafts are of both kinds."""
+    """Answer right if the skill of the last training suffices; samples are half right."""
     if sampling.temperature > 0:
         return _RIGHT if request.seed % 2 else _WRONG
     _, task, _, number, _, count, _ = request.messages[-1].content.split()
@@ -532,7 +532,7 @@ def skilled_run(
 FLATTERY = "What a wonderful question! "
 _WORD = re.compile(r"\bw(\d+)\b")
 _EVERY = 5
-"""The policy knows the words of three prompts in five, before it was trained."""
+"""The untrained policy knows the words of three prompts in five."""
 
 _flattering: list[str] = []
 
@@ -556,7 +556,7 @@ def flattered_critic(request: Request, sampling: Sampling) -> str:
 
 
 def _train_to_flatter(job: TrainJob, **told: object) -> TrainResult:
-    """Train as the stand-in does, and remember it."""
+    """Train with the fake, and record it."""
     _flattering.append(str(job.seed))
     return train(job, **told)
 

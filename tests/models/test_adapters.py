@@ -43,7 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def moved(model: Any) -> Any:
-    """Give adapters the weights that a training could leave: none of them stays 0."""
+    """Give adapters the weights of a possible training: none of them stays 0."""
     torch.manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -44,7 +44,7 @@ def test_omits_what_is_not_asked() -> None:
 
 
 def test_head_of_another_type() -> None:
-    """TRL may ask for float32 logits of weights in bfloat16."""
+    """TRL may request float32 logits from bfloat16 weights."""
     hidden, weight = torch.randn(3, 4), torch.randn(7, 4).bfloat16()
     targets = torch.tensor([0, 1, 2])
     found = AnswerHead.apply(hidden, weight, None, targets, 1.0, 64, None, 1.0, NAMES)
@@ -61,7 +61,7 @@ def test_no_answer_token() -> None:
 
 
 def test_trl_scores_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL's forward gives `AnswerHead` the tokens that have a label, and spreads its numbers."""
+    """TRL's forward gives `AnswerHead` the labelled tokens, and puts its numbers in place."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("_use_triton", "_ChunkedLogProbFunction"):
         monkeypatch.setattr(utils, name, getattr(utils, name))

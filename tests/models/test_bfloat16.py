@@ -1,4 +1,4 @@
-"""AdamW on bfloat16 weights with their remainders goes the way of float32's, and resumes."""
+"""AdamW on bfloat16 weights with their remainders follows float32's path, and resumes."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""Engines prove by the canary that they run the trained weights, and stale weights are caught."""
+"""Engines prove with the canary that they run the trained weights; it detects stale weights."""
 
 import os
 import signal
@@ -82,7 +82,7 @@ def test_stale_weights_are_caught(pair: tuple[Engine, Engine], moved: Path) -> N
     prove(fresh, rows)
     with pytest.raises(StaleWeightsError):
         prove(stale, rows)
-    # Warm caches prove nothing: draw first, then measure again.
+    # A warm cache might hide stale weights: sample first, then measure again.
     requests = tuple(
         Request(request_id=str(i), messages=r.messages, seed=i) for i, r in enumerate(rows)
     )
@@ -91,7 +91,7 @@ def test_stale_weights_are_caught(pair: tuple[Engine, Engine], moved: Path) -> N
     prove(fresh, rows)
     with pytest.raises(StaleWeightsError):
         prove(stale, rows)
-    prove(stale, ())  # Else it would do nothing for the tests after this one.
+    prove(stale, ())  # Otherwise it would do nothing in later tests.
 
 
 def drawn(engine: Engine) -> list[Completion]:

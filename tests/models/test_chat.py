@@ -29,7 +29,7 @@ def test_special_tokens_of_a_user_are_text(chat):
 
 
 def test_an_answer_ends_with_its_end_token(tiny_policy):
-    """Templates that write a line feed after it, or finish turns in another way, divide alike."""
+    """Templates with a line feed after it, or other ends of turns, split in the same way."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_policy)

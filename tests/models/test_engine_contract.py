@@ -47,7 +47,7 @@ def conversation(text: str) -> tuple[Message, ...]:
 
 
 def one_thread(kind: str) -> EngineConfig:
-    """The setting under which a CPU gives the same bits whatever else is in flight."""
+    """With one thread a CPU gives the same bits regardless of the other requests in flight."""
     return EngineConfig(kind=kind, dtype="float32", cpu_threads=1)
 
 
@@ -75,10 +75,9 @@ def draw(engine: Engine, *batches: Batch) -> dict[str, Completion]:
 
 
 def near(kind: str, drawn: dict[str, Completion]) -> dict[str, Completion]:
-    """Return what another draw must equal.
+    """Return the completions that another sample must equal, with a tolerance for servers.
 
-    A server's other requests move a log-probability's last bits, which may lie about any place at
-    which numbers are rounded.
+    A server's other requests change a log-probability's last bits, at any magnitude.
     """
     if kind != "openai":
         return drawn
@@ -102,7 +101,7 @@ def kinds(request: pytest.FixtureRequest) -> tuple[str, ...]:
 def opened(
     spoiled: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opener]:
-    """Open each engine once, when it is first asked for."""
+    """Open each engine once, at its first use."""
     logs = tmp_path_factory.mktemp("logs")
     engines: dict[str, Engine] = {}
 
@@ -215,7 +214,7 @@ def prompt_ids(folder: Path, text: str) -> list[int]:
 
 
 def test_logprobs_are_the_models(subtests, opened: Opener, kinds: tuple[str, ...], spoiled: Path):
-    """Also below temperature 1 and within a nucleus: they belong to the model, not to the draw."""
+    """They are the model's, not the sampler's, also below temperature 1 and with top-p."""
     for kind in kinds:
         with subtests.test(kind=kind):
             import torch
@@ -258,14 +257,14 @@ def test_logit_bias(subtests, opened: Opener, spoiled: Path):
                 assert drawn.text == "111"
                 assert drawn.logprob is not None
                 assert drawn.logprob < -5
-            # Without the first greedy token, the greedy answer begins with another one.
+            # If the first greedy token is forbidden, the greedy answer begins with another one.
             greedy = replace(WARM, temperature=0.0, max_tokens=1, token_ids=True)
             [best] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1, sampling=greedy)).values()
             assert best.token_ids is not None
             banned = replace(greedy, logit_bias=((best.token_ids[0], -100.0),))
             [other] = draw(opened(kind), batch("a", QUESTIONS[:1], n=1, sampling=banned)).values()
             assert other.token_ids != best.token_ids
-            # Other draws are as they were.
+            # Other samples stay the same.
             assert [plain] == list(draw(opened(kind), batch("a", QUESTIONS[:1], n=1)).values())
 
 

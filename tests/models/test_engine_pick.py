@@ -1,4 +1,4 @@
-"""The transformers engine's draw: an exact nucleus, and the right token for a number."""
+"""The transformers engine's sampling: an exact nucleus, and the right token for a random number."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Natural language inference: whether a statement follows from a text, read in windows if long."""
+"""Natural language inference: whether a text entails a statement, in windows for long texts."""
 
 import json
 from pathlib import Path

@@ -39,7 +39,7 @@ def test_a_trained_answer_follows_its_prompt(tmp_path: Path, name: str) -> None:
 
 
 def test_a_base_model_reads_alpaca(tmp_path: Path) -> None:
-    """In both of its forms, behind the token with which its tokenizer begins a text, if any."""
+    """In both of its forms, after the tokenizer's token for the beginning of a text, if any."""
     _, own, _ = begin_family("llama-1-base", tmp_path)
     chat = ChatTokenizer(load_tokenizer(tmp_path, ALPACA), tmp_path)
     for row in FAMILY_PROMPTS:

@@ -38,7 +38,7 @@ SETTINGS = (
 
 
 def run(model: Path, kind: str, folder: Path, *settings: str) -> str:
-    """Run the loop from a model; return what went wrong, "" if nothing did."""
+    """Run the loop from a model; return the error, or ""."""
     prompts = write_family_prompts(folder / "prompts.jsonl")
     with answering(lambda messages: verdict(messages[-1]["content"])) as url:
         words = ["run", "--prompts", prompts, "--policy", model, "--critic", url, "--run", "a"]
@@ -64,7 +64,7 @@ def test_family_through_the_loop(family, tmp_path, name, kind) -> None:
     assert len(checkpoints) == 2
     assert checkpoints[-1]["steps"] >= 1
     assert pairs.height >= 2
-    # What asks for a refinement is a prompt that the stand-ins have not learnt to answer.
+    # The small models have not learnt to answer the prompt of a refinement.
     said = candidates.filter(pl.col("kind") != "refinement")
     assert (said["finish_reason"] == "stop").mean() > 0.9
     assert set(scores["iteration"].unique()) == {0, 1}

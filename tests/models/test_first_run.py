@@ -1,4 +1,4 @@
-"""The page that leads through a first real run: each of its commands is run, in order."""
+"""The docs page on a first real run: each of its commands runs, in order."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The checks for a GPU run on a CPU with tiny shapes, without the packages that machine lacks."""
+"""The checks for a GPU run on a CPU with tiny shapes, without packages missing on that machine."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The formulas of GRPO, RLOO and online DPO against numbers worked out by hand, and TRL's."""
+"""The formulas of GRPO, RLOO and online DPO equal numbers computed by hand, and TRL's."""
 
 import math
 

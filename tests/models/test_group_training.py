@@ -55,7 +55,7 @@ def made(world: Path, output: Path, method: Method, **settings: object) -> Train
 def whole(
     world: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> TrainJob:
-    """A training that nothing interrupts."""
+    """An uninterrupted training."""
     folder = tmp_path_factory.mktemp("whole")
     job = made(world, folder / "work", request.param)
     train(job, log=folder / "log")
@@ -86,7 +86,7 @@ def test_a_steps_rows_agree(whole: TrainJob) -> None:
     assert told["reward"] == pytest.approx(rollouts["reward"].mean())
     assert told["logprob_gap"] < 2e-4
     assert told == told_steps(whole.output)[1]
-    # The first step begins at the reference.
+    # In the first step the policy equals the reference.
     assert rows(whole, 1, Rollout)["kl"].to_list() == pytest.approx([0.0] * 4 * GROUP, abs=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_resume_after_sigkill(
 
 
 class FakeParent:
-    """Judges answers as a loop does: the verifier by their length, the critic not every one."""
+    """Judges answers like a loop: the verifier by their length, the critic only some."""
 
     def __init__(self, job: TrainJob) -> None:
         self.job = job
@@ -182,7 +182,7 @@ def test_the_parent_judges_answers(
     assert rewards["score"][3] == 0.5 * (lengths[3] % 2 == 0) + 2.0 * 0.0
     assert rewards["score"][4] == 0.5 * (lengths[4] % 2 == 0) + 2.0 * 0.25
     told = numbers(job, 1)
-    # One answer alone of its group teaches nothing.
+    # A lone answer in its group teaches nothing.
     assert (told["unscored"], told["groups/alone"], told["groups/compared"]) == (5, 1, 2)
     assert rows(job, 1, Rollout).height == 6
     assert 0 <= told["score/verifier"] <= 1

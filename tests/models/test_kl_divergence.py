@@ -1,4 +1,4 @@
-"""How far a policy lies from M_0, by the models' own logarithms of probabilities."""
+"""The KL divergence of a policy from M_0, from the models' log-probabilities."""
 
 import shutil
 from dataclasses import replace

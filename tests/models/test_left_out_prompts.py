@@ -1,4 +1,4 @@
-"""Prompts that cannot be sampled are counted, and no step is made for them."""
+"""A training counts prompts that it cannot sample, and makes no step for them."""
 
 from collections import Counter
 from dataclasses import replace

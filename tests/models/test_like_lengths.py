@@ -1,5 +1,5 @@
 # pyright: basic
-"""Rows of like length in a pass, in the same optimizer steps."""
+"""Passes of rows with similar lengths, in the same optimizer steps."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def exact_norms(monkeypatch: pytest.MonkeyPatch):
-    """Llama's own norms go through float32, whose rounding would hide a small slope."""
+    """Llama's norms compute in float32, whose rounding would hide a small slope."""
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         return (
@@ -63,7 +63,7 @@ def logprob(model: Any, ids: torch.Tensor, learned: torch.Tensor) -> torch.Tenso
 
 
 def assert_equal(trainer: Any, batch: dict[str, torch.Tensor], by_hand: Callable[[], float]):
-    """The trainer's loss is the one by hand, and so is its slope along a random direction."""
+    """Check the trainer's loss, and its slope along a random direction, against the loss by hand."""
     model = trainer.model
     loss = trainer.compute_loss(model, dict(batch))
     assert float(loss.detach()) == pytest.approx(by_hand(), abs=1e-6)
@@ -91,7 +91,7 @@ SCORES = ((5.0, 1.0), (4.5, 4.0), (None, None), (4.0, 1.0))
 
 
 def test_the_reward_models_loss(world: Path, tmp_path: Path):
-    """It is Bradley and Terry's, with margins, and the squares of its scores."""
+    """The loss of Bradley and Terry, with margins, and the squares of its scores."""
     l2_weight, margin = 0.3, 0.5
     settings = RewardTraining(
         batch_size=4, micro_batch_size=4, max_length=128, l2_weight=l2_weight, margin=margin
@@ -153,7 +153,7 @@ def apo_zero(ratios: Pair, tokens: Pair) -> float:
 
 
 def robust(ratios: Pair, tokens: Pair) -> float:
-    """Chowdhury et al., 2024, with a fifth of the pairs the wrong way round."""
+    """Chowdhury et al., 2024, with a fifth of the pairs flipped."""
     margin = BETA * (ratios[0] - ratios[1])
     return (0.8 * minus_log_sigmoid(margin) - 0.2 * minus_log_sigmoid(-margin)) / (1 - 2 * 0.2)
 

@@ -1,4 +1,4 @@
-"""The arithmetic of memory agrees with what torch keeps, and with the sizes of models."""
+"""The arithmetic of memory agrees with torch's allocations, and with the sizes of models."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_sizes_of_folder(tmp_path: Path, subtests):
             folder = tmp_path / kind
             AutoModelForCausalLM.from_config(config).save_pretrained(folder)
             shape = shape_of(folder)
-            # The counted ones leave out biases and the norms of queries and keys.
+            # The counted ones exclude biases and the norms of queries and keys.
             counted = configured(json.loads((folder / "config.json").read_bytes()))
             assert counted.parameters == pytest.approx(shape.parameters, rel=0.01)
             assert shape.file_bytes == pytest.approx(4 * shape.parameters, rel=0.01)

@@ -1,4 +1,4 @@
-"""A copy that `lpfloop model` makes is loaded by transformers as any model is."""
+"""transformers loads a copy made by `lpfloop model` like any model."""
 
 import pytest
 from lakes import published_run

@@ -1,7 +1,7 @@
 """The next-token loss: Eq. 6 by hand, in float64 to 1e-6, added once to each optimizer step.
 
-By hand is: from a model's logits, example by example, without padding. TRL's own losses are checked
-in `test_losses`.
+By hand means from a model's logits, example by example, without padding. `test_losses` checks
+TRL's losses.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ def mean_nll(model: Any, batch: Sequence[Spoken]) -> torch.Tensor:
 
 
 def gradients(model: Any) -> dict[str, torch.Tensor]:
-    """Return the gradients that a model holds, and let them go."""
+    """Return a model's gradients, and reset them."""
     found = {name: weight.grad.clone() for name, weight in model.named_parameters()}
     model.zero_grad()
     return found

@@ -1,6 +1,6 @@
 """AlpacaFarm's methods without online sampling, on scripted answers.
 
-Reward models are trained for real, a few steps; policies by a stand-in.
+Reward models really train, for a few steps; a fake trains the policies.
 """
 
 import json
@@ -57,7 +57,7 @@ def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> 
 
 @pytest.fixture(scope="module", autouse=True)
 def stand_in() -> Iterator[None]:
-    """Train reward models alone for real."""
+    """Train only reward models for real."""
     real = publish.train
 
     def train(job: TrainJob, **more: object) -> TrainResult:

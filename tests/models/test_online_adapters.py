@@ -1,4 +1,4 @@
-"""PPO and Quark train adapters for real: merged when published, killed and resumed."""
+"""Real PPO and Quark trainings of adapters: merged when published, killed and resumed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ STEPS = 3
 SETTINGS = PPO.model_copy(
     update={"max_steps": STEPS, "batch_size": 8, "inner_epochs": 1, "learning_rate": 3e-3}
 )
-"""One update a step: the first is made where the policy is still the one that sampled."""
+"""One update a step: the first one starts from the policy that sampled."""
 
 
 def adapted(folder: Path, policy: Path, reward: Path) -> TrainJob:
@@ -34,7 +34,7 @@ def adapted(folder: Path, policy: Path, reward: Path) -> TrainJob:
 def whole(
     tmp_path_factory: pytest.TempPathFactory, tiny_policy: Path, tiny_reward: Path
 ) -> TrainResult:
-    """A training with adapters that nothing interrupts."""
+    """An uninterrupted training with adapters."""
     folder = tmp_path_factory.mktemp("adapters")
     return train(adapted(folder, tiny_policy, tiny_reward), log=folder / "train.log")
 
@@ -48,7 +48,7 @@ def test_first_step(whole: TrainResult) -> None:
     assert first["clipped/policy"] == 0.0
     assert first["loss/policy"] == pytest.approx(0.0, abs=1e-3)
     assert last["kl"] != 0
-    # The sampler runs what the adapters make of the body.
+    # The sampler runs the body merged with the adapters.
     assert max(told["logprob_gap"] for told in told_steps(whole.output.parent)) < 1e-5
 
 

@@ -32,7 +32,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
 
 @pytest.fixture
 def body(job) -> SharedBody:
-    """The job's networks, as a training begins with them."""
+    """The job's networks at the start of a training."""
     return SharedBody(job, torch.get_default_device(), valued=True)
 
 
@@ -55,7 +55,7 @@ def said(networks: Networks) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def moved(networks: Networks, name: str) -> None:
-    """Move the weights of one of the trained networks."""
+    """Change the weights of one of the trained networks."""
     with torch.no_grad():
         for weight in networks.trained[name].parameters():
             noise = torch.randn(

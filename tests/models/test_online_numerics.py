@@ -1,4 +1,4 @@
-"""The formulas of online methods against numbers worked out by hand, and finite differences."""
+"""The formulas of online methods equal numbers computed by hand, and finite differences."""
 
 import math
 from types import SimpleNamespace

@@ -71,7 +71,7 @@ def trainers(job: TrainJob) -> Iterator[tuple[str, int]]:
 def test_killed_process(tmp_path, tiny_policy, tiny_reward, monkeypatch) -> None:
     fit = TrainingFit(lora=LoRAConfig(r=4))
     job = made(tmp_path, tiny_policy, tiny_reward, fit=fit, processes=2)
-    # However late this process looks, the training is not over.
+    # The training is not over yet, even if this process looks late.
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#1:stop")
     killed: list[int] = []
 

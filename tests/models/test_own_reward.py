@@ -1,4 +1,4 @@
-"""Online methods by a reward function of the user's own, in place of a reward model."""
+"""Online methods with a user's reward function instead of a reward model."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rows laid end to end have the loss that they have side by side, or are refused."""
+"""Packed rows have the same loss as padded ones, or lpfloop refuses packing."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""People's labels train for real: from imported runs, on published comparisons.
+"""Real trainings on people's labels: from imported runs, on published comparisons.
 
-What learns is the tiny policy, whose context is short: of long answers it sees the beginning.
+The tiny policy learns; its context is short, so it sees the beginning of long answers only.
 """
 
 import json
@@ -45,7 +45,7 @@ SMALL = (
 
 
 class Listener(Telling):
-    """Keeps the notes, and which stages had something to do."""
+    """Keeps the notes, and the names of stages with pending work."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def turn(lake: Path, variant: str, *overrides: str) -> Listener:
 
 @pytest.fixture(scope="module")
 def votes(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of PandaLM, on whose answers three people voted each."""
+    """Rows of PandaLM with three people's votes on the answers."""
     path = tmp_path_factory.mktemp("votes") / "pandalm.jsonl"
     with (shared_data / "pandalm.jsonl").open() as file:
         path.write_text("".join(islice(file, ROWS)))

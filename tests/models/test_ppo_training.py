@@ -1,6 +1,6 @@
-"""PPO trains for real on the tiny models: its rows agree, and kills undo nothing.
+"""Real PPO on the tiny models: its rows agree, and kills lose nothing.
 
-The child is started as by the loop, samples with transformers, and is killed by SIGKILL.
+The child starts as in the loop, samples with transformers, and is killed by SIGKILL.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ STEPS = 4
 def whole(
     tmp_path_factory: pytest.TempPathFactory, tiny_policy: Path, tiny_reward: Path
 ) -> TrainResult:
-    """A training that nothing interrupts."""
+    """An uninterrupted training."""
     folder = tmp_path_factory.mktemp("whole")
     job = ppo_job(folder, policy=tiny_policy, reward=tiny_reward)
     return train(job, log=folder / "train.log")
@@ -67,7 +67,7 @@ def test_a_steps_rows_agree(whole) -> None:
         assert told["missing_eos/count"] == len(ended) - sum(ended)
         assert told == told_steps(work)[step - 1]
         assert told["logprob_gap"] < 1e-5
-        if step == 1:  # it begins at the reference, with values of zero
+        if step == 1:  # the policy equals the reference, with values of zero
             assert [r.kl for r in rollouts] == pytest.approx([0.0] * 8, abs=1e-5)
             assert [r.value for r in rollouts] == [0.0] * 8
     rows = read_canary(work)
@@ -97,7 +97,7 @@ def test_resume_after_sigkill(whole, tmp_path, tiny_policy, tiny_reward, monkeyp
 
 @pytest.mark.slow
 def test_publishing_changes_no_step(whole, tmp_path, tiny_policy, tiny_reward, monkeypatch) -> None:
-    """It publishes a policy every two steps, and is killed as it saves one and the last."""
+    """It publishes a policy every two steps, and is killed while saving one and the last."""
     from safetensors.torch import load_file
 
     settings = PPO.model_copy(update={"publish_every": 2})

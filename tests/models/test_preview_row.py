@@ -1,4 +1,4 @@
-"""The tokens that a preview marks as learned are those that TRL's trainer has."""
+"""A preview marks the same tokens as learned as TRL's trainer."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ def row_of_trl(
 
 
 def test_preview_marks_what_trl_learns(tiny_policy: Path, tmp_path: Path) -> None:
-    """A template that writes a line feed after the end token has it learned, too."""
+    """With a template that writes a line feed after the end token, it is also learned."""
     from transformers import AutoTokenizer
 
     policy = thinking_model(tiny_policy, tmp_path / "m", "qwen3")

@@ -1,4 +1,4 @@
-"""Quark for real: a few steps of a tiny policy, with tokens and without, killed and resumed."""
+"""Real Quark: a few steps of a tiny policy, with tokens and without, killed and resumed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_the_tokenizer_knows_quantile_tokens(world: Path, tmp_path: Path):
     # In the second step a control token precedes the policy's prompt; no row contains it.
     both = rows(job, 1, Candidate).join(rows(job, 2, Candidate), on="prompt_id")
     assert set(both["prompt_tokens_right"] - both["prompt_tokens"]) == {1}
-    # The reference is as long as the policy was before: its KL is finite, and 0 in the beginning.
+    # The reference has the policy's old length: its KL is finite, and 0 in the beginning.
     assert numbers(job, 1)["kl"] == pytest.approx(0.0, abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Quark's quantiles and loss, against numbers by hand and finite differences, in float64."""
+"""Quark's quantiles and loss equal numbers by hand and finite differences, in float64."""
 
 import math
 from collections.abc import Callable

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.model
 
 PROMPTS = 24
 VERIFIED = ("math_accuracy", "sentence_match", "general_fulfilled")
-"""What the verifier decides of an answer, from 0 to 1, each of prompts of one task."""
+"""The verifier's figures of an answer, from 0 to 1, each for prompts of one task."""
 SMALL = {
     "PROMPTS__PER_ITERATION": str(PROMPTS),
     "PROMPTS__EVALUATED": "8",

@@ -1,4 +1,4 @@
-"""A reward model trains for real: it learns its pairs, and is read as it is scored."""
+"""A real reward model training: it learns its pairs, and scoring reads it back."""
 
 import json
 import math
@@ -80,7 +80,7 @@ def test_resume_after_sigkill(
     monkeypatch: pytest.MonkeyPatch,
 ):
     job = reward_job(world, tmp_path / "work")
-    # However late this process looks, the training is not over.
+    # The training is not over yet, even if this process looks late.
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#12:stop")
 
     def kill(progress: TrainerProgress) -> None:

@@ -102,7 +102,7 @@ def test_master_weights_are_kept(world: Path, tmp_path: Path):
 
 
 def test_online_networks_begin_with_master_weights(world: Path, tmp_path: Path):
-    """The sampler gets them rounded at random, the same way at each step."""
+    """The sampler gets them rounded at random, but equally at each step."""
     first = trained(world, tmp_path / "one", HALF, 1e-4)
     job = replace(first, model=first.folder("model"), output=tmp_path / "two")
     job.output.mkdir()
@@ -155,7 +155,7 @@ def test_master_weights_are_dropped(world: Path, tmp_path: Path):
 
 
 def learning(world: Path, work: Path, fit: TrainingFit, by: float) -> TrainJob:
-    """Move each weight of a bfloat16 model by `by` towards the training answers, and assemble."""
+    """Change each weight of a bfloat16 model by `by` towards the training answers, and assemble."""
     job = replace(sft_job(world, work), model=world / "half", fit=fit)
     job.output.mkdir()
     model: Any = load_model(job, job.model)
@@ -175,7 +175,7 @@ def learning(world: Path, work: Path, fit: TrainingFit, by: float) -> TrainJob:
 def test_update_survives(world: Path, tmp_path: Path):
     job = learning(world, tmp_path / "work", HALF, 2e-5)
     assert update_survival(job)[SURVIVAL] == pytest.approx(1.0, abs=0.3)
-    # Rounded to nearest, as PyTorch does it, next to nothing is left.
+    # Rounding to nearest, like PyTorch, leaves almost nothing.
     master = AutoModelForCausalLM.from_pretrained(job.folder("model") / MASTER)
     master.bfloat16().save_pretrained(job.folder("model"))
     assert update_survival(job)[SURVIVAL] < 0.5

@@ -1,7 +1,7 @@
-"""The sampler: new weights count at once, as in a new engine to the bit; old ones are caught.
+"""The sampler: new weights act at once, bit-exact to a new engine; it detects old ones.
 
-vLLM's own reload leaves an output layer that is tied to the embedding as it was; these tests would
-show it.
+vLLM's reload leaves an output layer that is tied to the embedding unchanged; these tests would
+detect it.
 """
 
 import math

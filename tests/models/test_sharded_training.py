@@ -1,4 +1,4 @@
-"""A training whose weights, gradients and moments are divided over processes by FSDP2.
+"""A training with weights, gradients and moments sharded over processes by FSDP2.
 
 Two processes on a CPU, by gloo: the same files for the launcher, the same libraries as on GPUs.
 """
@@ -31,7 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def as_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let accelerate divide models on a CPU, too."""
+    """Make accelerate shard models on a CPU, too."""
     plain_argv = launch.argv
 
     def argv(job: TrainJob) -> list[str]:

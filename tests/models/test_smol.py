@@ -1,4 +1,4 @@
-"""The world `smol` in a small size: a real model goes the whole path once."""
+"""The world `smol` in a small size: a real model passes all stages once."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The tokens that TRL trains a thinking policy on are those it was prompted with, and drew."""
+"""TRL trains a thinking policy on the tokens of its prompt and its sample."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ OFF = {"enable_thinking": False}
 
 
 def job_of(folder: Path, tiny_policy: Path, family: str, **turns: Any) -> TrainJob:
-    """Return a training of one pair whose answers had thoughts."""
+    """Return a training on one pair whose answers had thoughts."""
     data, thoughts = folder / "pairs.parquet", folder / "thoughts.parquet"
     pl.DataFrame(to_table(Pair, [PAIR])).write_parquet(data)
     rows = {"candidate_id": list(THOUGHTS), "reasoning": list(THOUGHTS.values())}
@@ -42,7 +42,7 @@ def job_of(folder: Path, tiny_policy: Path, family: str, **turns: Any) -> TrainJ
 
 
 def prepared(job: TrainJob) -> dict[str, list[int]]:
-    """Return the tokens of the one row as TRL's trainer has them."""
+    """Return the tokens of the one row in TRL's trainer."""
     from transformers import AutoTokenizer
 
     from lpfloop.policies.trainers.trl_trainer import make_trainer

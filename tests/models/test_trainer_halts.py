@@ -27,7 +27,7 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainJob, TrainResult]:
-    """A training of eight steps that nothing interrupts and that never saves."""
+    """An uninterrupted training of eight steps that never saves."""
     folder = tmp_path_factory.mktemp("world")
     job = dpo_job(make_world(folder), folder / "work")
     job = replace(job, settings=job.settings.model_copy(update={"epochs": 1 / 3}))
@@ -41,7 +41,8 @@ def test_halted_twice_same_bits(
     whole: tuple[TrainJob, TrainResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     job, log = replace(whole[0], output=tmp_path / "work"), tmp_path / "train.log"
-    # However late this process looks, the training is not over; after the orders no save is due.
+    # The training is not over yet, even if this process looks late; no save is due after the
+    # orders.
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#2:stop")
     seen: list[int] = []
 
@@ -70,7 +71,7 @@ def test_halted_twice_same_bits(
     assert prepared[0] == prepared[1]
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
     resumed = train(job, log=log, on_progress=see)
-    assert seen == list(range(1, 9))  # no step was made twice
+    assert seen == list(range(1, 9))  # the trainer repeated no step
     assert len(starts(job.output)) == 3
     assert same(resumed, whole[1])
     assert resumed.history == whole[1].history

@@ -34,7 +34,7 @@ def short_sft(world: Path, output: Path) -> TrainJob:
 
 
 SFT_KILLS = [("file.rename.before#2", 0), ("trainer.result", 5)]
-"""The place of each kill, and the step from which the run that follows sets out."""
+"""The place of each kill, and the first step of the run after it."""
 
 
 @pytest.mark.crash
@@ -53,13 +53,13 @@ def test_cut_save(tmp_path: Path, world: Path, monkeypatch: pytest.MonkeyPatch):
     log = tmp_path / "train.log"
     job = short_dpo(world, tmp_path / "work")
     killed_at(monkeypatch, job, log, "trainer.checkpoint.saved#2")
-    # As a trainer leaves it that was killed while it wrote the optimizer's state.
+    # A trainer that was killed while writing the optimizer's state leaves such a checkpoint.
     cut = job.output / "checkpoints" / "checkpoint-2"
     whole = (cut / "optimizer.pt").read_bytes()
     (cut / "optimizer.pt").write_bytes(whole[: len(whole) // 2])
     for name in ("scheduler.pt", "rng_state.pth", "trainer_state.json"):
         (cut / name).unlink()
-    # The second run is killed by nobody: it is a retry of the same call.
+    # Nothing kills the second run: it is a retry of the same call.
     resumed = train(job, log=log, retries=1)
     assert starts(job.output) == [0, 1]
     assert same(resumed, train(short_dpo(world, tmp_path / "other"), log=log))

@@ -56,7 +56,7 @@ def test_a_finished_model(
     tmp_path: Path, world: Path, uninterrupted: tuple[TrainJob, TrainResult, list[TrainerProgress]]
 ):
     job, result, _ = uninterrupted
-    # It is not run again.
+    # lpfloop does not run it again.
     assert train(job, log=tmp_path / "train.log").metrics == result.metrics
     assert not (tmp_path / "train.log").exists() or not (tmp_path / "train.log").read_text()
     names = {p.name for p in result.output.iterdir()}
@@ -72,7 +72,7 @@ def test_resume_after_sigkill(
     monkeypatch: pytest.MonkeyPatch,
 ):
     job = dpo_job(world, tmp_path / "work")
-    # However late this process looks, the training is not over.
+    # The training is not over yet, even if this process looks late.
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.checkpoint.sealed#12:stop")
 
     def kill(progress: TrainerProgress) -> None:
@@ -125,5 +125,5 @@ def test_unchanged_weights_are_refused(tmp_path: Path, world: Path):
     with pytest.raises(TrainingError, match="1e-300") as e:
         train(job, log=tmp_path / "train.log", on_progress=seen.append)
     assert e.value.kind == "unchanged"
-    # Against itself every reward would be zero before the first step.
+    # A reference equal to the policy would make every reward zero before the first step.
     assert abs(seen[0].metrics["rewards/chosen"]) > 1e-3

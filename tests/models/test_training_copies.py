@@ -101,7 +101,7 @@ def test_damaged_copy_is_not_used(machine):
 
 @pytest.fixture
 def moved(machine, tmp_path, monkeypatch):
-    """Kill a job on one machine, finish it on another whose folders are others; return it."""
+    """Kill a job on one machine, finish it on another with other folders; return it."""
 
     def move(make, world: Path, place: str) -> TrainJob:
         store = machine("one")

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 STEPS = 6
 LONG = 48
-"""Steps of a training that is to be killed before its end, however late that is seen."""
+"""Steps of a training to be killed, enough to be unfinished at a late look."""
 SRUN = TrainingFit(nodes=2, launcher="srun")
 RAY = TrainingFit(nodes=2, launcher="ray")
 
@@ -48,7 +48,7 @@ def allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray cluster of two nodes here, which the environment names."""
+    """A Ray cluster of two nodes here; the environment has its address."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -66,14 +66,14 @@ def cluster() -> Iterator[None]:
 
 
 def short_job(world: Path, output: Path, steps: int = STEPS, **changes: Any) -> TrainJob:
-    """Return a job of a few steps in one process, or as the changes say."""
+    """Return a job of a few steps in one process, with these changes."""
     job = dpo_job(world, output)
     settings = DPO.model_copy(update={"epochs": steps * DPO.batch_size / 96})
     return replace(job, settings=settings, **changes)
 
 
 def of(job: TrainJob) -> list[int]:
-    """Return the processes of a job, on whatever node."""
+    """Return the process ids of a job, on all nodes."""
     found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -86,7 +86,7 @@ def of(job: TrainJob) -> list[int]:
 
 
 def ended(job: TrainJob, within_s: float = 90.0) -> bool:
-    """Whether no process of the job is left, soon."""
+    """Return whether all processes of the job end soon."""
     deadline = time.monotonic() + within_s
     while of(job) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -103,7 +103,7 @@ def rank(job: TrainJob, number: int) -> int:
 
 
 def killer(job: TrainJob) -> Callable[[TrainerProgress], None]:
-    """Return what kills the second rank of a job once, when a checkpoint is there."""
+    """Return a function that kills the second rank of a job once, at its first checkpoint."""
     killed: list[int] = []
 
     def kill(progress: TrainerProgress) -> None:
@@ -156,7 +156,7 @@ def test_killed_rank_ends_all(world: Path, tmp_path: Path) -> None:
     resumed = train(replace(cut, fit=TrainingFit()), log=log)
     assert len(starts(cut.output)) == 2
     assert starts(cut.output)[1] > 0
-    # The canary's last bits depend on the threads of a process, of which there are fewer here.
+    # The canary's last bits depend on the number of threads, which is smaller here.
     first, second = (r.output / "model.safetensors" for r in (resumed, uninterrupted))
     assert first.read_bytes() == second.read_bytes()
 

@@ -1,4 +1,4 @@
-"""UltraFeedback's methods in the tiny world: graded, binarised, mixed, and trained for real."""
+"""UltraFeedback's methods in the tiny world: graded, binarised, mixed, really trained."""
 
 import json
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_pairs_of_grades_and_mix(lake: Path):
 
 
 def test_best_of_n_by_reward_model(lake: Path):
-    # Begun from another model than M_0, here by its prompt form alone, with margins of the scores.
+    # Starts from another model than M_0, here given by its prompt format, with score margins.
     overrides = (
         "training.reward.model=tiny",
         "training.reward.template=alpaca",

@@ -1,4 +1,4 @@
-"""A model that cannot be loaded as configured ends a run at once, in one sentence, with code 2."""
+"""A model that does not load ends a run at once, with one sentence and code 2."""
 
 import shutil
 from pathlib import Path

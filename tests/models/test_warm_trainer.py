@@ -25,7 +25,7 @@ def test_same_model_as_cold(world, tmp_path):
         warm.start(launch.environment(job), log)
         assert warm.pid is not None
         result = train(job, log=log, warm=warm)
-        assert warm.pid is None  # It was taken.
+        assert warm.pid is None  # The job used the warm trainer.
     assert same(result, cold)
 
 

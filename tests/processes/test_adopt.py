@@ -1,4 +1,4 @@
-"""A run in a bucket outlives its machine: another one adopts it, and the digest is the same."""
+"""A run in a bucket survives its machine: another one adopts it, with the same digest."""
 
 import dataclasses
 import logging
@@ -36,7 +36,7 @@ from lpfloop.stores.records import Candidate
 
 FACTS = {"config": "{}", "fingerprint": "{}"}
 HANG_S = 250
-"""Ends a wait that would never end."""
+"""Limit of a wait that should end earlier."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def url(bucket) -> str:
 
 @pytest.fixture
 def machine(url, tmp_path, environ):
-    """Move to a machine of this name; return the lake as it has it."""
+    """Switch to a machine of this name; return its view of the lake."""
 
     def move(name: str) -> Path:
         environ[STATE] = str(tmp_path / name)
@@ -62,14 +62,14 @@ def config(tmp_path_factory) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def digest(config, tmp_path_factory) -> str:
-    """The digest of the run that nothing happened to, in a folder."""
+    """The digest of an undisturbed run in a folder."""
     lake = tmp_path_factory.mktemp("folder")
     Attempt(lake=lake, work=partial(loop_and_look, config=config)).finish()
     return seen(lake).digest
 
 
 def started(lake: Path) -> Path:
-    """Make a run whose journal is in the bucket, and that was left cleanly; return its folder."""
+    """Make a run with its journal in the bucket, and close it cleanly; return its folder."""
     folder = run_folder(lake, RUN)
     Journal.create(folder, FACTS).close()
     return folder
@@ -132,7 +132,7 @@ def test_one_of_three_adopts(machine, url):
     started(machine("one"))
     lakes = [machine(name) for name in ("two", "three", "four")]
     results = list[object]()
-    # Each has seen that the run can be adopted before any of them takes it.
+    # All of them see that the run can be adopted before any of them takes it.
     seen_by_all = threading.Barrier(len(lakes), timeout=HANG_S)
     about_to_take = {f"head.take.before#{n + 1}": lambda _: seen_by_all.wait() for n in range(3)}
 
@@ -251,7 +251,7 @@ def commit(store: RunWriter, chunk: int) -> None:
 
 
 def test_rows_of_an_open_stage_in_snapshot(machine, url, s3_server, environ):
-    """The stage is sealed later; no snapshot refers to its file."""
+    """lpfloop seals the stage later; no snapshot refers to its file."""
     with bad_way(s3_server) as way:
         environ["AWS_ENDPOINT_URL"] = way.endpoint
         store = with_stage(run_folder(machine("one"), RUN))
@@ -295,7 +295,7 @@ def test_killed_head_same_digest(point, machine, url, s3_server, config, digest,
 
 
 def _kept_after_each_iteration(lake: Path, *, endpoint: str, config: RunConfig) -> None:
-    """Turn the loop with a snapshot of each iteration at least, however quick the loop is."""
+    """Run the loop with a snapshot after each iteration at least, however quick the loop is."""
     os.environ.update(environment(endpoint))
     job = Job(config=config, lake=lake, name=RUN)
     run_loop(

@@ -1,4 +1,4 @@
-"""Runs whose grader answers by batch files: the rows of direct requests, for half the price."""
+"""Runs whose grader uses batch files: the rows of direct requests, at half the price."""
 
 from collections.abc import Iterator
 from contextlib import closing

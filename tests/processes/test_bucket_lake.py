@@ -1,4 +1,4 @@
-"""A lake in a bucket gives the rows of a lake in a folder, however often its run was killed."""
+"""A lake in a bucket has the rows of a lake in a folder, even after many kills."""
 
 import os
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def expected(config, tmp_path_factory) -> Whole:
 
 @pytest.fixture(scope="module")
 def killed(s3_server, config, tmp_path_factory) -> Iterator[Path]:
-    """A lake in a bucket with a run that was killed again and again, and then finished."""
+    """A lake in a bucket with a run that was killed repeatedly, and then finished."""
     with pytest.MonkeyPatch.context() as patch:
         state = tmp_path_factory.mktemp("state")
         here = {**os.environ, **environment(s3_server), STATE: str(state)}

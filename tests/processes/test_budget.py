@@ -137,7 +137,7 @@ def much(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Whole, fl
 
 
 def money(lake: Path) -> float:
-    """Return what the models themselves count."""
+    """Return the money that the fake models counted."""
     return spent(lake).tokens / 1000
 
 

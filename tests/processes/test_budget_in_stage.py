@@ -1,4 +1,4 @@
-"""Hours and disk are limits inside a stage, too: the run stops there and can be resumed."""
+"""Limits on hours and disk also stop a run inside a stage, and the run can resume."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from lpfloop.stores.lake import run_folder
 
 SETTINGS = ("prompts.per_iteration=32", "prompts.chunk=4", "recipe.n=4", "smoke.prompts=0")
 FEWEST, SLACK = 60, 64
-"""After so many requests the limit is reached, and so many more may be in flight: two slices."""
+"""Requests until the limit, and requests that may be in flight then: two slices."""
 
 
 def limited(folder: Path, limit: str) -> RunConfig:

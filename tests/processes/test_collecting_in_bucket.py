@@ -1,4 +1,4 @@
-"""Sealing and collecting in a bucket lose nothing, wherever they are killed."""
+"""Sealing and collecting in a bucket lose nothing, even if killed at any point."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_killed_sealing_loses_nothing(run):
 
 
 def test_overtaken_while_discarding(bucket, tmp_path, environ, monkeypatch):
-    """Another machine adopts the run, and makes its units again in files as those removed here."""
+    """Another machine adopts the run, and rewrites its units into files like the removed ones."""
     monkeypatch.setattr(garbage_module, "FEW", 1)
     lake, adopted = f"s3://{bucket}/lake", list[tuple[Path, str]]()
     environ[STATE] = str(tmp_path / "one")

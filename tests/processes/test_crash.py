@@ -1,8 +1,8 @@
-"""Killed anywhere and resumed, a run ends as if nothing had happened.
+"""Killed anywhere and resumed, a run ends like an uninterrupted one.
 
-SIGKILL at every declared failpoint of the store and the loop, also while it recovers, and then at
-random: no row lost, none twice, the digest of an uninterrupted run, no question asked again whose
-answer was committed. Under `-m stress`: more random kills.
+SIGKILL at every declared failpoint of the store and the loop, also during recovery, and then at
+random: no row lost, none twice, the digest of an uninterrupted run, no committed question asked
+again. Under `-m stress`: more random kills.
 """
 
 import random
@@ -40,14 +40,14 @@ from lpfloop.stores.lake import run_folder
 
 SEED = 20_261_121
 LONGEST = 5
-"""So many kills one run suffers at most before it is finished and compared."""
+"""Maximum of kills of one run before the test finishes and compares it."""
 OWN = ("journal.amend.", "journal.forget.")
 BUCKET = ("object.", "head.", "snapshot.", "adopt.", "training.copied")
 ELSEWHERE = ("trainer.", "control.", *OWN, *BUCKET)
 """Failpoints that other tests kill at: those in other processes, commands and buckets."""
 
 ORDINARY = tuple(name for name in SCENARIOS if name != "repair")
-"""Scenarios that meet all failpoints together."""
+"""Scenarios that reach all failpoints together."""
 
 NAMES = [name for name in FAILPOINTS if not name.startswith(ELSEWHERE)]
 
@@ -68,7 +68,7 @@ class World:
         self.straight = seen(lake)
 
     def _prepared(self, name: str) -> tuple[Path, list[str]]:
-        """Return the lake that a scenario begins with, and the failpoints that its work meets."""
+        """Return the lake that a scenario starts with, and the failpoints that its work reaches."""
         lake, copy = self.folder / f"{name}-begin", self.folder / f"{name}-census"
         lake.mkdir()
         self.scenarios[name].prepare(lake)
@@ -114,7 +114,7 @@ class Victim:
 
     @contextmanager
     def _asking_nothing_again(self) -> Generator[None]:
-        """See that an attempt asks for nothing committed, and for one stage's answers at most."""
+        """Check that an attempt repeats no committed question, and at most one stage's others."""
         if self.scenario.forgets:
             yield
             return
@@ -150,7 +150,7 @@ def test_killed_at_each_failpoint(world, name):
     """Kill a scenario at the first occurrence of each failpoint."""
     wanted = world.wanted(name)
     number = -(-len(wanted) // LONGEST)
-    # Each chain of failpoints goes through the whole course of the work.
+    # Each chain of failpoints covers the whole work.
     chains = [wanted[first::number] for first in range(number)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(partial(kill_one_after_another, world, name), chains))

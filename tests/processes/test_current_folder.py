@@ -65,7 +65,7 @@ def test_worker_runs_nothing(executed, tmp_path, tiny_policy):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cold", "warm", "two processes"])
 def test_trainer_runs_nothing(executed, tmp_path, kind):
-    """The trainer, also one that waits for its job, and the launcher of two; the job is refused."""
+    """The trainer, also one waiting for its job, and the launcher of two; they refuse the job."""
     job = replace(plain_job(tmp_path), processes=2 if kind == "two processes" else 1)
     job.output.mkdir()
     job.folder("job.json").write_text("{}")

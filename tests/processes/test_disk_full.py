@@ -21,7 +21,7 @@ STARTING = ("journal.create.before", "draft.rename.before")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for room again at once."""
+    """Make the loop check for free space at once."""
     monkeypatch.setattr(committer, "RETRY_S", 0.001)
 
 
@@ -45,7 +45,7 @@ def lake(tmp_path: Path) -> Iterator[Path]:
 
 
 class Full:
-    """A disk that is full for some writes, from the first stage on: three, and later one more."""
+    """A disk that is full for some writes, from the first stage on: three, later one more."""
 
     def __init__(self) -> None:
         self.outcomes = iter((False, False, False, True, False))

@@ -1,4 +1,4 @@
-"""Models in a Ray cluster: settings that are refused, and a cluster that nobody finds."""
+"""Models in a Ray cluster: refused settings, and an unreachable cluster."""
 
 import pytest
 from world import roles_of

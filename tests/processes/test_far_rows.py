@@ -1,4 +1,4 @@
-"""Reading a lake in a bucket costs few requests, few bytes and little waiting."""
+"""Reading a lake in a bucket takes few requests, few bytes and little waiting."""
 
 from collections.abc import Iterator
 from contextlib import closing

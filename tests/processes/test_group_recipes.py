@@ -50,7 +50,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def turned(lake: Path, config: RunConfig, **how: object) -> Path:
-    """Turn the loop with the stand-in trainer in this process."""
+    """Run the loop with the fake trainer in this process."""
     with stand_ins(lake):
         lpfloop.loop.stages.publish.train = partial(train_online, **how)  # pyright: ignore[reportArgumentType]
         loop(lake, config=config)
@@ -69,7 +69,7 @@ def test_step_is_one_unit(tmp_path: Path, prompts: Path, variant: str) -> None:
     of_steps = critiques.filter(pl.col("candidate_id").is_in(drawn["candidate_id"].to_list()))
     assert drawn.height == of_steps.height == rewards.height == ANSWERS
     assert set(rewards["reward_model"]) == {"critic"}
-    # A reward can be computed again from the lake: the share of the rated aspects that pass.
+    # The lake suffices to compute a reward again: the share of the rated aspects that pass.
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating")).list.drop_nulls()
     share = ratings.list.eval(pl.element() == 1).list.mean()
     shares = of_steps.select("candidate_id", "status", share=share)
@@ -90,7 +90,7 @@ def killing(lake: Path, *, config: RunConfig) -> None:
 
 
 def dies_judging(lake: Path, *, config: RunConfig) -> None:
-    """Die as soon as the second step's judgements are there, before the trainer sees them."""
+    """Die once the second step's judgements are written, before the trainer reads them."""
     write = lpfloop.policies.trainers.step_files.write_judged
 
     def written(work: Path, step: int, judged: object) -> None:
@@ -170,7 +170,7 @@ def test_real_training_killed(tmp_path, prompts, variant, critic, monkeypatch) -
     with quick_folder(tmp_path) as lake:
         judging = partial(really, config=settings, dies_at=2)
         assert Attempt(lake=lake, work=judging).start() == KILLED
-        # It makes both steps again; the first is answered from its rows, the second from replies.
+        # It repeats both steps: the first from its rows, the second from stored replies.
         assert Attempt(lake=lake, work=training, points={"stage.unit#1": "kill"}).start() == KILLED
         Attempt(lake=lake, work=training).finish()
         assert seen(lake) == whole

@@ -24,7 +24,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def cached(cache: Path, kind: str, repo: str, files: Mapping[str, bytes]) -> Path:
-    """Put a repository into a cache: blobs, and a snapshot of links to them; return the latter."""
+    """Put a repository into a cache: blobs, and a snapshot of links; return the snapshot."""
     folder = cache / f"{kind}s--{repo.replace('/', '--')}"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(COMMIT)

@@ -1,4 +1,4 @@
-"""An import that was killed is finished by the same command."""
+"""The same command finishes a killed import."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A run's journal proves every page that is read, is backed up, and is mended from its backups."""
+"""A run's journal verifies every page it reads, makes backups, and is repaired from them."""
 
 import random
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def content(folder: Path) -> list[list[tuple[object, ...]]]:
 def misread(folder: Path, name: str, flips: int) -> tuple[int, int]:
     """Flip single bits of a file at random, one at a time, and read the whole journal.
 
-    Return after how many it was read otherwise than before, and after how many it was refused.
+    Return the numbers of flips with wrong rows, and with a refusal.
     """
     path, generator = folder / name, random.Random(1)
     data, wanted = bytearray(path.read_bytes()), content(folder)

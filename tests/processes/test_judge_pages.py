@@ -63,7 +63,7 @@ def said(lake: Path) -> list[dict[str, object]]:
 
 
 def begin(page, place: str, name: str) -> None:
-    """Come in, and begin to judge, by keyboard alone."""
+    """Log in and start judging, by keyboard alone."""
     page.goto(f"{place}/runs/{JUDGED}/judge?token={TOKEN}")
     page.wait_for_selector("input[name=as]:focus")
     page.keyboard.type(name)
@@ -75,7 +75,7 @@ def begin(page, place: str, name: str) -> None:
     page.keyboard.press("Enter")
     page.wait_for_selector("#judge")
     hearing(page)
-    if page.locator("text=Begin").count():  # who holds an item already sees it at once
+    if page.locator("text=Begin").count():  # a person with an open item sees it at once
         page.wait_for_selector("button[value=next]:focus")
         page.keyboard.press("Enter")
     page.wait_for_selector("h2:has-text('Answer')")
@@ -83,12 +83,12 @@ def begin(page, place: str, name: str) -> None:
 
 
 def hearing(page) -> None:
-    """Wait until the page's scripts, which come after its text, hear keys."""
+    """Wait until the page's scripts, which load after its text, handle keys."""
     page.wait_for_load_state("load")
 
 
 def judge(page, keys: str) -> None:
-    """Press keys that judge one item, and wait for the next page, and until it hears keys."""
+    """Judge one item by keys, and wait until the next page handles keys."""
     before = page.input_value("input[name=item]")
     for key in keys:
         page.keyboard.press(key)

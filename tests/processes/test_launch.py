@@ -1,4 +1,4 @@
-"""`lpfloop launch`: what Slurm and Ray are handed; the example of a job on Kubernetes."""
+"""`lpfloop launch`: its files for Slurm and Ray; the example of a job on Kubernetes."""
 
 import ast
 import shlex
@@ -64,7 +64,7 @@ def test_ray_job(tmp_path: Path) -> None:
     submitted = ast.literal_eval(text.partition("job = ")[2].rpartition("\n\nprint")[0])
     assert submitted["entrypoint_num_gpus"] == 2
     assert submitted["runtime_env"]["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "120"}
-    # What the shell of the job would run.
+    # The command that the shell of the job would run.
     shown = f"python() {{ printf '%s\\n' \"$@\"; }}\n{submitted['entrypoint'].replace('exec ', '')}"
     asked = subprocess.run(["sh", "-c", shown], capture_output=True, text=True, check=True)
     assert asked.stdout.splitlines() == [

@@ -19,7 +19,7 @@ from lpfloop.stores.lock import LOCK, LockedError
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealing import encoded
 
-# Newer Pythons warn of forking where libraries have threads; the children use none of these.
+# Newer Pythons warn about forking with threads of libraries; the children do not use these.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 RACES = 20
@@ -52,7 +52,7 @@ def exit_code(child: int) -> int:
 
 
 def contend(folder: Path, orders: int, reports: int) -> int:
-    """Try to get the run at an order, report how that went, and live until somebody ends it."""
+    """Try to lock the run on command, report the result, and live until killed."""
     os.read(orders, 1)
     said = b"failed"
     try:
@@ -94,7 +94,7 @@ def hold(folder: Path, ready: int) -> int:
 
 
 def started(folder: Path, job: Callable[[Path, int], int]) -> int:
-    """Start a child that holds the run, and return its id when it does."""
+    """Start a child that locks the run; return its id once it has the lock."""
     read, write = os.pipe()
     child = fork(lambda: job(folder, write))
     os.close(write)
@@ -131,7 +131,7 @@ def test_overtaken_holder_commits_nothing(folder):
         child = started(folder, job)
         _, status = os.waitpid(child, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
-        # Somebody takes the lock file away, and then the run from its living holder.
+        # Somebody deletes the lock file, and then takes the run from its living owner.
         (folder / LOCK).unlink()
         Journal(folder).close()
         os.kill(child, signal.SIGCONT)

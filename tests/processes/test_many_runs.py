@@ -11,7 +11,7 @@ from lakes import asked_lake
 from lpfloop.stores.lake import run_names
 
 RUNS, OPEN_FILES = 60, 160
-"""A run that is read takes four open files."""
+"""An open run takes four file descriptors."""
 PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))

@@ -1,4 +1,4 @@
-"""Answers that need math-verify are compared in worker processes, whatever these do."""
+"""Worker processes compare answers with math-verify, and may fail in any way."""
 
 import itertools
 import json
@@ -89,7 +89,7 @@ def test_math500_references(verifier, shared_data):
 
 
 class Patience(selectors.DefaultSelector):
-    """Waits for workers by a clock that stands still while any has something to do but to hang."""
+    """Waits for workers with a clock that stops while a worker works, unless it hangs."""
 
     now = 0.0
     hanging = Path()
@@ -169,7 +169,7 @@ def test_workers_end_after_their_parent():
         used = {worker.pid: worker.cpu_times().user for worker in workers}
 
         def held():
-            """Hold up the worker that has begun the comparison."""
+            """Suspend the worker that has started the comparison."""
             at_work = [w for w in workers if w.cpu_times().user > used[w.pid] + 0.05]
             for worker in at_work:
                 worker.suspend()

@@ -1,4 +1,4 @@
-"""`lpfloop model` of a run whose files are in a bucket."""
+"""`lpfloop model` for a run with its files in a bucket."""
 
 import json
 import shutil

@@ -17,7 +17,7 @@ from lpfloop.stores.objects import objects_of
 
 
 def opening_of(model: str | Path, template: str | None = None) -> Opening:
-    """Return how an engine is opened on another machine, as the head sends it."""
+    """Return the head's message that opens an engine on another machine."""
     config = EngineConfig(template=template)
     return opened_elsewhere(Opening(kind="transformers", model=str(model), config=config))
 
@@ -63,7 +63,7 @@ def test_another_template_is_refused(model: Path, tmp_path: Path) -> None:
 
 
 def test_paths_are_whole(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The current folder of a worker on another machine is another one."""
+    """A worker on another machine has a different current folder."""
     monkeypatch.chdir(tmp_path)
     Path("mine.jinja").write_text("{{ messages[0].content }}")
     opening = opening_of("model", "mine.jinja")

@@ -1,4 +1,4 @@
-"""The steps of an online method are units: counted, committed, resumed, paid for."""
+"""The steps of an online method are units: counted, committed, resumed, paid."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,7 +120,7 @@ def test_kill_while_steps_are_committed(
 
 @pytest.mark.usefixtures("stood_in")
 def test_left_out_prompts(tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of the prompts two do not fit and one is refused in each step; the last step is empty."""
+    """In each step, two prompts do not fit and one is refused; the last step is empty."""
     before = online.step_rows
 
     def step_rows(job: OnlineJob, step: int, asked: Sequence[PromptToSample], method: Method):

@@ -1,4 +1,4 @@
-"""A run that is started, looked at, paused, changed, stopped and continued from other terminals."""
+"""A run is started, inspected, paused, changed, stopped and continued from other terminals."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def hold_at(run, samples):
 
 
 def modes_below(folder):
-    """The permission bits of `folder` and of all below it, while a daemon writes there."""
+    """Return the permission bits of `folder` and everything below, while a daemon writes there."""
     modes = {}
     for place, folders, files in os.walk(folder):
         for path in [Path(place), *(Path(place, name) for name in (*folders, *files))]:
@@ -87,7 +87,7 @@ def test_daemon_that_cannot_start(slow):
 
 
 def test_stop_drains(slow):
-    # It has to wait until commands on a busy machine have seen it do so.
+    # The run waits long enough for commands on a busy machine to see it drain.
     slow.config.write_text(f"{GATED}drain_s: 600\n")
     pid = hold_at(slow, 2)
     stopping = slow.start("stop", "slow")
@@ -117,7 +117,7 @@ def test_pause_until_resume(slow):
     pid = hold_at(slow, 2)
     assert slow.call("pause", "slow")[:2] == (0, f"{pid} paused\n")
     slow.allow(FREE)
-    wait_until(lambda: slow.done() == 3)  # The one in flight is committed while the run is paused.
+    wait_until(lambda: slow.done() == 3)  # The paused run commits the unit in flight.
     assert state(slow)["daemon"]["state"] == "paused"
     assert slow.asked() == EVALUATED + 3
     code, stdout, stderr = slow.call("resume", "slow")

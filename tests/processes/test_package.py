@@ -1,4 +1,4 @@
-"""The package as it is installed: light to import, and whole."""
+"""The installed package: light to import, and complete."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def python(code: str) -> str:
 
 
 def modules(root: Path, *folders: str) -> list[str]:
-    """Return the importable modules in these folders, those that train the tiny world left out."""
+    """Return the importable modules in these folders, except those that train the tiny world."""
     paths = [
         path.relative_to(root) for folder in folders for path in root.glob(f"{folder}/**/*.py")
     ]
@@ -41,7 +41,7 @@ def test_every_package_is_installed(root) -> None:
 
 
 def test_imports_load_no_model_library(root) -> None:
-    """One process imports the package, then the command line, then all of three floors."""
+    """One process imports the package, then the command line, then three packages completely."""
     names = modules(root, "configs", "stores", "loop")
     before, cli, after = python(
         "import sys, lpfloop\n"

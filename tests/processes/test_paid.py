@@ -20,7 +20,7 @@ MORE = 1.02
 
 @pytest.fixture(scope="module")
 def owed(tmp_path_factory: pytest.TempPathFactory):
-    """How many replies a kind of run asks for if nothing ends it."""
+    """The number of replies that a kind of run needs without interruption."""
     return cache(lambda kind: _straight(tmp_path_factory.mktemp(kind), kind))
 
 
@@ -34,7 +34,7 @@ def _straight(folder: Path, kind: str) -> int:
 
 @pytest.mark.parametrize(("kind", "name"), [("critiques", "SIGKILL"), ("grades", "SIGTERM")])
 def test_paid_replies_are_kept(tmp_path, owed, kind, name):
-    """End a run by a signal after half of its replies, and see what the next run asks for."""
+    """End a run by a signal after half of its replies, and count the next run's requests."""
     half = owed(kind) // 2
     with paid_judge(KINDS[kind][0]) as judge:
         run = PaidRun(tmp_path, kind, judge)
@@ -61,7 +61,7 @@ CRITIC = (
     *(f"critic.engine.concurrency={CONCURRENCY}", "critic.engine.model_name=m", "guard=false"),
     *("critic.templates=tiny", "critic.aspects=tiny"),
 )
-"""What `lpfloop critique` is set to."""
+"""The settings of `lpfloop critique`."""
 
 
 def start_critique(lake, path, judge):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 MIB = 2**20
 MOST = 400 * MIB
-"""What reading any of these may add to the memory of a process."""
+"""Memory that reading any of these files may add to a process."""
 READ = """
 import json, resource, sys
 from pathlib import Path

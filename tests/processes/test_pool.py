@@ -1,4 +1,4 @@
-"""Replicas share a model's work: nothing is lost, given twice, or changed by how many there are."""
+"""Replicas share a model's work: nothing is lost or given twice, and any number answers alike."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def broken(request, sampling):
 def opened(
     tmp_path: Path, root: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Opener]:
-    """Open pools of scripted replicas, one a script; they wait little before a restart."""
+    """Open pools of scripted replicas, one a script, with a short delay before restarts."""
     (tmp_path / "scripts.py").write_text(SCRIPTS)
     (tmp_path / "endless.py").write_text("import time\ntime.sleep(3600)\n")
     environ["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(root / "tests" / "helpers")])
@@ -75,7 +75,7 @@ def opened(
     pools: list[Pool] = []
 
     def open_pool(*scripts: str, more: Iterable[str] = (), **settings: object) -> Pool:
-        """Open a replica for each script; those that come later run the scripts `more`."""
+        """Open a replica for each script; later replicas run the scripts `more`."""
         names = [*scripts, *more]
         config = EngineConfig.model_validate(
             {"kind": "scripted", "replicas": len(scripts)} | settings
@@ -109,7 +109,7 @@ def batches(count: int, n: int = 1) -> list[Batch]:
 
 
 def texts(engine: Pool, asked: Iterable[Batch]) -> dict[str, str]:
-    """Draw all batches; no key may come twice."""
+    """Draw all batches; check that no key comes twice."""
     results = list(engine.generate(asked))
     assert len({r.key for r in results}) == len(results)
     return {c.request_id: c.text for r in results for c in r.answers}
@@ -149,7 +149,7 @@ def test_one_that_gives_up_is_tried_again(
 
     mending = threading.Thread(target=mend, daemon=True)
     mending.start()
-    while "tried again (1 of 3)" not in caplog.text:  # one may do all before the other has loaded
+    while "tried again (1 of 3)" not in caplog.text:  # one may do all before the other loads
         assert len(texts(pool, batches(60, 2))) == 120
     mending.join()
     assert "replica 1 of 2" in caplog.text
@@ -168,7 +168,7 @@ def test_one_that_gives_up_again_and_again_is_left_out(
 
 
 def test_replicas_join_and_leave_a_stream(opened: Opener) -> None:
-    """A single replica works in the thread of the consumer, until others come."""
+    """A single replica works in the consumer's thread, until others join."""
     pool = opened("scripts:named", more=["scripts:named"] * 2)
     feed = Feed[Batch]()
     for number in range(3):

@@ -18,7 +18,7 @@ from lpfloop.stores.garbage import CANARIES
 from lpfloop.stores.lake import CHECKPOINTS
 
 IN_A_FOLDER = SimpleNamespace(headship=None)
-"""A journal of which no bucket has copies."""
+"""A journal without copies in a bucket."""
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ IN_A_FOLDER = SimpleNamespace(headship=None)
         ("published.sync.before#1", 2),  # given up: lpfloop does not publish after a failed fsync
         ("manifest.rename.before#1", 1),  # the model is still there
         ("published.rename.before#1", 1),
-        ("published.rename.after#1", 2),  # published already, the name perhaps not durable
+        ("published.rename.after#1", 2),  # published already, but the name may not be durable
     ],
 )
 def test_full_disk_at_a_publication(

@@ -1,4 +1,4 @@
-"""A run whose models live in a Ray cluster makes the rows of any other run."""
+"""A run with models in a Ray cluster makes the rows of any other run."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -48,7 +48,7 @@ def in_read_only(lake: Path, commands: list[list[str]], temporary: Path):
     """Run commands on a read-only lake; return their output, Python's rows, files left in /tmp."""
     child = [sys.executable, "-c", CODE, str(lake), json.dumps(commands)]
     if os.geteuid() == 0:
-        # Root may write whatever the modes say, but not to a disk that is mounted read-only.
+        # Root may write regardless of the modes, but not to a read-only mount.
         tried = ["unshare", "--mount", "sh", "-c", BOUND, str(lake)]
         there = shutil.which("unshare") is not None
         if not there or subprocess.run([*tried, "true"], check=False).returncode:
@@ -64,7 +64,7 @@ def in_read_only(lake: Path, commands: list[list[str]], temporary: Path):
 
 
 def archived(lake: Path, target: Path, *leaving: str) -> Path:
-    """Copy a lake as an archive would, without some of the journal's files."""
+    """Copy a lake like an archive, without some of the journal's files."""
     copy = copied(lake, target)
     for name in leaving:
         (run_folder(copy, RUN) / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A reader in another process keeps the files of rows that it may know of."""
+"""lpfloop keeps files of rows that a reader in another process may still use."""
 
 import subprocess
 import sys

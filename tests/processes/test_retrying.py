@@ -42,7 +42,7 @@ def config(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def paired(config, tmp_path_factory):
-    """A lake whose run has made its pairs, some of which nobody could decide."""
+    """A lake whose run has made its pairs, some of them undecided."""
     folder = tmp_path_factory.mktemp("paired")
     turned(folder, config())
     return folder
@@ -54,7 +54,7 @@ def lake(paired, tmp_path):
 
 
 def turned(lake, config, *, name=RUN, again=False):
-    """Turn the loop until it ends, for too few pairs."""
+    """Run the loop until it ends for lack of pairs."""
     job = Job(config=config, lake=lake, name=name, retry_unscored=again)
     with stand_ins(lake), suppress(NothingToTrainOn):
         run_loop(job, Silent(), StopSignal())

@@ -49,7 +49,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Configure:
 
 @pytest.fixture(scope="module")
 def trained(config: Configure, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake whose run was trained twice, and whose critic could not always be read."""
+    """A lake with a run trained twice, and with unreadable replies of its critic."""
     folder = tmp_path_factory.mktemp("trained")
     turned(folder, config())
     return folder

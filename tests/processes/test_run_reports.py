@@ -23,7 +23,7 @@ ENDLESS = "exec sleep 1000"
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory) -> Job:
-    """A job whose run is finished, and which is to write its report after each iteration."""
+    """A job with a finished run, and with a report after each iteration."""
     folder = tmp_path_factory.mktemp("reported")
     lake = folder / "lake"
     lake.mkdir()

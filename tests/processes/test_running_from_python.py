@@ -1,4 +1,4 @@
-"""`lpfloop.run` and `lpfloop.resume`: the loop worked on for a Python program."""
+"""`lpfloop.run` and `lpfloop.resume`: a Python program runs the loop."""
 
 import json
 import os
@@ -117,7 +117,7 @@ def gated(tmp_path, monkeypatch):
 
 
 def begun(run):
-    """Start a program that turns the loop, and wait until it samples."""
+    """Start a program that runs the loop, and wait until it samples."""
     program = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(run.config)],
         env=run.environment,

@@ -1,4 +1,4 @@
-"""Keys are planted wherever they could leak from, and looked for in all that a run writes."""
+"""Planted keys appear nowhere in the files that a run writes."""
 
 import base64
 import json
@@ -77,7 +77,7 @@ def tattling(answer):
 
 @pytest.fixture
 def call(environ, tmp_path):
-    """Call commands; each of them learns the key of the environment when it begins."""
+    """Call commands; each reads the key from the environment at its start."""
     environ["LPFLOOP_LAKE"] = str(tmp_path / "lake")
 
     def called(*words):
@@ -89,7 +89,7 @@ def call(environ, tmp_path):
 
 
 def everything_written(lake):
-    """Give the name and the bytes of all that a lake holds, as it lies and as it reads."""
+    """Return the names and bytes of all files in a lake, raw and decoded."""
     for path in lake.rglob("*"):
         if not path.is_file():
             continue
@@ -102,7 +102,7 @@ def everything_written(lake):
 
 
 def leaks(found, key):
-    """Return the names of the places that hold a key, as it is or as base64 at any offset."""
+    """Return the names of the places with a key, as text or as base64 at any offset."""
     shifted = (base64.b64encode(b" " * n + key.encode())[4:-4].decode() for n in range(3))
     needles = [key, *shifted]
     return [name for name, data in found if any(needle.encode() in data for needle in needles)]
@@ -120,7 +120,7 @@ def answer_of(kind):
 
 
 def configured(folder, kind, url):
-    """Return the configuration of a small run whose models of one kind are at a URL."""
+    """Return the configuration of a small run with models of one kind at a URL."""
     if kind == "candidates":
         return BASE.replace(BASE.splitlines()[2], "") + POLICY.replace("URL", url)
     return paid_config(folder, kind, url)

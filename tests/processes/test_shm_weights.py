@@ -43,7 +43,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @contextmanager
 def held(work: Path) -> Generator[tuple[subprocess.Popen[str], Path]]:
-    """Start a process that holds the folder of `work`; give it and the folder."""
+    """Start a process that uses the folder of `work`; return both."""
     argv = [sys.executable, "-c", HOLDER, str(work), str(shm_weights.SHARED_MEMORY)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -67,7 +67,7 @@ def test_what_a_killed_process_left(tmp_path) -> None:
         holder.kill()
         holder.wait()
         assert (folder / "model.safetensors").exists()
-        with memory_folder(tmp_path / "a", 1000) as again:  # of the same trainer: empty
+        with memory_folder(tmp_path / "a", 1000) as again:  # used again by the same trainer: empty
             assert again == folder
             assert not (again / "model.safetensors").exists()
     with held(tmp_path / "a") as (holder, folder):

@@ -18,7 +18,7 @@ PATIENT = GATED + "drain_s: 600\n"
 
 @pytest.fixture
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operated]:
-    """A run whose third sample has its answer when more is allowed, and waits for it on a stop."""
+    """A run whose third sample waits for permission, and whose stop waits for that sample."""
     monkeypatch.setattr(control, "ANSWER_S", 60.0)
     run = Operated(tmp_path, PATIENT)
     run.allow(EVALUATED + 2)
@@ -34,7 +34,7 @@ def sampling(run: Operated) -> subprocess.Popen[str]:
 
 
 def tell(process: subprocess.Popen[str], run: Operated, number: signal.Signals) -> None:
-    """Send a signal, and wait until the run knows that it is to stop."""
+    """Send a signal, and wait until the run knows about it."""
     process.send_signal(number)
     wait_until(lambda: ask(run.run, Look()).stopping)
 
@@ -64,7 +64,7 @@ def test_second_signal_stops_at_once(held):
 
 
 def test_interrupt_while_modules_are_imported():
-    """With `-X importtime` the interpreter names each module that it has imported."""
+    """With `-X importtime` the interpreter prints each imported module."""
     command = [sys.executable, "-X", "importtime", "-m", "lpfloop", "status"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         told = process.stderr

@@ -1,4 +1,4 @@
-"""A run whose answers mostly cannot be compared in time stops with the reason."""
+"""A run stops with the reason if most comparisons of its answers time out."""
 
 import json
 
@@ -20,7 +20,7 @@ recipe: {name: rlrf, n: 3, m: 0}
 
 @pytest.fixture
 def slow(monkeypatch, tmp_path):
-    """A worker whose every comparison has taken too long."""
+    """A worker whose every comparison times out."""
     worker = tmp_path / "worker.py"
     said = "import sys\nprint('\"ready\"', flush=True)\n"
     said += "for line in sys.stdin: print('\"timeout\"', flush=True)\n"

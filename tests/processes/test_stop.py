@@ -1,4 +1,4 @@
-"""When a stop takes effect: at the next unit, at the deadline, and never in the wrong place."""
+"""When a stop takes effect: at the next unit, at the deadline, and only at safe places."""
 
 import signal
 import subprocess

@@ -70,7 +70,7 @@ def test_interrupted_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(KeyboardInterrupt):
         train(job, log=tmp_path / "train.log", on_progress=interrupt)
     for pid in (tmp_path / "pids").read_text().split():
-        # A killed grandchild is not ours to wait for: the kernel takes a moment to end it.
+        # The test cannot wait for a killed grandchild: the kernel takes a moment to end it.
         wait_until(partial(ended, int(pid)))
 
 
@@ -163,5 +163,5 @@ def test_halted_while_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def written(pid: Path) -> bool:
-    """Whether a process has left its id."""
+    """Return whether a process has written its id."""
     return pid.exists() and bool(pid.read_text())

@@ -1,4 +1,4 @@
-"""Nodes of a training are tried before anything is paid: by a stand-in for Slurm, and Ray."""
+"""lpfloop tries a training's nodes before it pays for anything: with a fake Slurm, and Ray."""
 
 from pathlib import Path
 

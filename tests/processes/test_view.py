@@ -24,7 +24,7 @@ LOOK = """() => [
     window.ran,
     document.documentElement.scrollWidth > window.innerWidth,
 ]"""
-"""Gives a page's text, elements made by hostile text, what ran, and whether it is too wide."""
+"""Returns a page's text, elements from hostile text, executed scripts, and if it is too wide."""
 
 
 RUN = "window.ran=1"
@@ -49,7 +49,7 @@ HOSTILE = [
     "a" * 5_000,
     "<" * 2_000,
 ]
-"""Texts that would run, load or hide something in a page that shows them carelessly."""
+"""Texts that would run, load or hide something in a careless page."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_no_hostile_text_runs(browser, tmp_path):
             text, intruders, ran, wide = page.evaluate(LOOK)
             assert (intruders, ran, wide) == ([], None, False), path
             shown += text
-        # The browser itself says in its console that a page is not there.
+        # The browser itself reports in its console that a page does not exist.
         assert [complaint for complaint in said.listed() if "404" not in complaint] == []
     plain = [text for text in HOSTILE if text.isascii() and text.isprintable()]
     assert [text for text in plain if text not in shown] == []

@@ -1,6 +1,6 @@
-"""Worker processes: streams that cannot deadlock, faults that are survived, no secrets, no orphans.
+"""Worker processes: no deadlocks, recovery from faults, no secrets, no orphans.
 
-What supervision does about deaths is shown without processes, in tests/unit.
+tests/unit tests supervision of deaths without processes.
 """
 
 import os
@@ -45,7 +45,7 @@ Opener = Callable[..., HostedModel]
 def opened(
     tmp_path: Path, root: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Opener]:
-    """Open workers with a script; they wait little before a restart."""
+    """Open workers with a script, with a short delay before restarts."""
     (tmp_path / "answers.py").write_text(SCRIPTS)
     environ["PYTHONPATH"] = os.pathsep.join([str(root / "tests" / "helpers"), str(tmp_path)])
     monkeypatch.setattr(hosted_model, "LONGEST_PAUSE", 0.01)
@@ -95,7 +95,7 @@ def test_faults_change_no_result(opened, tmp_path, caplog) -> None:
 
 
 def test_processes_end_with_their_worker(real_python, opened, tmp_path) -> None:
-    """Also those that hold its pipe open, and so hide its end."""
+    """Including those that keep its pipe open, and so hide its end."""
     marker = tmp_path / "marker"
     texts(opened(), ordered("a", f"orphan once {marker}"))
     pids = [int(pid) for pid in Path(f"{marker}.pids").read_text().split()]
@@ -122,7 +122,7 @@ def test_a_stream_left_early(opened, tmp_path) -> None:
     left = engine.generate([batch(str(k), 1) for k in range(50)])
     next(left)
     left.close()
-    (tmp_path / "go on").touch()  # all that the worker was sent could be answered now
+    (tmp_path / "go on").touch()  # the worker could now answer all its requests
     assert list(texts(engine, batch("next", 1, "another text")).values()) == ["another text"]
     assert len((tmp_path / "begun").read_text().splitlines()) < 50
 

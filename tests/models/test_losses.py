@@ -63,7 +63,7 @@ def logprob(model: Any, ids: torch.Tensor, learned: torch.Tensor) -> torch.Tenso
 
 
 def assert_equal(trainer: Any, batch: dict[str, torch.Tensor], by_hand: Callable[[], float]):
-    """Check the trainer's loss, and its slope along a random direction, against the loss by hand."""
+    """Check the trainer's loss, and its slope along a random direction, against those by hand."""
     model = trainer.model
     loss = trainer.compute_loss(model, dict(batch))
     assert float(loss.detach()) == pytest.approx(by_hand(), abs=1e-6)

@@ -31,7 +31,7 @@ ASPECTS = ("Comprehension", "Completeness")
 
 
 def said(candidate_id: str, number: int, ratings: Sequence[int] | None) -> Critique:
-    """A critique of a candidate; one without ratings could not be read."""
+    """A critique of a candidate; one without ratings is unreadable."""
     pairs = [] if ratings is None else zip(ASPECTS, ratings, strict=False)
     return replace(
         CRITIQUE,
@@ -60,7 +60,7 @@ def test_critiques_agree_by_aspect(samples, agreement, shuffle):
             given_ = [r[place] for r in rated if r is not None and len(r) > place]
             if given_:
                 mean = sum(given_) / len(given_)
-                # Half-way between two levels is the lower one.
+                # Half-way between two levels, the lower one counts.
                 levels.append(min(given_) if agreement == "all" else math.ceil(mean - 0.5))
         if not levels:
             assert candidate_id not in told

@@ -25,7 +25,7 @@ iterations: 2
 
 @pytest.fixture
 def lpfloop(tmp_path, monkeypatch):
-    """Call commands on a lake of a policy that flatters as soon as it is trained."""
+    """Call commands on a lake with a policy that flatters once trained."""
     rows = [
         {
             "prompt": f"Say w{n}",

@@ -94,7 +94,7 @@ def test_never_read_is_no_number(tmp_path):
 
 
 def test_asked_again_as_if_more_replies_were_allowed(tmp_path):
-    """And those that were read, of several in a prompt, stay as they are."""
+    """Replies that were readable stay, even if another one for the prompt was not."""
     once = job(tmp_path, "annotation.attempts=1", script="unsure")
     with turn(once) as it:
         _, first = annotated(it)
@@ -108,7 +108,7 @@ def test_asked_again_as_if_more_replies_were_allowed(tmp_path):
     assert all(row in again for row in read)
 
 
-# which two are compared
+# the compared pairs
 
 
 def _candidates(texts: list[str], finish: str = "stop") -> list[Candidate]:

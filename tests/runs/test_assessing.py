@@ -75,7 +75,7 @@ def committed(lake: Path, name: str = "a") -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A lake with a run that is compared with the tiny world's outputs, and scored by an oracle."""
+    """A lake with a run compared with the tiny world's outputs, and scored by an oracle."""
     lake = tmp_path_factory.mktemp("assessed")
     done(job(lake, *REFERRED, SCORED))
     return lake
@@ -128,7 +128,7 @@ def test_assessment_changes_nothing_else(lake):
 
 @pytest.fixture
 def few(tmp_path) -> str:
-    """Some prompts of nobody's world."""
+    """Some prompts outside the shipped worlds."""
     path = tmp_path / "own.jsonl"
     path.write_text("".join(f'{{"prompt": "Question {n}?"}}\n' for n in range(40)))
     return f"prompts.source={path}"
@@ -158,7 +158,7 @@ def outputs(path: Path, count: int = 20) -> Path:
 
 
 def test_reference_outputs_of_a_file(tmp_path, few):
-    """AlpacaEval's file gives both the prompts and the reference."""
+    """AlpacaEval's file contains both the prompts and the reference."""
     lake, path = tmp_path / "lake", outputs(tmp_path / "outputs.json")
     held_out = f"prompts.held_out={outputs(tmp_path / 'held_out.json')}"
     lacking = f"assessment.reference={outputs(tmp_path / 'few.json', count=3)}"

@@ -1,4 +1,4 @@
-"""Train prompts that overlap with a benchmark, or with the run's own tests, are left out."""
+"""lpfloop skips train prompts that overlap with a benchmark, or with the run's tests."""
 
 import json
 from dataclasses import replace

@@ -36,7 +36,7 @@ def called(lake, *words, code=0):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a lake whose run `a` has ended, for too few pairs."""
+    """A folder with a lake whose run `a` has ended, for lack of pairs."""
     folder = tmp_path_factory.mktemp("beside")
     source = write_prompts(folder).rename(folder / "own.jsonl")
     (folder / "a.yaml").write_text(SETTINGS.replace("own.jsonl", str(source)))

@@ -1,4 +1,4 @@
-"""`lpfloop compare --report`: one page on several runs, who is better, or why they cannot be."""
+"""`lpfloop compare --report`: one page on several runs: the best one, or why none is."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ WORSE, BETTER, ELSEWHERE = "worse", "better", "elsewhere"
 
 
 def measured(lake, name, share, prefix="p"):
-    """Write a run whose M_1 is right for this share of prompts, as no M_0 is."""
+    """Write a run whose M_1 solves this share of prompts, and whose M_0 solves none."""
     asked = [
         replace(lakes.prompt(n, split="held-out"), prompt_id=f"{prefix}{n}") for n in range(PROMPTS)
     ]

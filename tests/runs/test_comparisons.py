@@ -1,4 +1,4 @@
-"""Every two answers compared, circles and surplus long winners left out, as a run does it."""
+"""A run compares every two answers, and drops circles and surplus wins of longer answers."""
 
 import json
 from collections import Counter
@@ -64,7 +64,7 @@ def test_cut_answers_in_pairs(tmp_path, kept):
     for pair in pairs:
         assert pair.chosen_cut == (True if ends[pair.chosen_id] == "length" else None)
         assert pair.rejected_cut == (True if ends[pair.rejected_id] == "length" else None)
-    # The longer answer wins, and the longest is one that was cut.
+    # The longer answer wins, and the longest is a cut one.
     cut = {ends[pair.chosen_id] == "length" for pair in pairs}
     assert cut == ({True, False} if kept == "compared" else {False})
 

@@ -1,4 +1,4 @@
-"""Prompts are completed by different models of a pool, under principles drawn for each of them."""
+"""Different models of a pool complete prompts, each under principles drawn for it."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Settings changed under a run that exists: refused by name, or continued without a change."""
+"""Changed settings of an existing run: refused by name, or continued without the change."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""`lpfloop config`: the settings of runs and commands, who set them, what differs, the schema."""
+"""`lpfloop config`: settings of runs and commands, their sources, differences, the schema."""
 
 import json
 

@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 def write_questions(folder: Path, count: int = 30) -> Path:
-    """Write sums whose answers the scripted policy meets by chance, and texts without a check."""
+    """Write sums that the scripted policy solves by chance, and texts without a check."""
     path = folder / "questions.jsonl"
     sums = [
         {"question": f"What is {n} minus {n - n % 7}?", "answer": f"#### {n % 7}"}
@@ -54,7 +54,7 @@ def write_questions(folder: Path, count: int = 30) -> Path:
 
 
 def turned(lake: Path, folder: Path) -> Path:
-    """Turn the loop with a stand-in for training, and return the lake."""
+    """Run the loop with a fake training, and return the lake."""
     scorer = folder / "scorer.py"
     scorer.write_text(SCORER)
     settings = (
@@ -82,7 +82,7 @@ def told(lake: Path, *words: str, code: Exit = Exit.DONE):
 
 
 def check(lake: Path, *words: str) -> list[dict]:
-    """Return the rows of a check, as a pipe gets them."""
+    """Return the rows of a check, in a pipe's format."""
     done = told(lake, "critic-check", RUN, *words, "--format", "jsonl")
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -1,4 +1,4 @@
-"""`lpfloop critique`: a critic rates answers from a file, which are stored like a run's own."""
+"""`lpfloop critique`: a critic rates answers from a file; lpfloop stores them like a run's."""
 
 import json
 from pathlib import Path

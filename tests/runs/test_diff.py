@@ -1,4 +1,4 @@
-"""`lpfloop diff`: who flipped between two checkpoints, by how much, and how sure that is."""
+"""`lpfloop diff`: prompts that flipped between two checkpoints, differences, confidence."""
 
 import json
 from math import isclose

@@ -1,4 +1,4 @@
-"""The commands that the pages show are run, in process, over one lake of scripted models."""
+"""The docs' commands run, in process, on one lake of scripted models."""
 
 import os
 import re
@@ -35,7 +35,7 @@ SCRIPTED = {
 
 
 FIRST = "lpfloop demo"
-"""What makes the lake of all others."""
+"""Makes the lake for all other commands."""
 
 
 class LengthScorer:
@@ -69,7 +69,7 @@ def trained(job, **options):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with the files that the guides show, and a lake with `tiny-rlrf`."""
+    """A folder with the guides' files, and a lake with `tiny-rlrf`."""
     folder = tmp_path_factory.mktemp("docs")
     for page in PAGES:
         for name, body in FILE.findall(page.read_text()):
@@ -88,7 +88,7 @@ def place(tmp_path_factory):
 
 
 def ended(command):
-    """Run a command; one that is printed for a cluster has models that need devices."""
+    """Run a command; one printed for a cluster has models that need devices."""
     with pytest.MonkeyPatch.context() as patch:
         if command.startswith("lpfloop launch"):
             real = {k: v for k, v in os.environ.items() if not k.endswith(("__KIND", "__SCRIPT"))}

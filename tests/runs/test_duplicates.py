@@ -1,4 +1,4 @@
-"""A run notes the copies among its texts once an iteration, and its digest stays the same."""
+"""A run records the copies among its texts once an iteration, without changing its digest."""
 
 import json
 

@@ -26,7 +26,7 @@ GREEDY = Sampling(temperature=0.0, top_p=1.0, max_tokens=96)
 
 
 class Judge:
-    """A judge over HTTP; `change` alters each reply, given how many came before."""
+    """A judge over HTTP; `change` alters each reply, given the number of earlier ones."""
 
     def __init__(self) -> None:
         self.served = 0
@@ -92,7 +92,7 @@ def lake(tmp_path: Path) -> Iterator[Path]:
 
 
 def turn(lake: Path, judge: Judge, *overrides: str) -> None:
-    """Turn a loop whose critic is the judge over HTTP."""
+    """Run a loop whose critic is the judge over HTTP."""
     own = ("critic.engine.kind=openai", f"critic.model={judge.url}", "iterations=1", *overrides)
     loop(lake, config=small_config(write_prompts(lake), *own))
 

@@ -23,7 +23,7 @@ from lpfloop.loop.run.stop import Stopped
 
 @pytest.fixture(scope="module", autouse=True)
 def remembered():
-    """Resolve each configuration once, and make the tiny world's prompts once: they cost most."""
+    """Cache the slowest steps: each resolved configuration, and the tiny world's prompts."""
     resolve, made, known = control.resolved, cache(prompts.tiny_prompts), {}
 
     def resolved(config):

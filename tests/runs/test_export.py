@@ -1,4 +1,4 @@
-"""Exports: read back by the target's own loader, whole or not there, and the same again."""
+"""Exports: readable by the target's loader, whole or absent, and repeatable."""
 
 import csv
 import json
@@ -97,7 +97,7 @@ def lines(path):
 
 
 def test_forms_of_trainers(export):
-    """LLaMA-Factory 0.9.5, axolotl 0.19, OpenRLHF 0.11.2, verl 0.9.1: as their loaders read it."""
+    """LLaMA-Factory 0.9.5, axolotl 0.19, OpenRLHF 0.11.2, verl 0.9.1: in their loaders' formats."""
     for row in lines(export("pairs", "llamafactory") / "train.jsonl"):
         assert [turn["from"] for turn in row["conversations"] if turn["from"] != "system"] == [
             "human"
@@ -216,7 +216,7 @@ def test_rewards_come_back(form, export, come_back):
 
 
 def test_labelled_answers_come_back(export, come_back):
-    """A row of KTO's form has one answer of a pair, so its label comes back and no pair."""
+    """A row of KTO's form has one answer of a pair, so its label returns and no pair."""
     folder = export("pairs", "trl-kto")
     found = come_back(folder, "critiques", ["critic", "aspects"])
     assert [row["aspects"][0]["rating"] for row in found] == [1, -1, 1, -1]

@@ -1,4 +1,4 @@
-"""FActScore on biographies whose statements people labelled: exact, and off as its judge errs."""
+"""FActScore of biographies with people's labels: exact, and off by its judge's errors."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from lpfloop.stores.records import Breakdown, Claim
 MAKE = Maker(source="biographies", scale=SCALES[THREE_LEVEL], task=None)
 
 PUBLISHED = 0.425
-"""InstructGPT's score by people, in the paper's introduction."""
+"""InstructGPT's score by people's labels, in the paper's introduction."""
 SCORES = """
 select judge, avg(score) as fact_score, count(*) as answers
 from (
@@ -26,7 +26,7 @@ from (
     from claims where verdict is not null group by all
 ) group by all
 """
-"""FActScore by SQL, as docs/evaluate.md has it on one line."""
+"""FActScore by SQL; docs/evaluate.md has it on one line."""
 LABELLED = {"supported": 2100, "not_supported": 1971, "irrelevant": 665}
 
 
@@ -52,7 +52,7 @@ def test_score_is_the_published_one(shared_data):
     scores = [found[FACT_SCORE] for found in metrics if FACT_SCORE in found]
     assert len(scores) == 182
     assert mean(scores) == pytest.approx(PUBLISHED, abs=0.001)
-    # Without the irrelevant ones it would be far from it.
+    # Without the irrelevant ones it would differ a lot.
     relevant = [
         found["facts_supported"] / judged
         for found in metrics

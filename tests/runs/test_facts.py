@@ -1,4 +1,4 @@
-"""Facts: answers are broken into statements, each judged by the critic against the reference."""
+"""Facts: the critic splits answers into statements, and judges each by the reference."""
 
 import json
 from contextlib import closing
@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 def prompts(folder: Path) -> Path:
-    """Write prompts of facts: four to train on, and four held out."""
+    """Write prompts of facts: four for training, and four held out."""
     rows = [
         {
             "prompt": f"Tell me about Mia Berg, version {number}",
@@ -72,7 +72,7 @@ def lake(tmp_path_factory):
 
 def test_score_is_mean_over_answers(lake):
     found = numbers(lake)
-    # One of three statements is supported, then two of two: a repeated one counts once.
+    # The reference supports one of three statements, then two of two: a repeated one counts once.
     assert found["fact_score"] == (pytest.approx((1 / 3 + 1) / 2), 2)
     assert found["facts_supported"] == (1.5, 2)
     assert found["facts_not_supported"] == (0.5, 2)

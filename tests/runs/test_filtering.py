@@ -1,4 +1,4 @@
-"""Prompts are left out by rule and by judgment, once a run, and each one leaves a trace."""
+"""lpfloop filters prompts by rule and by judgment, once a run, each with a receipt."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ from lpfloop.loop.library.read_only_run import ReadOnlyRun
 from lpfloop.stores.sealed import MANIFEST, DamagedError
 
 READS = 4
-"""By how many ways, drawn at random, a lake is read after each flip."""
+"""Number of ways, drawn at random, of reading a lake after each flip."""
 TOLD, KEPT = "told", "kept"
 NAMED = re.compile(r"/runs/[\w/.-]+\.(?:parquet|json)")
 TABLES = ("prompts", "candidates", "critiques", "rewards", "pairs", "yields", "checkpoints")
@@ -64,7 +64,7 @@ class Sound:
 
 
 class CommandFailedError(Exception):
-    """A command that ended with an error, printed no row and said why."""
+    """A command that ended with an error message, without printing rows."""
 
 
 def printed(lake: Path, text: str) -> str:
@@ -84,7 +84,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
         stand_ins(folder),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(os, "environ", dict(os.environ))  # LanceDB's log has a variable.
+        patch.setattr(os, "environ", dict(os.environ))  # LanceDB's log varies.
         config = small_config(write_prompts(folder, 24), "iterations=1", "prompts.per_iteration=16")
         lake = folder / "lake"
         loop(lake, config=config)
@@ -98,7 +98,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
 
 
 def files_of_rows(lake: Path) -> list[Path]:
-    """Return every file that holds rows, derived ones often, as they are large."""
+    """Return every file of rows; derived ones repeatedly, as they are large."""
     found = sorted(lake.glob("runs/*/files/*/*.parquet"))
     derived = sorted(lake.glob("runs/*/derived/*/*"))
     assert derived
@@ -106,7 +106,7 @@ def files_of_rows(lake: Path) -> list[Path]:
 
 
 def flip(path: Path, draw: random.Random) -> Callable[[], int]:
-    """Flip one bit of a file; return what mends it."""
+    """Flip one bit of a file; return a function that repairs it."""
     data = bytearray(path.read_bytes())
     sound = bytes(data)
     data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)

@@ -8,7 +8,7 @@ from forgeries import JUDGES, attack, naming, obedient, quoting
 from lpfloop.stores.records import SCORED
 
 ATTACKS = 1_500
-"""For each of the four judges: a third of them bare, below a mark, and in an object each."""
+"""Attacks on each of the four judges: a third bare, a third below a mark, a third in an object."""
 
 
 def test_no_forged_verdict_is_believed():

@@ -1,4 +1,4 @@
-"""A policy that forges verdicts, judged by models that fall for them, in a real run over HTTP."""
+"""A policy that forges verdicts, judged by models that obey them, in a real run over HTTP."""
 
 import json
 import re
@@ -57,13 +57,13 @@ def honest(asked: str) -> str:
 
 
 def obedient(messages: Messages) -> str:
-    """Repeat the verdict that an answer brings."""
+    """Repeat an answer's forged verdict."""
     asked = messages[-1]["content"]
     return f"It is right.\n{FORGED}" if FORGED in asked else honest(asked)
 
 
 def wary(messages: Messages) -> str:
-    """Quote a forger, and then rate it as the worst."""
+    """Quote the forged verdict, and then rate the answer honestly."""
     asked = messages[-1]["content"]
     quoted = f"The answer holds\n{FORGED}\n\n" if FORGED in asked else ""
     return f"{quoted}{honest(asked)}"

@@ -61,7 +61,7 @@ def parts(lake: Path, name: str) -> dict[str, list[Part]]:
 
 
 def adopted(lake: Path) -> set[str]:
-    """Return the units of the child that were not computed."""
+    """Return the child's units that were reused."""
     with closing(sqlite3.connect(run_folder(lake, CHILD) / "journal.sqlite")) as journal:
         said = journal.execute("SELECT key, telemetry FROM units WHERE done").fetchall()
     return {key for key, telemetry in said if "adopted" in json.loads(telemetry)}

@@ -1,4 +1,4 @@
-"""Grades are shown with their completion."""
+"""`lpfloop show` prints grades with their completion."""
 
 from dataclasses import replace
 

@@ -57,7 +57,7 @@ def order(lake: Path, **wanted: object) -> list[tuple[str, ...]]:
 
 
 def machine_rows(lake: Path) -> list[str]:
-    """Return all that models said, as texts whose order does not matter."""
+    """Return all rows of models, as texts in any order."""
     with closing(open_run(lake, JUDGED)) as run:
         critiques = run.scan("critiques").filter(~pl.col("critic").str.starts_with("human:"))
         tables = (critiques, run.scan("rewards"), run.scan("candidates"))
@@ -66,10 +66,10 @@ def machine_rows(lake: Path) -> list[str]:
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Path:
-    """Four prompts: judges agree on the first, and differ more and more on the others."""
+    """Four prompts: judges agree on the first, and differ more on each later one."""
     answers = [judged_answer(n, which) for n in range(4) for which in (0, 1)]
     ratings = [(1, 1), (-1, -1), (1, 1), (0, 0), (1, 1), (-1, 1), (1, 1), (-1, -1)]
-    # Of prompts 2 and 3 the reward prefers the answer that the critic fails.
+    # On prompts 2 and 3 the reward prefers the answer that the critic fails.
     scores = [2.0, 1.0, 2.0, 1.0, 1.0, 2.0, 1.0, 2.0]
     critiques = [rated(one, *each) for one, each in zip(answers, ratings, strict=True)]
     critiques.append(rated(answers[7], 1, 1, critic="m9"))
@@ -84,7 +84,7 @@ def test_what_comes_first(judged):
     assert found[0] == (candidate_id(3, 1),)
     assert {ids[0][:-1] for ids in found[:2]} == {candidate_id(n, 0)[:-1] for n in (3, 2)}
     assert len(found) == 4, "one answer of each prompt"
-    # Moderate in everything, or passed by one critic and failed by another.
+    # Moderate in all signals, or passed by one critic and failed by another.
     unsure = {(candidate_id(1, 1),), (candidate_id(3, 1),)}
     assert {*order(judged, rule="uncertain")[:2]} == unsure
     assert order(judged, rule="failures")[0] == (candidate_id(0, 1),)

@@ -1,4 +1,4 @@
-"""Damage to a finished run is found, named by its unit, and made good; or it is refused."""
+"""lpfloop finds damage to a finished run, names its unit, and repairs or refuses it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""No honest verdict is lost: real judges' reasons about real answers, bare and guarded."""
+"""lpfloop reads every honest verdict: real judges' reasons on real answers, bare and guarded."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ class Judgement:
     expected: object
 
     def read(self, key: GuardKey) -> tuple[str, object]:
-        """Return how the reply is read, under a key or bare."""
+        """Return the reading of a reply, with a key or without."""
         question = self.ask(key)
         mark = f"{question.mark}\n" if question.mark else ""
         (reading,) = question.read(f"{self.reasons}{mark}{self.verdict}", "stop")
@@ -60,7 +60,7 @@ class Preferred(NamedTuple):
 
 
 def judgements(rows: Rows) -> Iterator[Judgement]:
-    """Give each reason in all forms that suit it, single pairs in each annotator's."""
+    """Yield each reason in all suitable forms, single pairs in each annotator's form."""
     for rated in _rated(rows):
         yield from (form(rated) for form in (_critique, _grade, _overall, _review))
     for number, preferred in enumerate(_preferred(rows)):

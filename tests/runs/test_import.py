@@ -1,4 +1,4 @@
-"""Files of other people's rows become ordinary rows of the lake, once, or are refused whole."""
+"""Other people's files become ordinary rows of the lake, once, or lpfloop refuses them whole."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def load(tmp_path):
-    """Import files and give the run."""
+    """Import files and return the run."""
     opened = []
 
     def run(*files, name: str = "x", **options):
@@ -159,7 +159,7 @@ def test_same_files_again_do_nothing(file, tmp_path) -> None:
 
 
 def test_candidate_with_two_rewards_is_listed_once(file, tmp_path):
-    """An UltraFeedback row gives each answer an overall score, then the mean of its ratings."""
+    """An UltraFeedback row gives each answer an overall score, and the mean of its ratings."""
     completions = [
         {
             "annotations": {"honesty": {"Rating": "1", "Rationale": "No."}},

@@ -1,4 +1,4 @@
-"""The layouts of examples/imports, each on a row, and on the first rows of the published file."""
+"""The layouts of examples/imports, on a sample row, and on the published file's first rows."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ TABLES = ("prompts", "candidates", "critiques", "rewards", "preferences")
 
 @pytest.fixture
 def load(tmp_path):
-    """Import rows by an example, and give the tables of the run."""
+    """Import rows by an example, and return the tables of the run."""
 
     def tables(example, *rows, scale=None):
         file = tmp_path / f"{example}.jsonl"
@@ -38,7 +38,7 @@ def imported(folder, example, file, scale=None, **options):
 
 
 def votes(tables):
-    """Return each vote with the texts that it is about."""
+    """Return each vote with its texts."""
     texts = {row["candidate_id"]: row["text"] for row in tables["candidates"]}
     return [
         (texts[row["first_id"]], texts[row["second_id"]], row["annotator"], row["preferred"])
@@ -189,7 +189,7 @@ COUNTS = {
     ("prometheus", "prometheus_vicuna_eval.jsonl"): (16, 60, 180),
     ("solutions", "qwen_maj8.jsonl"): (42, 336, 336, 336),
 }
-"""Rows of the first 60 lines, counted by other code than the import's."""
+"""Rows of the first 60 lines, counted by code independent of the import."""
 SCALES = {"just_eval": "1-5", "prometheus": "1-5"}
 
 

@@ -1,4 +1,4 @@
-"""`lpfloop judge-check`: its table, its document, its plots, runs as sources, and bad input."""
+"""`lpfloop judge-check`: its table, JSON output, plots, runs as sources, and bad input."""
 
 import json
 

@@ -42,7 +42,7 @@ def invoke(*arguments):
 
 
 def candidates(lake):
-    """Return the files that hold candidates."""
+    """Return the files of candidates."""
     return sorted((lake / "runs/a/files/candidates").glob("*.parquet"))
 
 

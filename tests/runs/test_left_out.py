@@ -33,7 +33,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def load(tmp_path):
-    """Import files and give the result, and what reads a table of the run."""
+    """Import files; return the result, and a reader of the run's tables."""
 
     def run(*files, **options):
         done = import_files(Import(lake=tmp_path / "lake", name="x", files=files, **options))
@@ -178,7 +178,7 @@ SYSTEM_ROWS = [
 
 @pytest.mark.parametrize("asked", SYSTEM_ROWS)
 def test_system_of_a_pair(asked, file, load):
-    """The system's text is part of the pair, for training and for `reward-check` alike."""
+    """The system message is part of the pair, for training and for `reward-check` alike."""
     path = file({**asked, "chosen": "a", "rejected": "b"})
     _, rows = load(path)
     (pair,) = rows("pairs")

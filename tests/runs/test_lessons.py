@@ -1,4 +1,4 @@
-"""Table 1 of RLRF: the lessons of M_0 and the critic, their mix, and how both are prepared."""
+"""Table 1 of RLRF: the lessons of M_0 and the critic, their mix, and the training of both."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ SCRIPTED = (
 
 
 class Stopping(Silent):
-    """A reporter that asks for a stop after some commits."""
+    """A reporter that requests a stop after some commits."""
 
     def __init__(self, stop: StopSignal, after: int) -> None:
         self._stop, self._left = stop, after

@@ -1,4 +1,4 @@
-"""`lpfloop.open`: a run from Python, read-only, light to import, safe while it is written."""
+"""`lpfloop.open`: a run in Python, read-only, light to import, safe during writes."""
 
 import json
 import re

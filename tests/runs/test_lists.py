@@ -1,4 +1,4 @@
-"""The commands that list a run's rows: every form, every filter, and words that no run knows."""
+"""The commands that list a run's rows: every format, every filter, and unknown words."""
 
 import json
 

@@ -46,7 +46,7 @@ SCRIPTED = (
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """Make jobs on a small file of prompts that no process has to verify, or of sums."""
+    """Make jobs on a small file of prompts that need no verification process, or of sums."""
     place = tmp_path_factory.mktemp("prompts")
     general = write_prompts(place, 24)
     sums = place / "sums.jsonl"
@@ -64,14 +64,14 @@ def job(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(job, tmp_path_factory) -> Path:
-    """A lake with a run that ended since its pairs were too few; it may be run again."""
+    """A lake with a run that ended for lack of pairs, and that a test may run again."""
     lake = tmp_path_factory.mktemp("plain")
     finish(job(lake))
     return lake
 
 
 class Watcher:
-    """A reporter that asks for a stop after some commits."""
+    """A reporter that requests a stop after some commits."""
 
     def __init__(self, stop: StopSignal | None = None, after: int = -1) -> None:
         self.commits = 0
@@ -107,7 +107,7 @@ def finish(wanted: Job) -> Watcher:
 
 
 def test_stage_asked_for_twice(job, tmp_path, monkeypatch):
-    """The second time its units are committed, but the first payment may still be ending."""
+    """At the second request its units are committed, but the first payment may still be ending."""
 
     def flush(store: RunWriter) -> None:
         if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""`lpfloop run` on a device that the run cannot fit into: refused before anything is written."""
+"""`lpfloop run` on a device too small for the run: refused before it writes anything."""
 
 import os
 

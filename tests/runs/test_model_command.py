@@ -31,7 +31,7 @@ def ids(lake):
 
 @pytest.fixture
 def small_folder(tmp_path_factory):
-    """A folder in place of a model whose files are not looked at."""
+    """A small folder instead of a model, whose files nobody reads."""
     folder = tmp_path_factory.mktemp("policy")
     (folder / "config.json").write_text("{}")
     return folder
@@ -52,7 +52,7 @@ def refused(told, words, code=Exit.BAD_INPUT):
     assert words in " ".join(told.stderr.split())
 
 
-# which
+# the meant model
 
 
 def test_model_by_place_or_id(lake, subtests):

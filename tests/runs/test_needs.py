@@ -29,7 +29,7 @@ SCRIPTED = (
 
 
 class Plain(Recipe):
-    """Settings that ask for nothing."""
+    """Settings without requirements."""
 
     name: str = settings.semantic("plain", "the variant")
 
@@ -42,7 +42,7 @@ def my_dpo(it, cfg):
 
 @pytest.fixture
 def added(monkeypatch):
-    """Add a recipe as a contributor does: its class, and its line in the dict."""
+    """Add a recipe like a contributor: its class, and its line in the dict."""
 
     def add(name: str, recipe, kind: type[Recipe]) -> None:
         known = {**variants(), name: kind}

@@ -1,4 +1,4 @@
-"""The supervised set is committed once a run, without held-out prompts; every training reads it."""
+"""A run commits the supervised set once, without held-out prompts; every training reads it."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ WEIGHT = "training.next_token.weight=0.25"
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TrainJob]:
-    """Train by the stand-ins; the list has the jobs."""
+    """Train with the fakes; the list contains the jobs."""
     made: list[TrainJob] = []
 
     def train(job: TrainJob, **told: object) -> TrainResult:
@@ -59,7 +59,7 @@ def configured(tmp_path: Path, answers: Path, *overrides: str) -> RunConfig:
 
 def test_two_iterations_learn_committed_set(tmp_path: Path, answers: Path, jobs: list[TrainJob]):
     run(tmp_path, configured(tmp_path, answers, WEIGHT, "iterations=1")).close()
-    # What the second iteration reads was packed at the end of the first run.
+    # The second iteration reads the set from the file packed at the end of the first run.
     reader = run(tmp_path, configured(tmp_path, answers, WEIGHT))
     told = reader.scan("receipts").filter(pl.col("filter") == "next-token").collect()
     counts = dict(told.group_by("outcome").agg(pl.col("count").sum()).iter_rows())
@@ -83,7 +83,7 @@ def test_two_iterations_learn_committed_set(tmp_path: Path, answers: Path, jobs:
     for job in jobs:
         assert job.supervised is not None
         assert (job.supervised.weight, job.supervised.batch_size) == (0.25, 16)
-    # Equal rows are an equal file, named by its hash.
+    # Equal rows give the same file, named by its hash.
     first, second = (path.name for job in jobs for path in job.files[len(job.data) :])
     assert first == second
 

@@ -1,4 +1,4 @@
-"""Stages whose models are on separate places overlap, and nothing else about a run changes."""
+"""Stages with models in separate places overlap; the rest of a run stays the same."""
 
 import functools
 import operator
@@ -114,7 +114,7 @@ def cooked(seed: int) -> Cook:
 
 
 def digest_of(lake: Path, name: str, seed: int, *overrides: str, stops: Sequence[int] = ()) -> str:
-    """The digest of a run of some verbs, which is stopped after so many commits before it ends."""
+    """The digest of a run of some verbs, stopped after so many commits before it ends."""
     small = ("prompts.chunk=1", "prompts.per_iteration=6", "pairs.balance_length=true")
     wanted = job(lake, *small, *overrides, prompts=12, name=name)
     for after in stops:

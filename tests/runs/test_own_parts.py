@@ -99,7 +99,7 @@ def guide(tmp_path_factory, root):
     (command,) = COMMAND.findall(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        # Every pair of a prompt is compared, so that a refinement is among them for any keys.
+        # The run compares every pair of a prompt, so that it compares refinements for any keys.
         everything = ("--set", "annotation.comparisons=all")
         trained_on_nothing(run(*shlex.split(command)[2:], *everything))
     return folder

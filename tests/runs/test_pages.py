@@ -21,7 +21,7 @@ def prose(page):
 
 
 def anchors(page):
-    """Return the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, in GitHub's format."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -50,7 +50,7 @@ def test_links_resolve():
 
 
 def mentioned(page):
-    """Return the commands that a page mentions: in a line of prose, or in any of its blocks."""
+    """Return the commands on a page: in a line of prose, or in any of its blocks."""
     text = page.read_text()
     lines = [line for block in FENCE.findall(text) for line in block.splitlines()]
     found = [line.strip() for line in lines if line.strip().startswith("lpfloop ")]
@@ -58,7 +58,7 @@ def mentioned(page):
 
 
 def unknown(command, place):
-    """Return the part of a command that lpfloop does not know."""
+    """Return the part of a command that lpfloop lacks."""
     words = command.partition("#")[0].split(" -- ")[0].split()[1:]
     while words and isinstance(place, TyperGroup):
         word = words.pop(0).strip("(),.;:")

@@ -1,4 +1,4 @@
-"""Models that are given GPUs which are not there are refused before anything is loaded."""
+"""lpfloop refuses configured GPUs that do not exist, before it loads anything."""
 
 from models import show_gpus
 from typer.testing import CliRunner

@@ -1,4 +1,4 @@
-"""The plan of a run is what the run then does; a dry run writes nothing."""
+"""A run does what its plan predicts; a dry run writes nothing."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ from lpfloop.stores.records import Prompt
 TRAINED = ("train", "train_reward", "ppo", "quark", "grpo", "rloo", "online_dpo")
 MOST_VERBS = ("rlrf", "ultrafeedback-ppo")
 SPLIT = ("annotate", "compare")
-"""Annotators share these; who gets which pair is drawn by ids that a rehearsal has not."""
+"""Annotators share these; ids that a dry run lacks decide who gets which pair."""
 QUICK = (
     "policy.engine={kind: scripted, script: 'scripts:policy'}",
     "critic.engine={kind: scripted, script: 'scripts:clear_critic'}",

@@ -69,7 +69,7 @@ def _torn(data: bytes) -> tuple[bytes, ...]:
 
 
 class Disk:
-    """The disk as running processes see it, and what of it is durable."""
+    """The disk as running processes see it, and its durable part."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -81,7 +81,7 @@ class Disk:
         getattr(self, f"_{operation.kind}")(operation)
 
     def knows(self, path: Path) -> bool:
-        """Whether there is something at `path`."""
+        """Return whether `path` exists."""
         try:
             self._find(path)
         except KeyError:
@@ -89,9 +89,10 @@ class Disk:
         return True
 
     def after_power_loss(self, names: int, tears: int) -> Iterator[dict[str, bytes]]:
-        """Give the files of possible states: all of them, or as many as asked for, by a seed.
+        """Yield the files of possible states: all of them, or as many as requested, by a seed.
 
-        At most `names` ways in which names are kept or lost, each with `tears` in which bytes are.
+        At most `names` combinations of kept and lost names, each with `tears` combinations of
+        bytes.
         """
         for changes in _choices(self._pending, names):
             tree = {n: dict(f.durable) for n, f in enumerate(self._things) if isinstance(f, Folder)}
@@ -222,7 +223,7 @@ def sha256(data: bytes) -> str:
 
 
 MANY, SOME, FEW = (100, 20), (40, 10), (12, 3)
-"""States looked at for each place of a crash, at most: of names, and for each of bytes."""
+"""Maximal numbers of states at each crash: combinations of names, and of bytes for each."""
 
 Files = Mapping[str, bytes]
 Check = Callable[[Files, str], bool]
@@ -240,7 +241,7 @@ class Claim:
     check: Check
 
 
-# what must hold
+# claims
 
 
 def is_part(files: Files, path: str) -> bool:
@@ -294,7 +295,7 @@ class Recorder:
         self.log: list[Operation | Claim] = []
 
     def observe(self, operation: Operation) -> None:
-        """Take down what durable.py did, and before the fsync of a file who wrote it."""
+        """Record operations of durable.py, and the writer of a file before its fsync."""
         if operation.purpose == "draft" and operation.kind == "sync":
             self.log.append(Operation("", "create", operation.path))
             self.log.append(
@@ -306,7 +307,7 @@ class Recorder:
         self.log.append(Claim(path, check))
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a file as other libraries do: in place, and nothing is synced."""
+        """Write a file like other libraries: in place, without a sync."""
         path.unlink(missing_ok=True)
         path.write_bytes(data)
         self.log.append(Operation("", "create", path))
@@ -321,7 +322,7 @@ class Recorder:
         return path
 
     def model(self, path: Path) -> Path:
-        """Write a model as a trainer does."""
+        """Write a model like a trainer."""
         self.folder(path)
         self.write(path / "config.json", b"{}" * 300)
         self.folder(path / "inner")
@@ -358,7 +359,7 @@ def checkpoint(record: Recorder) -> None:
 
 
 def store(record: Recorder) -> None:
-    """What the loop does: it commits units, and the journal refers to the files of their stages."""
+    """Work like the loop: commit units whose stages' files the journal refers to."""
     folder = record.root / "lake" / "runs" / "a"
     journal = Journal.create(folder, {})
     record.claim(folder / "journal.sqlite", lambda files, path: path in files)
@@ -380,7 +381,7 @@ def store(record: Recorder) -> None:
 
 
 def tidying(record: Recorder) -> None:
-    """A file is removed, another one put aside."""
+    """Remove a file, set another one aside."""
     run = durable.make_folder(record.root / "run")
     data = b"damaged" * 100
     for name in ("retired", "damaged"):
@@ -476,7 +477,7 @@ def test_without_an_fsync_there_is_damage(tmp_path, subtests):
 
 
 class Killed(BaseException):
-    """The process ends here: nothing after it is done by this process."""
+    """The process ends here."""
 
 
 def die(name: str) -> None:

@@ -9,7 +9,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.query.runs import open_run
 
 ASKING = ("ultrafeedback", "ultracm", "chatglm")
-"""What the beginnings of variants are called that ask judges, whom the world smol does not have."""
+"""Prefixes of variants that need judges, which the world smol lacks."""
 
 
 def test_presets_load_every_variant(subtests):
@@ -37,6 +37,6 @@ def test_smol_is_annotated_by_its_verifier(tmp_path):
     with closing(open_run(tmp_path, "a")) as run:
         preferences = run.scan("preferences", iteration=1).collect()
     assert set(preferences["status"]) == {"scored"}
-    # Two answers may meet as many demands.
+    # Two answers may meet the same number of demands.
     assert set(preferences["preferred"]) <= {"first", "second", "tie"}
     assert not preferences["flipped"].any()

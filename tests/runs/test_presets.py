@@ -48,7 +48,7 @@ class HeadCommand:
 
 
 def head_command(world: str, variant: str) -> HeadCommand:
-    """Return the command in the head of a variant's preset, or of the next one that it extends."""
+    """Return the command in the header of a variant's preset, or of the next preset it extends."""
     path = preset_file(world, variant)
     while True:
         text = path.read_text(encoding="utf-8")
@@ -59,7 +59,7 @@ def head_command(world: str, variant: str) -> HeadCommand:
 
 
 def _head(text: str) -> Iterator[str]:
-    """Give the comment that a file begins with, without its marks."""
+    """Return the comment at the beginning of a file, without its marks."""
     for line in text.splitlines():
         if not line.startswith("#"):
             return
@@ -67,7 +67,7 @@ def _head(text: str) -> Iterator[str]:
 
 
 def write_files(folder: Path, count: int, held_out: int) -> None:
-    """Write the files that heads name, with prompts of three tasks."""
+    """Write the files named in headers, with prompts of three tasks."""
     rows = [_row(number) for number in range(count)]
     asked = [{"prompt": HELD_OUT.format(n)} for n in range(held_out)]
     outputs = [
@@ -115,13 +115,13 @@ def _contains(number: int) -> dict[str, str]:
 WORLDS = ("paper", "own")
 EVERY = [(world, variant) for world in WORLDS for variant in RECIPES]
 HEADS = [("paper", "rlrf"), ("own", "dpo"), ("own", "expert-iteration"), ("own", "critique-model")]
-"""Some ways of learning: by pairs, by annotators, by demonstrations, of critiques."""
+"""Some ways of learning: from pairs, annotators, demonstrations, critiques."""
 URL = "http://127.0.0.1:9/v1"
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
-    """A folder with the files that heads name, in which commands are given."""
+    """A folder with the files named in headers, as the current folder."""
     write_files(tmp_path, count=40, held_out=4)
     write_pool(tmp_path, URL)
     monkeypatch.chdir(tmp_path)
@@ -145,9 +145,9 @@ def configured(command: HeadCommand, named: dict[str, str]) -> RunConfig:
     [pytest.param(*head, marks=[] if head in HEADS else pytest.mark.slow) for head in EVERY],
 )
 def test_head_gets_to_its_end(here, named, world, variant):
-    """With stand-ins for models and trainer: every stage of the run, on the files that it reads.
+    """With fake models and a fake trainer: every stage of the run, on its input files.
 
-    No role is left over for the shipped toy, and none is missing.
+    The shipped toy models play no role, and no role lacks a model.
     """
     config = configured(head_command(world, variant), named)
     prompts = load_prompts(config.prompts, seed=config.seed)

@@ -1,4 +1,4 @@
-"""Principles are listed, and written by a model whose reply is read strictly."""
+"""Principles from a list, or written by a model whose reply lpfloop reads strictly."""
 
 import json
 

@@ -67,7 +67,7 @@ def rows(lake: Path, table: str) -> pl.DataFrame:
 
 
 def probe_with(wanted: Job, number: int, script: str, reporter: Telling) -> None:
-    """Probe another policy in the same run, as a later iteration would."""
+    """Probe another policy in the same run, like a later iteration."""
     engine = EngineConfig(kind="scripted", script=script)
     policy = Served(name="policy", identity=f"policy-{number}", location="tiny", engine=engine)
     first = Checkpoint(

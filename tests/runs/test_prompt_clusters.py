@@ -18,7 +18,7 @@ def prompt(text: str, **fields: object) -> Prompt:
 
 
 def together(*prompts: Prompt) -> bool:
-    """Whether some prompts are in one cluster, and two others are each alone."""
+    """Return whether some prompts share a cluster, and two others are alone."""
     others = [prompt(text) for text in OTHERS]
     found = clusters_of([*others, *prompts])
     alone = {found[each.prompt_id] for each in others}

@@ -1,4 +1,4 @@
-"""Published data sets are imported with all that has a place, or refused in a sentence."""
+"""lpfloop imports all supported fields of published data sets, or refuses them in a sentence."""
 
 import json
 
@@ -23,7 +23,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def load(tmp_path):
-    """Import files and give the tables of the run."""
+    """Import files and return the tables of the run."""
 
     def tables(*files, name="x", **options):
         import_files(Import(lake=tmp_path / "lake", name=name, files=files, **options))
@@ -44,14 +44,14 @@ def refusal(tmp_path, *files):
 
 
 def asked(tables):
-    """Return what the user says, prompt by prompt."""
+    """Return the user's messages, prompt by prompt."""
     return [
         [m["content"] for m in row["messages"] if m["role"] == "user"] for row in tables["prompts"]
     ]
 
 
 def labels(tables):
-    """Return each answer with its label, as the guide says to get them."""
+    """Return each answer with its label, by the guide's query."""
     texts = {row["candidate_id"]: row["text"] for row in tables["candidates"]}
     return [
         (texts[row["candidate_id"]], row["aspects"][0]["rating"])
@@ -61,7 +61,7 @@ def labels(tables):
 
 
 def votes(tables):
-    """Return each vote with the texts that it is about."""
+    """Return each vote with its texts."""
     texts = {row["candidate_id"]: row["text"] for row in tables["candidates"]}
     return [
         (texts[row["first_id"]], texts[row["second_id"]], row["annotator"], row["preferred"])
@@ -195,7 +195,7 @@ COUNTS = {
     "truthfulqa.jsonl": (60, 495, 495, 0, 60),
     "ultrafeedback_binarized_300.jsonl": (60, 120, 0, 120, 60, 0, 0, 60),
 }
-"""Rows of the first 60 lines, counted by other code than the import's."""
+"""Rows of the first 60 lines, counted by code independent of the import."""
 ROWS = (
     *("prompts", "candidates", "critiques", "rewards", "preferences", "breakdowns", "claims"),
     "pairs",

@@ -1,4 +1,4 @@
-"""What commands show is had from Python: lists, measures, exports."""
+"""Python has the commands' results: lists, measures, exports."""
 
 import polars as pl
 import pytest

@@ -38,7 +38,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """A finished run of two iterations; nobody changes it."""
+    """A finished run of two iterations, read-only by convention."""
     with quick_folder(tmp_path_factory.mktemp("made")) as lake:
         config = small_config(write_prompts(lake), "recipe.n=6", "recipe.top_k=2")
         # This lake does not record the tests' questions: each test works on a copy.
@@ -87,7 +87,7 @@ def ordered(found: list[dict]) -> list[str]:
 
 
 def test_own_rule_gives_own_pairs(made):
-    """Also while a daemon holds the run."""
+    """It also works while a daemon has the run's lock."""
     journal = Journal(made.folder)
     for name in (None, "again"):
         found = derive(made, name=name).derived.name

@@ -1,4 +1,4 @@
-"""Reference rewards are committed before training; prompts without one are left out, counted."""
+"""A run commits reference rewards before training, and skips and counts prompts without one."""
 
 from dataclasses import replace
 from functools import partial

@@ -51,7 +51,7 @@ def everything(folder):
     for path in sorted(folder.rglob("*")):
         told = path.lstat()
         holds = path.read_bytes() if path.is_file() and not path.is_symlink() else None
-        # Readers of SQLite touch its index of the write-ahead log.
+        # SQLite's readers write the index of its write-ahead log.
         if not path.name.endswith(("-shm", "-wal")):
             found[str(path.relative_to(folder))] = (stat.S_IFMT(told.st_mode), holds)
     return found
@@ -122,7 +122,7 @@ def test_export_with_foreign_files_stays(place, subtests):
 
 
 def write(target, text, *, meanwhile=None, force=False):
-    """Write a folder with one file, while somebody else writes another into its place."""
+    """Write a folder with one file, while somebody else puts another folder in that place."""
     with output_folder(target, force=force) as draft:
         (draft / "a.txt").write_text(text)
         if meanwhile is not None:

@@ -75,7 +75,7 @@ def fallen(tmp_path_factory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def worse(tmp_path_factory) -> Path:
-    """A lake whose run made its policy worse, with prompts whose names are hostile."""
+    """A lake whose run made its policy worse, with hostile names of prompts."""
     folder = tmp_path_factory.mktemp("worse")
     rows = [json.loads(line) for line in skilled_prompts(folder, each=30).read_text().splitlines()]
     for number, row in enumerate(rows):

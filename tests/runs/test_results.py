@@ -41,7 +41,7 @@ def write(
     fingerprint="{}",
     prompts=None,
 ) -> None:
-    """Write a run whose M_0 did as BEGAN, and that has then made what `made` is about."""
+    """Write a run whose M_0 scored BEGAN, and that then made `made`."""
     facts = {"config": json.dumps({"recipe": {"name": method}}), "fingerprint": fingerprint}
     writer = RunWriter(Journal.create(run_folder(lake, name), facts))
     for number, rows in ((0, scores(BEGAN, iteration=0, checkpoint="m0")), (1, made)):
@@ -94,7 +94,7 @@ def test_runs_of_one_method_together(tmp_path):
 def test_errors_are_over_clusters_of_prompts(tmp_path):
     wordings = [replace(p, cluster=f"c{n // 2}") for n, p in enumerate(PROMPTS)]
     values = [1, 1, 0, 0, 1, 1, 0, 0]
-    # What the evaluations themselves hold was measured as if no prompt had a cluster.
+    # The stored evaluations treat every prompt as a separate cluster.
     write(tmp_path, "dpo", "dpo", scores(values), prompts=wordings)
     _, reached = results(tmp_path, ["dpo"])
     assert reached.numbers["win_rate"].stderr == pytest.approx(math.sqrt(1 / 3 / 4))
@@ -123,7 +123,7 @@ def test_run_stands_for_its_best(tmp_path):
 
 
 def ranked(lake: Path, group: str, won: dict[str, int]) -> list[str]:
-    """Write a run of each method, with a policy that wins so many prompts; return their names."""
+    """Write a run of each method, with so many wins of its policy; return their names."""
     for method, many in won.items():
         made = scores([1] * many + [0] * (8 - many), checkpoint=f"{group}-{method}")
         write(lake, f"{group}-{method}", method, made)

@@ -46,7 +46,7 @@ def test_unnamed_roles_are_refused(tmp_path: Path, tiny_policy: Path, subtests) 
 
 
 def test_run_without_a_critic(tmp_path: Path) -> None:
-    """No critique stage, no rating: they are absent, not zero."""
+    """No critique stage, no rating: absent, not zero."""
     made = (
         *("policy.engine.kind=scripted", "policy.engine.script=scripts:policy"),
         "smoke.prompts=0",  # These annotators repeat their prompts.

@@ -1,4 +1,4 @@
-"""Several rounds of refinement: who is refined again, from what, and until when."""
+"""Several rounds of refinement: which candidates, from which parents, and until when."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ def refinements(run: RunReader, stage: str) -> pl.DataFrame:
 
 
 def test_refined_again_is_a_failed_refinement(tmp_path: Path):
-    """A third of the answers passes the critic."""
+    """The critic passes a third of the answers."""
     with quick_folder(tmp_path) as folder, stand_ins(folder):
         loop(folder, config=small_config(write_prompts(folder, 24), *LIMITS), name="three")
         run = open_run(folder, "three")

@@ -1,4 +1,4 @@
-"""Plots of a run: refinement, pairs, training, judge; why one is empty."""
+"""Plots of a run: refinement, pairs, training, judge; reasons for empty ones."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,7 +32,7 @@ def opened(lake, *names):
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    """A lake of `told`, of a run with two trainings, and of one with nothing yet."""
+    """A lake of `told`, of a run with two trainings, and of an empty one."""
     folder = tmp_path_factory.mktemp("plots") / "lake"
     lakes.told_run(folder)
     lakes.write_run(folder, "online", {1: {Statistic: steps(1)}, 2: {Statistic: steps(2)}})

@@ -1,4 +1,4 @@
-"""`recipe.train` as a schedule: rejection sampling first, DPO after it."""
+"""`recipe.train` as a schedule: first rejection sampling, then DPO."""
 
 from pathlib import Path
 

@@ -71,7 +71,7 @@ def made(lake: Path, name: str, iteration: int) -> str:
 
 
 def judges(lake: Path, name: str, iteration: int, *, kind: str) -> set[str]:
-    """Return who judged an iteration's candidates of one kind."""
+    """Return the judges of an iteration's candidates of one kind."""
     of = {c.candidate_id for c in stored(lake, Candidate, name, iteration) if c.kind == kind}
     said = stored(lake, Critique, name, iteration)
     return {row.critic for row in said if row.candidate_id in of}
@@ -101,7 +101,7 @@ def test_policy_judges_without_critic(lake: Path) -> None:
 def rated(
     name: str, *means: tuple[int, ...] | None, finish: FinishReason = "stop"
 ) -> list[Candidate | Critique]:
-    """Make a candidate and its critiques; None could not be read."""
+    """Make a candidate and its critiques; None means unreadable."""
     candidate = replace(
         CANDIDATE, candidate_id=name, prompt_id="p", text=f"text {name}", finish_reason=finish
     )
@@ -134,7 +134,7 @@ def paired(
 
 
 def test_highest_mean_with_lowest() -> None:
-    # By the worst of each aspect b would be as bad as c; by its last critique, the best.
+    # By the worst of each aspect b would equal c; by its last critique, it would be the best.
     of = (
         rated("a", (1, 1), (1, 0), (1, 1)),
         rated("b", (-1, 1), (-1, -1), (1, 1)),

@@ -13,7 +13,7 @@ from lpfloop.stores.records import Prompt
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    """A lake with two runs of the same rows; `told` was written last."""
+    """A lake with two runs of the same rows; `told` is the later one."""
     folder = tmp_path_factory.mktemp("show")
     write_run(folder, "older", {0: {Prompt: [PAIRED]}})
     told_run(folder)

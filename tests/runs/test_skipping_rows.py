@@ -61,7 +61,7 @@ def test_bad_rows_left_out(file, tmp_path):
 
 
 def test_row_left_out_leaves_nothing(file, tmp_path):
-    """Its prompt is new where another row has it."""
+    """Its prompt is new in another row."""
     rows = [
         {"prompt_id": "1", "prompt": "a", "response": "x"},
         # Its first answer is good, the second has no text.

@@ -1,4 +1,4 @@
-"""The smoke test before a run's first stage, and the bound on replies that cannot be read."""
+"""The smoke test before a run's first stage, and the limit of unreadable replies."""
 
 import json
 import re
@@ -20,7 +20,7 @@ recipe: {name: rlrf, n: 2, m: 0}
 iterations: 1
 """
 SMOKE = ("--set", "smoke.prompts=3", "--set", "smoke.train=false")
-"""The critic of `scripts` leaves one reply in eight without ratings, and these are few."""
+"""The critic of `scripts` omits the ratings of one reply in eight, and these are few."""
 MUMBLING = ("--set", "critic.engine.script=scripts:mumbling_critic")
 
 

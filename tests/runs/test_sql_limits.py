@@ -1,4 +1,4 @@
-"""SQL ends in time and shows no key."""
+"""SQL queries end in time, and never show a key."""
 
 import json
 

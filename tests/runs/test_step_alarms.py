@@ -1,4 +1,4 @@
-"""Alarms by step: what the numbers of PPO and Quark say while they train."""
+"""Alarms by step, from the numbers of PPO and Quark during training."""
 
 from functools import partial
 from pathlib import Path

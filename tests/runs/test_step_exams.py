@@ -1,4 +1,4 @@
-"""Policies that a training publishes on its way: examined, named, chosen, collected."""
+"""Policies that a training publishes before its end: evaluated, named, chosen, collected."""
 
 from contextlib import closing
 from pathlib import Path
@@ -34,7 +34,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train by the stand-in."""
+    """Train with the fake."""
     monkeypatch.setattr(lpfloop.loop.stages.publish, "train", train_online)
 
 

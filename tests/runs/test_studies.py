@@ -1,4 +1,4 @@
-"""How studies of RLRF read runs, gains from each seed's own M_0; how a study continues."""
+"""How studies of RLRF read runs, with gains from each seed's M_0; how a study continues."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +24,7 @@ SETTINGS = {"training": {"dpo": {"beta": 0.1}}}
 
 
 def add(lake, name, stage, tables):
-    """Commit one more unit of a run that was written."""
+    """Commit one more unit of a written run."""
     with closing(RunWriter(Journal(run_folder(lake, name)))) as writer:
         writer.journal.plan(1, stage, stage, lambda: [stage])
         writer.commit(stage, tables, {})
@@ -32,7 +32,7 @@ def add(lake, name, stage, tables):
 
 
 def write_against(lake, began, own, other):
-    """Write RLRF's and GRPO's runs: by seed M_0's share, and the share after 1,000 tokens."""
+    """Write RLRF's and GRPO's runs: by seed, M_0's accuracy and the accuracy at 1,000 tokens."""
     for seed, first, *ends in zip(SEEDS, began, own, other, strict=True):
         for arm, end in zip(("course-rlrf", "course-grpo"), ends, strict=True):
             name = f"study-{arm}-{seed}"
@@ -50,13 +50,13 @@ def test_gains_count_from_m0_of_the_seed(tmp_path):
     score, tokens = STUDY.find(Evidence(lake=tmp_path, seeds=SEEDS)).claims
     assert score.estimate.by_seed == pytest.approx((10.0, 10.0, 10.0))
     assert score.verdict == HOLDS
-    # Of 5 points the first needs a quarter of its way, the other one half.
+    # Of 5 points the first needs a quarter of its tokens, the other one half.
     assert tokens.estimate.by_seed == pytest.approx((50.0, 50.0, 50.0))
     assert (tokens.estimate.value, tokens.verdict) == (pytest.approx(50.0), HOLDS)
 
 
 def write_end(job, end="done: 1 iterations"):
-    """Write the run of a job, which has ended like this."""
+    """Write a job's run with this end."""
     facts = {"config": canonical_json(resolved(job.config))}
     with closing(Journal.create(run_folder(job.lake, job.name), facts)) as journal:
         journal.record("end", end)

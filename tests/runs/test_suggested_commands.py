@@ -1,4 +1,4 @@
-"""Suggested commands can be pasted into a shell, whatever the lake is called."""
+"""Suggested commands work in a shell for any name of the lake."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Commands refuse a policy by its chat template before anything is written."""
+"""Commands refuse a policy with a bad chat template before they write anything."""
 
 import shutil
 

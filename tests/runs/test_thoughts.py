@@ -26,7 +26,7 @@ THINKING = (
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Turn the loop once; return the run, the notes, and the thoughts that are trained."""
+    """Run the loop once; return the run, the notes, and the trained thoughts."""
     trained: list[dict[str, str] | None] = []
 
     def train(job: TrainJob, **options):

@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> RunConfig:
 
 @pytest.fixture
 def lake(tmp_path: Path, config: RunConfig) -> Path:
-    """A lake with a finished run of two iterations, of which no tracker has heard."""
+    """A lake with a finished run of two iterations, not yet sent to any tracker."""
     lake = tmp_path / "lake"
     lake.mkdir()
     with stand_ins(lake):

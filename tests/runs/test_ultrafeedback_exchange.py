@@ -1,4 +1,4 @@
-"""UltraFeedback's published rows in, graded, binarised, and out again as they came."""
+"""UltraFeedback's published rows: imported, graded, binarised, and exported unchanged."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def annotations(*ratings: str) -> Row:
 def completion(
     model: str, overall: object, *ratings: str, text: str | None = None, mended: bool = True
 ) -> Row:
-    """A published completion; `mended` as the data set's own repair leaves it."""
+    """A published completion; `mended` as after the data set's own repair."""
     numbers = [float(rating) for rating in ratings if rating != "N/A"]
     return {
         "annotations": annotations(*ratings),

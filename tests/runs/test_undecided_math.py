@@ -18,7 +18,7 @@ EVERY = tuple(prompt.prompt_id for prompt in HELD_OUT)
 
 
 def undecided(rows):
-    """Return M_1's rows with the math of the last prompt undecided, while its check is met."""
+    """Return M_1's rows with undecided math in the last prompt, whose check passes."""
     kept = [s for s in rows[Score] if (s.prompt_id, s.metric) != (LAST, "math_accuracy")]
     (beside,) = [s for s in rows[Score] if (s.prompt_id, s.metric) == (LAST, "mean_length")]
     found = {"math_undecided": 1.0, "math_unmarked": 0.0, "general_fulfilled": 1.0}

@@ -29,7 +29,7 @@ def test_policy_that_loses_a_task_is_left(tmp_path, monkeypatch):
     run = open_run(tmp_path / "lake", "a")
     made = checkpoints(run)
     assert [c.iteration for c in made] == [0, 1, 2, 3]
-    # M_3 was trained from M_1; M_2 is kept.
+    # M_3 descends from M_1; the lake keeps M_2.
     assert made[3].parent_id == made[1].checkpoint_id
     assert made[2].parent_id == made[1].checkpoint_id
     assert (run.folder / made[2].path).is_dir()
@@ -43,7 +43,7 @@ def test_policy_that_loses_a_task_is_left(tmp_path, monkeypatch):
 
 
 def test_best_and_latest_may_differ(tmp_path, monkeypatch):
-    """M_2 lost half of its math."""
+    """M_2 lost half of its math accuracy."""
     skilled_run(tmp_path, monkeypatch, RISING_AND_FALLING[:3])
     run = open_run(tmp_path / "lake", "a")
     assert model_of(run, "best").iteration == 1
@@ -116,7 +116,7 @@ def test_run_ends_when_converged(tmp_path, monkeypatch):
 
 
 def test_stopped_run_resumes_to_same_digest(tmp_path, monkeypatch):
-    """The best is kept in the lake, so that no resume forgets it."""
+    """The lake stores the best policy, so that every resume knows it."""
     whole = tmp_path / "whole"
     whole.mkdir()
     skilled_run(whole, monkeypatch, RISING_AND_FALLING)

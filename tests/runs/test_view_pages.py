@@ -1,4 +1,4 @@
-"""What the viewer's pages answer, asked without a browser: filters, pages, live parts, errors."""
+"""The viewer's pages, requested without a browser: filters, paging, live parts, errors."""
 
 import re
 import runpy
@@ -20,7 +20,7 @@ RUN = "/runs/seen"
 
 @pytest.fixture(scope="module")
 def configuration(root):
-    """Return the function of the benchmarks that makes a run's configuration."""
+    """Return the benchmarks' function that makes a run's configuration."""
     return runpy.run_path(str(root / "benchmarks" / "synthetic.py"))["configuration"]
 
 
@@ -44,7 +44,7 @@ def ids(client: TestClient, path: str) -> list[str]:
 
 
 def following(client: TestClient, path: str) -> str | None:
-    """Return the address of the next page, if there is one."""
+    """Return the address of the next page, if any."""
     found = re.search(r'<a rel="next" href="([^"]+)"', client.get(RUN + path).text)
     return unescape(found[1]).removeprefix(RUN) if found else None
 

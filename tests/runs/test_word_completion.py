@@ -16,7 +16,7 @@ def lake(tmp_path):
 
 
 def offered(environ, *words):
-    """Return what bash is offered for the last of the words."""
+    """Return bash's completions of the last word."""
     asked = {"_LPFLOOP_COMPLETE": "complete_bash", "COMP_CWORD": str(len(words))}
     line = " ".join(("lpfloop", *map(str, words)))
     environ.update(asked, COMP_WORDS=line)

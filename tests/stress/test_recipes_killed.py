@@ -61,9 +61,9 @@ def killed_at(lake: Path, config: RunConfig, at: Kill) -> bool:
 
 
 def suffer(folder: Path, config: RunConfig, kills: Sequence[Kill], straight: Whole) -> None:
-    """Kill runs at these places, one after the other, until each was met.
+    """Kill runs at these places, one after the other, until each was reached.
 
-    A place that a run has passed when it is resumed is met by the next run.
+    If a resumed run has passed a place, the next run meets it.
     """
     left = list(kills)
     while left:
@@ -92,6 +92,6 @@ def test_killed_in_any_stage(tmp_path: Path, name: str) -> None:
         met = {(at.iteration, at.stage) for at in wanted}
         assert met == {(n, stage) for n in (1, 2) for stage in stages}
         assert not seen(straight).owed
-        # A filter of several units has a receipt of each, which may say the same.
+        # A filter of several units has a receipt for each, and these may be equal.
         assert set(seen(straight).repeated) <= {"receipts"}
         suffer(folder, config, wanted, seen(straight))

@@ -1,4 +1,4 @@
-"""Each promise of docs/reliability.md names tests that exist, in the column of their marks."""
+"""Each promise in docs/reliability.md names existing tests, in the column of their marks."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ SLOW = re.compile(r"\bmark\.(slow|stress)\b")
 
 
 def columns(path, name):
-    """Return the columns that a test belongs to, or all tests of a file if `name` is empty."""
+    """Return the columns of a test, or of all tests in a file if `name` is empty."""
     found = set[str]()
     if not (ROOT / path).is_file():
         return found

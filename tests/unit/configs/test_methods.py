@@ -1,4 +1,4 @@
-"""What methods refuse together, and which defaults follow from which setting."""
+"""Settings that methods refuse together, and defaults that follow from other settings."""
 
 import pytest
 

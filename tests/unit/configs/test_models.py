@@ -1,4 +1,4 @@
-"""Models by name: what roles that name one have, and whose setting counts."""
+"""Models by name: settings of roles that name one, and their precedence."""
 
 import pytest
 

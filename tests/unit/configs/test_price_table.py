@@ -1,4 +1,4 @@
-"""Prices by the models' names: a shipped table, one's own, and stated ones."""
+"""Prices by models' names: the shipped table, the user's, and stated prices."""
 
 from pathlib import Path
 

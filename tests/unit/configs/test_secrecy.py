@@ -1,4 +1,4 @@
-"""Secrets are blacked out in every form that a server or a log may give them."""
+"""lpfloop hides secrets in every form that a server or a log may give them."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ KEYS = ("sk-canary-7f3a91c2d4e8b650", "/sk-canary/7f3a+=", "7301948265510394", '
 
 @pytest.fixture
 def nothing_hidden(monkeypatch):
-    """Know no secrets before the test, and forget its own."""
+    """Start without known secrets, and forget the test's."""
     monkeypatch.setattr(secrecy, "_keys", Blackout())
     monkeypatch.setattr(secrecy, "_every", Blackout())
 

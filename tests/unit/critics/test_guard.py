@@ -1,4 +1,4 @@
-"""Guarded questions: no text leaves its place, no verdict counts without the mark."""
+"""Guarded questions: texts cannot escape their section, and verdicts need the mark."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Replies are read as stated: the paper's examples, every reason, and mutated replies."""
+"""lpfloop reads replies as stated: the paper's examples, every reason, and mutated replies."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Final answers of real text: remarks, several boxes, other languages, words, percent."""
+"""Final answers in real text: remarks, several boxes, other languages, words, percent."""
 
 from lpfloop.critics.math_answers import answer_to, final_answer, is_mathematical, reference_answer
 from lpfloop.critics.math_numbers import quick_equal

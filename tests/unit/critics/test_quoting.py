@@ -1,4 +1,4 @@
-"""A verdict that is quoted, denied, contradicted or repeated is not the judge's own."""
+"""A quoted, denied, contradicted or repeated verdict does not count as the judge's."""
 
 from forgeries import POOL
 

@@ -72,7 +72,7 @@ def questions(pool: Any, key: GuardKey = KEY) -> dict[str, Question[Any]]:
 
 
 def replies(schema: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911
-    """Any value that a schema allows, of a judge that gives reasons."""
+    """Any value that a schema allows, for a judge that gives reasons."""
     match schema:
         case {"const": value}:
             return st.just(value)
@@ -98,7 +98,7 @@ def _object(fields: Any) -> st.SearchStrategy[Any]:
 
 
 def said_by(reply: Any) -> Iterator[object]:
-    """Give the verdicts of a reply, in their order."""
+    """Return the verdicts in a reply, in their order."""
     for name, value in reply.items():
         if isinstance(value, dict):
             yield from said_by(value)
@@ -112,7 +112,7 @@ def said_by(reply: Any) -> Iterator[object]:
 
 
 def values_of(readings: Any) -> Iterator[object]:
-    """Give the verdicts that were read."""
+    """Return the verdicts that lpfloop read."""
     for value in (reading.value for reading in readings):
         if isinstance(value, tuple):
             yield from (

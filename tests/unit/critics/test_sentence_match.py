@@ -1,4 +1,4 @@
-"""Sentence match: exact in the tiny world, refused in any other."""
+"""Sentence match: exact in the tiny world, refused in others."""
 
 from dataclasses import replace
 

@@ -124,7 +124,7 @@ def test_checks_give_the_metrics_that_apply(verifier):
 
 
 def test_critic_rates_math_and_checks(verifier):
-    """Math with checks has the task's aspect and one of each check; equal kinds are numbered."""
+    """Math with checks has the task's aspect and one for each check; equal kinds get numbers."""
     prompt = asked("math", "#### 4", ("contains", "so"), ("contains", "then"))
     (verdict,) = verifier.verify([(prompt, "so #### 4")])
     rated = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict).value

@@ -1,4 +1,4 @@
-"""Which GPUs a process sees, and how the replicas of a model are laid out over them."""
+"""GPUs that a process sees, and the placement of a model's replicas on them."""
 
 import json
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ def numbers(groups: tuple[DeviceGroup, ...]) -> list[tuple[int, ...]]:
 
 @pytest.mark.usefixtures("four")
 def test_visible_gpus(environ) -> None:
-    """They are those that CUDA would show."""
+    """CUDA would show the same ones."""
     for told, handles in (
         (None, ["0", "1", "2", "3"]),
         ("2,0", ["2", "0"]),

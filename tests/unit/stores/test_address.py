@@ -1,4 +1,4 @@
-"""A lake's address leads to its folder; one in a bucket, to a local side that names the bucket."""
+"""A lake's address leads to its folder; a bucket's, to a local folder that names the bucket."""
 
 import pytest
 

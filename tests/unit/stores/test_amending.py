@@ -1,4 +1,4 @@
-"""A done unit can be replaced by what more work made of it, under another key."""
+"""A done unit can be replaced by the result of more work, under another key."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +21,7 @@ READ = [replace(row, preferred="tie", status="scored") for row in UNREAD]
 
 
 EDGES = {"asked": [], "other": [], "made": ["asked-1"]}
-"""What the stages of iteration 1 read: stages by their identities, or units by their keys."""
+"""Inputs of the stages of iteration 1: stages by identity, or units by key."""
 
 
 @pytest.fixture

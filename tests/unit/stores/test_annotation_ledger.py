@@ -44,7 +44,7 @@ def said(item: str, who: str, row: str = "{}") -> LedgerEntry:
 
 
 def test_each_judgement_is_kept_at_once(folder):
-    """Nothing is closed here, as after a kill."""
+    """The test closes nothing, like a kill."""
     ledger = begun(folder)
     for _ in range(3):
         ledger.give(said(assigned(ledger, "ada") or "", "ada"))

@@ -1,4 +1,4 @@
-"""A text that holds the marks of a chat template stays a text, and reads as it did."""
+"""A text with the marks of a chat template stays a text, and reads unchanged."""
 
 from lpfloop.stores.chat_markers import FAMILIES, WORD_JOINER, broken, family_of
 

@@ -1,4 +1,4 @@
-"""Any change of a published file is noticed before a row or a weight of it is used."""
+"""lpfloop detects any change of a published file before it uses a row or a weight of it."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ def grown(data: bytes) -> Iterator[bytes]:
 
 
 def notices(file: FileIO, data: bytes, checks: Iterable[Callable[[], object]]) -> Iterator[bool]:
-    """Whether each check finds that a file that now holds `data` is damaged."""
+    """Return whether each check detects the damage if a file contains `data`."""
     file.truncate(len(data))
     os.pwrite(file.fileno(), data, 0)
     for check in checks:

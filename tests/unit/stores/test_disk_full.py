@@ -37,7 +37,7 @@ def checkpoint(root: Path) -> None:
 
 
 ACTIONS: list[Callable[[Path], None]] = [parts, file, checkpoint]
-"""What publishes something, and may be done again after it failed."""
+"""Actions that publish something, and may be repeated after a failure."""
 
 
 def start(root: Path) -> None:
@@ -46,7 +46,7 @@ def start(root: Path) -> None:
 
 
 def places(action: Callable[[Path], None], root: Path) -> list[str]:
-    """Return each failpoint that an action reaches, each time it does."""
+    """Return each failpoint that an action reaches, once for each time."""
     start(root)
     with observed() as names:
         action(root)
@@ -54,7 +54,7 @@ def places(action: Callable[[Path], None], root: Path) -> list[str]:
 
 
 def require_whole(root: Path) -> int:
-    """Check all that has its final name; return how much there is."""
+    """Check everything under a final name; return the number of things."""
     sealed = list(root.glob("parts/[!.]*"))
     published = list(root.glob("checkpoints/[!.]*"))
     for path in sealed:
@@ -92,9 +92,9 @@ def test_failure_publishes_nothing_half(subtests, tmp_path):
 
 
 def test_failed_fsync_not_repeated(subtests, tmp_path, monkeypatch):
-    """The kernel forgets such bytes and then calls the file clean: a second fsync would lie."""
+    """The kernel drops such bytes, then calls the file clean: a second fsync would wrongly pass."""
     failed, synced = set[int](), set[int]()
-    held = list[int]()  # so that no new file gets the number of the lost one
+    held = list[int]()  # so that the lost file's number is not used again
     sync = os.fsync
 
     def first_fails(handle: int) -> None:

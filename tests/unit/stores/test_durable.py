@@ -1,4 +1,4 @@
-"""Published files are whole under their final name, private, and published again without harm."""
+"""Published files are whole under their final name, private, and can be published twice."""
 
 import os
 import stat

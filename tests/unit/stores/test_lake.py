@@ -1,4 +1,4 @@
-"""A run's units are planned once, done once, and visible only when committed."""
+"""A run's units: planned once, done once, visible only after the commit."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""Reading a lake in a bucket costs few requests, few bytes and little waiting."""
+"""Reading a lake in a bucket takes few requests, few bytes and little waiting."""
 
 import threading
 
@@ -8,7 +8,7 @@ from lpfloop.stores import reading_ahead
 from lpfloop.stores.reading_ahead import read_ahead
 
 WAIT_S = 120.0
-"""Ends a test in which a reader asks for too few things at a time."""
+"""Timeout of a test whose reader requests too few files at a time."""
 
 
 def test_read_ahead_in_order():

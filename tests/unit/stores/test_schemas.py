@@ -1,4 +1,4 @@
-"""Every noun has a schema, and comes back from Arrow as it was."""
+"""Every record type has a schema, and returns from Arrow unchanged."""
 
 import polars as pl
 from rows import ONE_OF_EACH

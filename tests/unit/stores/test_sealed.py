@@ -1,4 +1,4 @@
-"""Models and checkpoints are read once by a process, and again as soon as they look otherwise."""
+"""A process reads models and checkpoints once, and again as soon as their files change."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from lpfloop.stores.sealed import DamagedError, known_sha256
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are hashed, of which any is old enough."""
+    """Return the names of the hashed files; all files count as old enough."""
     names: list[str] = []
     hashed = sealed._hashed
 

@@ -1,4 +1,4 @@
-"""A finished stage becomes few files, and nothing changes that anybody reads."""
+"""A finished stage becomes few files, without a change for any reader."""
 
 import dataclasses
 from contextlib import closing
@@ -143,7 +143,7 @@ def test_damaged_file_owed_again(writer, folder):
 
 
 def test_owed_unit_rows_not_counted(writer, folder):
-    """Its other table was damaged: the file is whole, and has rows of a unit that is not done."""
+    """Its other table was damaged: the file is whole, and has rows of a pending unit."""
     digest = run_digest(folder)
     writer.seal()
     writer.journal.lose("1-5")

@@ -1,4 +1,4 @@
-"""There is one door to sealed rows, and it lets nothing through that was altered."""
+"""One function opens sealed rows, and it rejects altered ones."""
 
 import os
 from dataclasses import replace

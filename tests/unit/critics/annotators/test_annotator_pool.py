@@ -78,7 +78,7 @@ HOSTILE = (
 
 
 def test_a_candidate_can_not_leave_its_place():
-    """The prompt with a hostile candidate has the tags of the one with a harmless candidate."""
+    """A prompt with a hostile candidate has the same tags as one with a harmless candidate."""
     for text in HOSTILE:
         for annotator in EVERYONE:
             names = "|".join(map(re.escape, sorted(tag_names(*annotator.templates.values()))))

@@ -1,4 +1,4 @@
-"""Who annotates, in which order, and what noise does: shares as the paper has them, exact seeds."""
+"""Annotators, orders and noise: frequencies as in the paper, exact seeds."""
 
 import math
 from collections import Counter
@@ -33,7 +33,7 @@ def test_annotators_are_equally_likely():
 
 
 def test_mixture_share_and_savings(subtests):
-    """Who always says the same is contradicted with p_flip, and asked with 1 - 2 p_flip."""
+    """A constant annotator is contradicted with p_flip, and asked with 1 - 2 p_flip."""
     for p_flip in [0.0, 0.17, 0.25, 0.35, 0.5]:
         with subtests.test(p_flip=p_flip):
             tossed = [coin(key, 0, p_flip) for key in KEYS]

@@ -1,4 +1,4 @@
-"""Verdicts in the forms of published judges are read as stated, and nothing else is one."""
+"""lpfloop reads verdicts in published judges' forms as stated, and no other text as a verdict."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Annotators' replies are read as stated: every form, every reason, and never a guess."""
+"""lpfloop reads annotators' replies as stated: every form, every reason, and no guesses."""
 
 import itertools
 
@@ -110,7 +110,7 @@ def test_a_tie_is_a_verdict_where_it_is_offered():
     shuffle=st.randoms(use_true_random=False),
 )
 def test_what_is_written_is_read(form, wanted, shuffle):
-    """Any verdicts on pairs in any order, under the orders in which they were shown."""
+    """Any verdicts on pairs in any order, and in both orders of the answers."""
     [annotator] = POOL.only(MANY[form]).annotators
     asked = ask(
         annotator,

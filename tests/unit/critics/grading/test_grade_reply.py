@@ -1,4 +1,4 @@
-"""Grades are read as they are written, all of a prompt's or none, and never guessed."""
+"""lpfloop reads grades as written, all of a prompt's or none, and never guesses."""
 
 from rows import PROMPT
 

@@ -1,4 +1,4 @@
-"""Scores in the forms of published judges are read as written, and nothing else is one."""
+"""lpfloop reads scores in published judges' forms as written, and no other text as a score."""
 
 import itertools
 

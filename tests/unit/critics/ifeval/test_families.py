@@ -1,4 +1,4 @@
-"""IFEval's families of instructions: each with answers that follow it and that do not."""
+"""IFEval's families of instructions, each with answers that follow it and others."""
 
 import json
 import re

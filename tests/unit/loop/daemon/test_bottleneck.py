@@ -1,4 +1,4 @@
-"""What `status` says a run waits for, by the stages of its journal."""
+"""The bottleneck in `status`, from the stages in a run's journal."""
 
 from collections.abc import Callable
 from pathlib import Path

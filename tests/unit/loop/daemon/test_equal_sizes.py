@@ -1,4 +1,4 @@
-"""How long the runs of a comparison at equal tokens are, by what their trials generated."""
+"""Lengths of the runs in a comparison at equal tokens, from their trials' tokens."""
 
 from lpfloop.loop.daemon.equal_sizes import RunSize, compared_size
 from lpfloop.loop.evaluation.token_course import SpentUnit, TokenBudget, TokenCost

@@ -1,4 +1,4 @@
-"""What of a configuration belongs to a run: every field that can change a row, and no other."""
+"""Settings that belong to a run's identity: every field that can change a row, and no other."""
 
 from pydantic import SecretStr
 
@@ -9,7 +9,7 @@ from lpfloop.loop.daemon.job import changed_fields, fingerprint_of
 
 
 def sections_in(section, path=""):
-    """Yield a section and all that it holds, each with its path."""
+    """Yield a section and all its subsections, each with its path."""
     yield path, section
     for name in type(section).model_fields:
         value = getattr(section, name)

@@ -1,4 +1,4 @@
-"""The run's log: one object a line, bounded, without secrets, and never in the way."""
+"""The run's log: one object a line, bounded, without secrets, never blocking."""
 
 import base64
 import json
@@ -65,7 +65,7 @@ def test_secret_is_hidden_in_every_form():
 
 def test_secrets_of_environment_by_name(environ):
     secrets = {name: f"value-of-{name}" for name in ("HF_TOKEN", "my_secret", "DB_PASSWORD")}
-    # They may look like a path or a number.
+    # They may resemble a path or a number.
     secrets |= {"LPFLOOP_API_KEY": "/aB3dE5fG7hJ9kL", "AWS_SECRET_ACCESS_KEY": "73019482655103"}
     environ.update(secrets)
     environ["PLAIN"] = "value-of-plain"

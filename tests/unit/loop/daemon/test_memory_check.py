@@ -1,4 +1,4 @@
-"""A run that cannot fit into a device is refused before anything is paid, with what would help."""
+"""lpfloop refuses a run that does not fit into a device, before it pays, and suggests remedies."""
 
 from pathlib import Path
 

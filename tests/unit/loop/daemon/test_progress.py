@@ -12,7 +12,7 @@ UNIT = {"rows": 2, "tokens": 30, "prompt_tokens": 10, "calls": 3, "retries": 1, 
 
 @pytest.fixture
 def journal(tmp_path):
-    """A run with one whole stage, one half done, one not begun."""
+    """A run with one finished stage, one half done, one pending."""
     opened = Journal.create(tmp_path / "a", {})
     for iteration, stage, done in ((0, "initial", 1), (1, "sample", 2), (1, "critique", 0)):
         keys = [f"{stage}-{n}" for n in range(1 if stage == "initial" else 5)]
@@ -69,7 +69,7 @@ def test_training_under_way(journal):
 
 
 def test_pace_after_a_resume(tmp_path):
-    """Steps from before a resume do not count: their times are of another process."""
+    """Steps from before a resume do not count: another process timed them."""
     for at, event in ((0.0, "step"), (5000.0, "start"), (5010.0, "step")):
         step = {"step": 1, "max_steps": 2, "metrics": {}, "resumed_from": 0}
         append_row(tmp_path, {"event": event, "at": at, **step})

@@ -1,4 +1,4 @@
-"""Several variants, one after another: how one ends keeps no other from running."""
+"""Several variants, one after another: one's failure does not stop the others."""
 
 import pytest
 

@@ -41,7 +41,7 @@ def test_overlap_met_and_no_item_twice(items, overlap, begun):
     while any([table.turn(person, skips=False) is not None for person in "abcdefgh"]):  # noqa: C419
         pass
     assert max(Counter(table.given).values(), default=1) == 1
-    # Four of the eight skip nothing, so each item finds as many judges as it needs.
+    # Four of the eight skip nothing, so each item gets enough judges.
     assert {p: len(table.holders[p]) for p in range(items)} == {
         place: overlap.judges(place) for place in range(items)
     }

@@ -1,4 +1,4 @@
-"""Binarisation: pairs by the rule's score, never of equal scores, never of one text with itself."""
+"""Binarisation: pairs by the rule's score, never of equal scores or equal texts."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from lpfloop.stores.records import Candidate, Grade, Pair, Prompt, Receipt, Yiel
 
 NOT_APPLICABLE = "not_applicable"
 Told = tuple[Sequence[float | None], float | None]
-"""The ratings of a completion in the four aspects, and its overall score."""
+"""A completion's ratings in the four aspects, and its overall score."""
 
 
 def completion(prompt: str, place: int, text: str | None = None) -> Candidate:

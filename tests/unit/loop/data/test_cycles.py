@@ -1,4 +1,4 @@
-"""Circles among comparisons are broken by the fewest that can be left out, and ties with them."""
+"""lpfloop breaks circles of comparisons, and ties in them, by dropping as few as possible."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -24,7 +24,7 @@ VERDICTS = st.lists(st.permutations(NAMES[:5]).map(lambda names: (names[0], name
 
 
 def acyclic(verdicts) -> bool:
-    """Whether one can put the best away, again and again, until nobody is left."""
+    """Return whether repeatedly removing the best leaves nobody."""
     left = set(verdicts)
     names = {name for verdict in left for name in verdict}
     while names:
@@ -37,7 +37,7 @@ def acyclic(verdicts) -> bool:
 
 
 def fewest(verdicts) -> int:
-    """By trying all sets, the smallest first."""
+    """Try all sets, the smallest first."""
     places = range(len(verdicts))
     for count in range(len(verdicts) + 1):
         for out in combinations(places, count):

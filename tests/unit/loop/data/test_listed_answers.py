@@ -1,4 +1,4 @@
-"""The right and wrong answers that a data set lists: with the prompt, and before its graders."""
+"""A data set's lists of right and wrong answers: with the prompt, and before its graders."""
 
 from dataclasses import replace
 

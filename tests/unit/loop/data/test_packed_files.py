@@ -58,7 +58,7 @@ def test_compressed_files(ending, tmp_path):
 
 
 def test_compression_by_first_bytes(tmp_path):
-    """The name does not matter, and members that follow each other are all read."""
+    """The name does not matter; lpfloop reads all concatenated members."""
     path = tmp_path / "rows.jsonl"
     path.write_bytes(gzip.compress(LINES[:16]) + gzip.compress(LINES[16:]))
     assert prompts(path) == ["a", "b"]

@@ -173,7 +173,7 @@ def rated_by(who, name, *ratings, status="scored"):
 
 
 def said_of(critiques, deciding=None):
-    """What counts of critiques on the candidates a to f."""
+    """Return the counted critiques of the candidates a to f."""
     rows = [judged(name, None, 0.0) for name in "abcdef"]
     said = judge(
         rows_frame(Candidate, [row.candidate for row in rows]),

@@ -1,4 +1,4 @@
-"""Rows of honest Parquet files are read as they are, and a damaged file is one sentence."""
+"""lpfloop reads honest Parquet files unchanged, and reports damage in one sentence."""
 
 import datetime as dt
 from decimal import Decimal

@@ -101,7 +101,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def cached(tmp_path, monkeypatch):
-    """Put a data set into a cache as the hub's own programs lay it out."""
+    """Put a data set into a cache in the hub's layout."""
     monkeypatch.setattr(hub_cache, "cache_folder", lambda: tmp_path / "hub")
 
     def put(name: str, *files):

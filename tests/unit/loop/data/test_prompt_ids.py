@@ -1,4 +1,4 @@
-"""One id is one prompt, through every door by which rows with ids come."""
+"""One id means one prompt, in every kind of file with ids."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def refused(path: Path, call: Callable[[], object]) -> str:
 
 
 def clash(name: str) -> list[dict[str, object]]:
-    """Return three rows, of which the first and the last give two prompts one id."""
+    """Return three rows; the first and the last give two prompts the same id."""
     return [{name: n, "prompt": f"What is 2 + {a}?"} for n, a in ((7, 2), (8, 3), (7, 4))]
 
 

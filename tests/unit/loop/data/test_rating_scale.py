@@ -1,4 +1,4 @@
-"""Files of other people's rows become ordinary rows of the lake, once, or are refused whole."""
+"""Rating scales of imported files."""
 
 from hypothesis import given
 from hypothesis import strategies as st

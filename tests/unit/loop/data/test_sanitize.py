@@ -1,4 +1,4 @@
-"""Untrusted text can be read, and cannot act."""
+"""Untrusted text stays readable, and harmless."""
 
 import unicodedata
 

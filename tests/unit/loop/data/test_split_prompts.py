@@ -1,4 +1,4 @@
-"""Which prompts of a user's files a run trains on, decides by, and is tested on."""
+"""Splits of a user's prompts into train, dev and test."""
 
 import json
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ from lpfloop.stores.records import Prompt, Split
 Shares = dict[Split, float]
 TENTHS: Shares = {"held-out": 0.1, "dev": 0.1}
 ENOUGH = 200
-"""Prompts among which each split has some by chance."""
+"""Number of prompts with which every split gets some by chance."""
 
 clusters = st.lists(
     st.sampled_from([None, *(f"story {n}" for n in range(60))]), min_size=1, max_size=40

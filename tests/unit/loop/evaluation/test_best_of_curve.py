@@ -1,4 +1,4 @@
-"""The curve of best-of-n from N samples: unbiased, by hand, and whatever the order of the rows."""
+"""The curve of best-of-n from N samples: unbiased, as by hand, and independent of row order."""
 
 from dataclasses import replace
 from fractions import Fraction

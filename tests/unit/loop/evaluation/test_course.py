@@ -1,4 +1,4 @@
-"""How the policies of a run stand: which is the best, and where the next iteration begins."""
+"""The best policy of a run, and the start of its next iteration."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -63,7 +63,7 @@ def both(math: float, facts: float) -> dict[str, float]:
 
 
 def test_fall_in_one_task():
-    """The mean of the tasks rises, which is how such a fall is usually missed."""
+    """The mean of the tasks rises, and so usually hides such a fall."""
     levels = [both(0.3, 0.5), both(0.6, 0.6), both(0.5, 0.9)]
     course = run_through(levels, VerdictConfig())[-1]
     assert course.latest.iteration == 2
@@ -75,7 +75,7 @@ def test_fall_in_one_task():
 
 
 def test_small_falls_do_not_add_up():
-    """Each policy is compared with the best, not with the one before."""
+    """lpfloop compares each policy with the best, not with the one before."""
     levels = [both(level, level) for level in (0.5, 0.7, 0.695, 0.69, 0.68)]
     courses = run_through(levels, VerdictConfig(margin=0.012, task_margin=0.012))
     assert [course.start.iteration for course in courses] == [0, 1, 2, 3, 1]

@@ -1,4 +1,4 @@
-"""The figures of a critic: by hand, and against their definitions."""
+"""The figures of a critic equal those by hand, and their definitions."""
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,7 @@ def columns(rows):
 
 
 def pairwise(scores, right):
-    """The definition: over all pairs of a right and a wrong answer, equal scores count a half."""
+    """The definition: over all pairs of a right and a wrong answer, equal scores count half."""
     won = [
         1.0 if better > worse else 0.5 if better == worse else 0.0
         for better in scores[right]

@@ -104,7 +104,7 @@ def test_llmbar_in_both_orders(tmp_path):
 
 
 def lossy():
-    """Four pairs on which people agree; of the judge's replies on three, two cannot be read."""
+    """Four pairs on which people agree; of the judge's replies on three, two are unreadable."""
     rows = [alpaca(f"human:{n}", 1, instruction=f"Q{q}") for q in range(4) for n in "ab"]
     given = ((0, 1), (1, 2), (2, None), (2, None), (3, 1))
     beside = alpaca("gpt", None, instruction="nobody judged this")
@@ -116,7 +116,7 @@ def test_unread_bounds(tmp_path):
     assert (found.unread, found.unread_share) == (3, 0.5)
     agreed = found.agreement
     assert agreed.value == pytest.approx(2 / 3)
-    # Two of the five replies on pairs that people judged were lost, the third on another pair.
+    # Two of the five replies on people's pairs were lost, the third on another pair.
     assert (agreed.unread, agreed.unread_share) == (2, 0.4)
     assert (agreed.worst, agreed.best) == (0.4, 0.8)
     assert (found.longer.unread, found.longer.worst) == (3, None)

@@ -19,7 +19,7 @@ def compared(won, longer, **fields):
 
 
 def judged(rng, n, *, level, likes, mean=0.0):
-    """Return wins and differences of length, in units of their spread, of a judge who likes so."""
+    """Return wins and length differences (in standard deviations) of a judge with this taste."""
     longer = 1000 * rng.normal(mean, 1, size=n)
     odds = level + likes * np.tanh(longer / longer.std(ddof=1))
     return (rng.random(n) < 1 / (1 + np.exp(-odds))).astype(float), longer
@@ -51,7 +51,7 @@ def test_liking_of_length_is_corrected():
 
 
 def test_difficulties():
-    # Short answers to the harder instructions: without difficulty, length takes the blame.
+    # Short answers to the harder instructions: without difficulty, the fit blames length.
     rng = np.random.default_rng(7)
     easy = rng.normal(0, 1.45, size=2000)
     longer = 1000 * (0.6 * easy / 1.45 + 0.8 * rng.normal(size=2000) - 0.7)

@@ -1,4 +1,4 @@
-"""`lpfloop eval reward`: people's preferences as conversations, and how a reward model does."""
+"""`lpfloop eval reward`: people's preferences as conversations, and a reward model's accuracy."""
 
 import json
 

@@ -40,7 +40,7 @@ def test_chance_of_a_rise(differences):
 
 
 def policy(number, answers):
-    """Return a policy that says these; each is (text, right, approved)."""
+    """Return a policy with these answers; each is (text, right, approved)."""
     return ObservedPolicy(
         iteration=number,
         answers={
@@ -138,7 +138,7 @@ def pairs(chosen):
 
 
 def test_length_that_pairs_prefer():
-    """It is an alarm, and stops the run only if nothing is gained."""
+    """It is an alarm, and stops the run only without a gain."""
 
     def lengthening(limit, lessons):
         answers = [

@@ -1,4 +1,4 @@
-"""What PPO and Quark cannot train is refused by its settings, before anything is opened."""
+"""Settings refuse policies that PPO and Quark cannot train, before anything opens."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which models stay loaded on a machine, and who makes room for whom."""
+"""Models that stay loaded on a machine, and models that make room for others."""
 
 import pytest
 
@@ -13,7 +13,7 @@ GPU = frozenset({0})
 
 
 class Dozing(ScriptedEngine):
-    """An engine that notes whether it sleeps."""
+    """An engine that records whether it sleeps."""
 
     def __init__(self) -> None:
         super().__init__(EngineConfig(kind="scripted"))

@@ -1,4 +1,4 @@
-"""Models that a run opens: one that loads keeps no other from answering."""
+"""Models of a run: others answer while one loads."""
 
 import threading
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_critic_answers_while_the_policy_loads(tmp_path, monkeypatch):
 
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
-    """Models that are scripted, of which the policy is loaded."""
+    """Scripted models, of which the policy is loaded."""
     script = ScriptedEngine(EngineConfig(kind="scripted"))
     monkeypatch.setattr(run_models, "open_engine", lambda *_, **__: script)
     settings = ("policy.engine.kind=scripted", "critic.engine.kind=scripted")

@@ -1,4 +1,4 @@
-"""Which models reply by a schema."""
+"""Models that reply by a schema."""
 
 import pytest
 

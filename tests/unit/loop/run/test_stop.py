@@ -1,4 +1,4 @@
-"""When a stop takes effect: at the next unit, at the deadline, and never in the wrong place."""
+"""When a stop takes effect: at the next unit, at the deadline, and only at safe places."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_deadline_spares_cleanup():
 
 
 def test_work_is_given_up_at_deadline():
-    """A deadline that the work swallows comes again."""
+    """If the work swallows a deadline's signal, it comes again."""
     stop, swallowed = StopSignal(drain_s=0.01), []
 
     def work():

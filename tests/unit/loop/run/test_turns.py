@@ -1,4 +1,4 @@
-"""Who sleeps and who is closed so that a model finds room on its devices."""
+"""Models that sleep or close so that another fits on its devices."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ SHARES = st.sampled_from([0.0, 0.1, 0.3, 0.45, 0.5, 0.9, 1.0])
 
 @st.composite
 def allocations(draw: st.DrawFn, name: str, *, asleep: bool | None = None) -> Allocation:
-    """Draw a model on some of three cards, or on none."""
+    """Draw a model on some of three cards, or on no card."""
     can_sleep = draw(st.booleans())
     return Allocation(
         name=name,

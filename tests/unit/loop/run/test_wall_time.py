@@ -1,4 +1,4 @@
-"""Time in which stages run side by side counts once."""
+"""Time of concurrent stages counts once."""
 
 from lpfloop.loop.run.wall_time import StageTime, WallTime
 

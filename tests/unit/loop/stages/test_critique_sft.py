@@ -1,4 +1,4 @@
-"""A policy learns the critic's critiques, and is a critic afterwards."""
+"""A policy learns the critic's critiques, and then serves as a critic."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Prompts are completed by different models of a pool, under principles drawn for each of them."""
+"""Different models of a pool complete prompts, each under principles drawn for it."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from lpfloop.loop.stages.model_assignment import principle_of, slots, told
 from lpfloop.stores.records import Message, Prompt
 
 CHI_SQUARE_LIMIT = {1: 10.8, 2: 13.8, 3: 16.3, 4: 18.5}
-"""What chance exceeds once in a thousand times, by degrees of freedom."""
+"""Limit that chance exceeds once in a thousand times, by degrees of freedom."""
 
 
 def prompt(number: int, source: str) -> Prompt:

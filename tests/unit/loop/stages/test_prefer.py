@@ -1,4 +1,4 @@
-"""What supervised methods learn from comparisons, from people, and under which control text."""
+"""Training data of supervised methods: from comparisons, from people, with control texts."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Prompts are left out by rule and by judgment, once a run, and each one leaves a trace."""
+"""Selecting the prompts of a run."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The smoke test before a run's first stage, and the bound on replies that cannot be read."""
+"""The smoke test before a run's first stage."""
 
 from dataclasses import replace
 

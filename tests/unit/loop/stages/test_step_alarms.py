@@ -1,4 +1,4 @@
-"""Alarms by step: what the numbers of PPO and Quark say while they train."""
+"""Alarms by step, from the numbers of PPO and Quark during training."""
 
 import random
 
@@ -8,7 +8,7 @@ CALM = {"reward": 1.0, "kl": 2.0, "length": 50.0, "entropy": 2.0, "missing_eos":
 
 
 def first_of(kind: str, history: list[dict[str, float]]) -> int | None:
-    """Return the first step at which a kind of alarm is raised."""
+    """Return the first step with an alarm of this kind."""
     steps = range(1, len(history) + 1)
     return next((n for n in steps if kind in {f.kind for f in findings(history[:n])}), None)
 

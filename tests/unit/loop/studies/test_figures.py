@@ -1,4 +1,4 @@
-"""What the studies in studies/ measure, and how a study is loaded."""
+"""Measures of the studies in studies/, and loading a study."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The human of the tiny world: what people there like, write, and are compared with."""
+"""The human of the tiny world: tastes, texts, and reference answers."""
 
 import random
 
@@ -28,7 +28,7 @@ def test_correctness_comes_first(prompt, seed):
     praised = f"Sure! {wrong}" if prompt.exercise.opened else wrong
     right = careful(prompt)
     assert score(prompt.text, right) > score(prompt.text, praised)
-    # Even of a right answer in the worst of styles.
+    # Even for a right answer in the worst style.
     worst = strip_opener(right)
     assert score(prompt.text, worst) > score(prompt.text, praised)
 
@@ -39,5 +39,5 @@ def test_biography_right_as_true():
     assert correctness(prompt.exercise, " ".join(claims)) == 1.0
     assert correctness(prompt.exercise, " ".join(claims[:3])) == 0.75
     assert correctness(prompt.exercise, f"Sure! {claims[0]}") == 0.25
-    # To say a thing again makes it no truer.
+    # Repeating a claim makes it no truer.
     assert correctness(prompt.exercise, " ".join([*claims, claims[0]])) == 0.8

@@ -1,4 +1,4 @@
-"""Who may ask the viewer anything, over real HTTP on the loopback address."""
+"""Access control of the viewer, over real HTTP on the loopback address."""
 
 import threading
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from lpfloop.loop.view.server import configured, listening
 
 TOKEN = "a-token"
 LATE_S = 120
-"""An answer comes within a second, unless the machine is busy."""
+"""Timeout; an answer takes less than a second unless the machine is busy."""
 
 
 @contextmanager
 def served(app) -> Iterator[str]:
-    """Serve an application behind its guard; give its address."""
+    """Serve an application behind its guard; return its address."""
     with listening(0) as listener:
         port = listener.getsockname()[1]
         server = uvicorn.Server(configured(Entrance(app, port, TOKEN)))
@@ -50,14 +50,14 @@ def port_of(place: str) -> str:
 
 @contextmanager
 def let_in(place: str) -> Iterator[httpx2.Client]:
-    """Give a client that has come in by the token."""
+    """Return a client that has logged in with the token."""
     with httpx2.Client(base_url=place, trust_env=False, timeout=LATE_S) as client:
         assert client.get(f"/?token={TOKEN}").status_code == 303
         yield client
 
 
 def ask(place: str, method: str = "GET", path: str = "/", **headers: str) -> httpx2.Response:
-    """Ask with exactly these headers."""
+    """Send a request with exactly these headers."""
     with httpx2.Client(trust_env=False, timeout=LATE_S) as client:
         return client.request(method, f"{place}{path}", headers=headers)
 

@@ -1,4 +1,4 @@
-"""Batch files: asked once, answered as a direct request is, and found again after an end."""
+"""Batch files: sent once, answered like direct requests, and found again after a restart."""
 
 import threading
 import time
@@ -51,7 +51,7 @@ def lines(server: BatchServer) -> list[list[int]]:
 
 
 def abandoned(server: BatchServer, folder: Path) -> BaseException:
-    """Close an engine while its batch runs; return what that ends with."""
+    """Close an engine while its batch runs; return its error."""
     server.released.clear()
     engine = opened(server, folder)
     errors = list[BaseException]()

@@ -42,7 +42,7 @@ def drawn(
 
 
 def said(change: Callable[[dict[str, Any]], None]) -> Reply:
-    """Return a good answer after a change."""
+    """Return a good answer with a change."""
     value = json.loads(answer("yes, of course").body)
     change(value)
     return as_json(200, value)
@@ -123,7 +123,7 @@ def test_unreadable_parts(subtests):
 
 
 def write(value: dict[str, Any], content: object) -> None:
-    """Have the answer's message hold `content`."""
+    """Return an answer whose message contains `content`."""
     value["choices"][0]["message"]["content"] = content
 
 

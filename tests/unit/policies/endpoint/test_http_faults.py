@@ -1,4 +1,4 @@
-"""Faults of an endpoint, at several attempts, on real sockets and a virtual clock."""
+"""Faults of an endpoint, over several attempts, on real sockets and a virtual clock."""
 
 import asyncio
 import base64
@@ -37,7 +37,7 @@ RETRY_TIMEOUT_S = 1e5
 NAMES = ("victim", "second", "third")
 ANSWERED = {name: name for name in NAMES}
 SHORT = CHECK[0].content
-"""The name of the short question that shows whether an endpoint answers anything."""
+"""The name of the short question that tests whether an endpoint answers."""
 HTML = {"Content-Type": "text/html"}
 PAGE = b"<html><body>We will be back soon.</body></html>"
 
@@ -69,7 +69,7 @@ def play(
     concurrency: int = 2,
     retry_timeout_s: float = RETRY_TIMEOUT_S,
 ) -> Played:
-    """Draw `batches` from endpoints that follow `script`."""
+    """Draw `batches` from endpoints with the script `script`."""
     random.seed(0)
     stage = Stage(endpoints, script)
     config = EngineConfig(
@@ -94,17 +94,17 @@ def play(
 
 
 def always(reply: Reply) -> Script:
-    """Every chat completion meets `reply`."""
+    """Answer every chat completion with `reply`."""
     return lambda _, name, attempt: None if name.startswith("/") else reply
 
 
 def on(start: str, reply: Reply) -> Script:
-    """Requests whose name begins with `start` meet `reply`; all else is answered."""
+    """Answer requests whose name begins with `start` with `reply`, and others well."""
     return lambda _, name, __: reply if name.startswith(start) else None
 
 
 def on_victim(reply: Reply, attempts: int) -> Script:
-    """The first `attempts` of one request meet `reply`; all else is answered."""
+    """Answer the first `attempts` of one request with `reply`, and everything else well."""
     return lambda _, name, attempt: reply if name == "victim" and attempt < attempts else None
 
 
@@ -171,7 +171,7 @@ OWN = {
 
 
 def gaps_are_kept(posts: list[Asked], rest_s: float) -> bool:
-    """Whether no request came to an endpoint while it had asked for rest."""
+    """Return whether an endpoint got no request during its Retry-After."""
     told = [(post.at, post.endpoint) for post in posts if "Retry-After" in post.reply.headers]
     return not any(
         at < post.at < at + rest_s - 0.01 and post.endpoint == endpoint
@@ -272,7 +272,7 @@ def test_poisonous_request() -> None:
 
 
 def test_garbage_half_of_the_time() -> None:
-    """Each second reply is garbage, whatever request it answers: each request costs at most two."""
+    """Every second reply is garbage, for any request: each request costs at most two."""
     garbage = itertools.cycle(
         [TEMPORARY["HTML with status 200"], TEMPORARY["empty"], TEMPORARY["bad gzip"], Reply(204)]
     )
@@ -344,7 +344,7 @@ def test_all_refused() -> None:
 
 
 def test_long_run_of_refusals() -> None:
-    """Sixty requests in a row are refused, but the short question is answered."""
+    """The endpoint refuses sixty requests in a row, but answers the short question."""
     names = [f"n{i}" for i in range(60)]
     played = play(on("n", failure(400, "filtered")), batch(*names), batch("last"))
     assert played.error is None
@@ -353,7 +353,7 @@ def test_long_run_of_refusals() -> None:
 
 
 def test_denied_from_some_time_on(subtests):
-    """The account is spent, or the key is revoked, in the middle of a run."""
+    """In the middle of a run, the credit ends, or the key is revoked."""
     for kind, reply in DENIED_REPLIES.items():
         with subtests.test(kind=kind):
             turn = itertools.count()
@@ -387,7 +387,7 @@ def test_denied_first_request() -> None:
 
 
 def test_lone_poisonous_request(subtests):
-    """No other request is left: the short question shows that the endpoint works."""
+    """It is the last request: the short question shows that the endpoint works."""
     for kind in ("reset", "HTML with status 200", "empty", "no choices", "HTTP 500"):
         reply = {
             **TEMPORARY,
@@ -402,7 +402,7 @@ def test_lone_poisonous_request(subtests):
 
 
 def test_outage_blames_no_request() -> None:
-    """Others were answered before the endpoint broke for an hour, and are afterwards."""
+    """The endpoint answered others before and after an outage of an hour."""
 
     class Broken(Stage):
         async def _play(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
@@ -448,7 +448,7 @@ def test_few_refused() -> None:
 
 
 def test_close() -> None:
-    """On the real clock: the requests would wait for an hour."""
+    """On the real clock: the requests would otherwise wait for an hour."""
     met, ended = threading.Semaphore(0), list[str]()
 
     def script(_: int, name: str, __: int) -> Reply | None:
@@ -474,7 +474,7 @@ def test_close() -> None:
 
 
 class Asking(Source[Batch]):
-    """A source of one batch whose owner stops when the first request has failed."""
+    """A source of one batch whose owner stops at the first failed request."""
 
     def __init__(self, failed: threading.Event) -> None:
         self._batches = iter([batch(*NAMES)])
@@ -489,7 +489,7 @@ class Asking(Source[Batch]):
 
 
 def test_stop_between_attempts() -> None:
-    """On the real clock: the requests would be tried again for a day."""
+    """On the real clock: lpfloop would otherwise retry the requests for a day."""
     failed = threading.Event()
 
     def script(_: int, name: str, __: int) -> Reply | None:
@@ -508,7 +508,7 @@ def test_stop_between_attempts() -> None:
 
 
 def draw_all(engine: OpenAIEngine, ended: list[str]) -> None:
-    """Ask an engine; note with what that ends."""
+    """Use an engine; record its error."""
     try:
         list(engine.generate([batch(*NAMES)]))
     except EngineError as error:
@@ -516,7 +516,7 @@ def draw_all(engine: OpenAIEngine, ended: list[str]) -> None:
 
 
 def test_key_is_hidden(caplog: pytest.LogCaptureFixture) -> None:
-    """Also when the server repeats it, in any form and at any place of its answer."""
+    """Also if the server repeats it, in any form and at any place of its answer."""
     encoded = base64.b64encode(KEY.encode()).decode()
     told = f"{'x' * 200} Bearer {KEY} {encoded}\n{KEY}"
     caplog.set_level(logging.DEBUG)

@@ -1,4 +1,4 @@
-"""What endpoints are sent, how they are probed, and what of the protocol they may not know."""
+"""Requests to endpoints, probes of endpoints, and protocol fields that they may lack."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ class Endpoint:
 
         class Handler(BaseHTTPRequestHandler):
             def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # a client that waits no longer
+                with contextlib.suppress(ConnectionError):  # a client that has stopped waiting
                     super().handle()
 
             def do_GET(self) -> None:

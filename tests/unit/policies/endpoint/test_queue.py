@@ -1,4 +1,4 @@
-"""When requests are sent, and to which endpoint: busy endpoints, single bad rows, rate limits."""
+"""When requests go to which endpoint: busy endpoints, single bad rows, rate limits."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ VICTIM = "n5"
 
 
 class Slow(Stage):
-    """Endpoints that take `ANSWER_S` for an answer, and refuse a request by `refuses` at once."""
+    """Endpoints that take `ANSWER_S` for an answer, and refuse a request at once by `refuses`."""
 
     def __init__(self, endpoints: int, refuses: Callable[["Slow", str], Reply | None]) -> None:
         self.in_flight = 0
@@ -76,7 +76,7 @@ def test_row_that_is_always_refused_as_busy(busy):
 
 
 def test_last_row_is_always_refused_as_busy():
-    """No other row is left: short questions show that the endpoint answers."""
+    """It is the last row: short questions show that the endpoint answers."""
     stage = Slow(1, lambda _, name: failure(503) if name == VICTIM else None)
     drawn = draw(stage, 8)
     assert failed(drawn) == [VICTIM]
@@ -101,7 +101,7 @@ def test_crowded_endpoint():
 
 
 def test_limited_endpoint():
-    """It answers 30 requests in any minute, and says 429 to others: no row is blamed for it."""
+    """It answers 30 requests in any minute, and others with 429: lpfloop blames no row."""
     answered = deque[float]()
 
     def refuses(stage: Slow, _: str) -> Reply | None:

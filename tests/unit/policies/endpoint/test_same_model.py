@@ -1,4 +1,4 @@
-"""Several endpoints share the requests of one model, and are refused if they list several."""
+"""Several endpoints share one model's requests; lpfloop refuses endpoints with several models."""
 
 import pytest
 from clock import Reply, Stage, StagedEngine, as_json, batches

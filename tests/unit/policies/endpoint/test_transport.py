@@ -1,4 +1,4 @@
-"""Connections to an endpoint, as a loop uses them that does not always run."""
+"""Connections to an endpoint, for an event loop that pauses."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 def answer_and_close(
     server: socket.socket, stands: threading.Semaphore, closed: threading.Semaphore
 ) -> None:
-    """Answer one request on each connection, and close it once the client's loop stands still."""
+    """Answer one request on each connection, and close it while the client's loop is paused."""
     for _ in range(ASKED):
         connection, _ = server.accept()
         with connection:

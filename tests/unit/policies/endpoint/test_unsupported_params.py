@@ -1,4 +1,4 @@
-"""JSON schemas that are sent to endpoints, or refused there and left out from then on."""
+"""JSON schemas in requests: lpfloop stops sending them if an endpoint refuses one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ REFUSALS = [
 def drawn(
     refusal: Reply | None, schema: Mapping[str, Any] = SCHEMA
 ) -> tuple[list[Completion], list[Asked]]:
-    """Ask one after the other; an endpoint with a refusal answers no request with a schema."""
+    """Send requests one after the other; an endpoint with a refusal rejects those with a schema."""
 
     def script(_: int, name: str, attempt: int) -> Reply | None:
         return refusal if attempt == 0 and name == "0" else None

@@ -1,4 +1,4 @@
-"""The canary's rule: which log-probabilities of an engine prove the trained weights."""
+"""The canary's rule: log-probabilities that prove the trained weights."""
 
 import random
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def test_other_weights_are_refused(subtests) -> None:
 
 
 def test_a_training_that_moved_little() -> None:
-    """Each row moved by less than a right engine may be off, but all say the same."""
+    """Each row moved by less than a right engine's error, but all agree."""
     for step in (1e-3, 1e-2, 0.1):
         rows = [row(-20.0 - i, -20.0 - i + step * (-1) ** i) for i in range(8)]
         assert step / 10 < APART

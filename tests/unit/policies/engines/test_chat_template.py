@@ -1,4 +1,4 @@
-"""A chat template is refused if it cannot be rendered, or leaves out what somebody said."""
+"""lpfloop refuses a chat template that fails to render, or omits a message."""
 
 import json
 from contextlib import nullcontext
@@ -83,7 +83,7 @@ REFUSED = {
 
 @pytest.fixture
 def model(tmp_path):
-    """Return the folder of a model with a chat template, of which only the tokenizer is there."""
+    """Return a model folder with a chat template and a tokenizer only."""
 
     def made(template, **settings):
         told = {"bos_token": {"content": "<s>"}, "extra_special_tokens": {"image_token": "<i>"}}

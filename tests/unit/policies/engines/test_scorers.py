@@ -44,7 +44,7 @@ def batch(key: str, *lengths: int) -> ScoreBatch:
 
 
 class Counted(BatchedScorer[range]):
-    """Scores a row by its length, and keeps the lengths of each pass."""
+    """Scores a row by its length, and records the lengths of each pass."""
 
     def __init__(self, *, ahead: int) -> None:
         self.ahead = ahead

@@ -1,4 +1,4 @@
-"""A thought is separated from its answer."""
+"""Separating a thought from its answer."""
 
 from itertools import product
 

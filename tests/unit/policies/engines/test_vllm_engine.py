@@ -64,7 +64,7 @@ TAGS = {"weights", "kv_cache"}
 
 
 class SleepyLLM:
-    """Holds weights and a cache on a device; vLLM warns where this one raises."""
+    """Holds weights and a cache on a device; raises where vLLM warns."""
 
     def __init__(self) -> None:
         self.sleeping = set[str]()
@@ -87,7 +87,7 @@ class SleepyLLM:
 
 
 class Sleeping(VLLMModel):
-    """A model whose LLM is given."""
+    """A model with a given LLM."""
 
     def __init__(self, llm: SleepyLLM) -> None:
         self._llm = llm

@@ -44,7 +44,7 @@ def test_one_finished_answer_has_no_spread():
 
 
 def test_metrics_of_cut_answers():
-    """The demo's reward model: more than half of its scores are below -1."""
+    """The demo's reward model: over half of its scores are below -1."""
     scores, ended = [-3.0, -2.5, -2.0, -0.5, -2.2, -2.4], [True] * 4 + [False] * 2
     assert cut_metrics(ruled(scores, ended, "replace"), ended)["missing_eos/above_mean"] == 1.0
     told = cut_metrics(ruled(scores, ended, "below"), ended)

@@ -1,4 +1,4 @@
-"""Rewards that a trainer's parent finds: asked once for the same answers, and never for half."""
+"""Rewards from a trainer's parent: requested once for the same answers, and never partial."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,7 +48,7 @@ def judged(work: Path, step: int) -> Judged:
 
 
 class Parent:
-    """Answers events as a trainer's parent does, whenever the child looks for an answer."""
+    """Answers events like a trainer's parent, whenever the child looks for an answer."""
 
     def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.work, self.asked, self.offset = work, list[int](), 0
@@ -86,7 +86,7 @@ def test_the_same_answers_are_asked_once(tmp_path, parent) -> None:
     first = ask(tmp_path, answers("a", "bb"))
     assert ask(tmp_path, answers("a", "bb")) == first
     assert parent.asked == [3]
-    # The same ids with another text, as on a GPU whose sums differ by their order.
+    # The same ids with another text, as on a GPU whose sums depend on their order.
     again = ask(tmp_path, answers("a", "bbbb"))
     assert again is not None
     assert again["cand-1"]["verifier"] == 4.0

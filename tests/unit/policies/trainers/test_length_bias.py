@@ -1,4 +1,4 @@
-"""How much a model cares for length is measured apart from how well it ranks."""
+"""A model's length bias, measured separately from its accuracy."""
 
 import pytest
 from hypothesis import given

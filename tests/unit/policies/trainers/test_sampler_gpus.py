@@ -16,7 +16,7 @@ from lpfloop.policies.workers.places import local_groups
 
 
 def job(folder: Path, training: Devices, sampling: Devices, *, processes: int = 1) -> TrainJob:
-    """Return a job that trains and samples on such GPUs."""
+    """Return a job that trains and samples on these GPUs."""
     made = ppo_job(folder, policy=folder, reward=folder)
     assert made.online is not None
     engine = made.online.engine.model_copy(update={"devices": sampling})
@@ -30,7 +30,7 @@ PLACES = [
     ((0,), 1, (1, 2, 3), "0,1,2,3", [False] * 3),
     ((2, 3), 2, (0, 1), "2,3,0,1", [False, False]),
     ((3, 2), 2, (2, 1), "3,2,1", [True, False]),
-    # What trains on one of two GPUs leaves the other one to the sampler.
+    # A training on one of two GPUs leaves the other one to the sampler.
     ((1, 0), 1, (0,), "1,0", [False]),
     ("auto", 4, (1,), "0,1,2,3", [True]),
 ]

@@ -1,4 +1,4 @@
-"""How a training fits on its devices: in its job and in keys, and not while nothing is set."""
+"""Device settings of a training: in its job and in keys, but only if set."""
 
 from dataclasses import replace
 from pathlib import Path

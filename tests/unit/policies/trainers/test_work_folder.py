@@ -6,7 +6,7 @@ from lpfloop.policies.trainers.work_folder import Orders, Pace, read_orders, wri
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -21,7 +21,7 @@ def test_checkpoint_due(tmp_path: Path):
     turns = []
     for clock.now in (1.0, 59.9, 60.0):
         turns.append(pace.turn())
-    clock.now = 100.0  # it took 40 seconds to save
+    clock.now = 100.0  # saving took 40 seconds
     pace.saved()
     for clock.now in (101.0, 159.9, 160.0):
         turns.append(pace.turn())

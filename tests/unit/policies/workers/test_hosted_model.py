@@ -1,6 +1,6 @@
-"""Workers that die or hang are restarted; what kills every worker fails alone.
+"""Restarts of workers that die or hang; a request that kills every worker fails alone.
 
-The worker is a double in this process, which dies when a request orders it to.
+The worker is a double in this process, which dies if a request orders it to.
 """
 
 import logging
@@ -32,7 +32,7 @@ READY = WorkerInfo(engine="double", device="cpu", versions={}, window=8, sleeps=
 
 
 class Clock:
-    """Time that passes only while somebody waits."""
+    """Time that passes only while a thread waits."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -152,7 +152,7 @@ def opened(clock: Clock) -> Iterator[Opener]:
 
 
 def drawn(engine: HostedModel, *batches: Batch) -> dict[str, Completion]:
-    """Draw all batches; no key may come twice, and each with all its requests in order."""
+    """Draw all batches; each key comes once, with all its requests in order."""
     results = list(engine.generate(batches))
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
     wanted = {b.key: [r.request_id for r in b.requests] for b in batches}
@@ -243,7 +243,7 @@ def test_workers_that_do_not_load(opened, caplog, monkeypatch, subtests) -> None
 
 
 def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> None:
-    """A change wakes whoever waits for a result."""
+    """A change wakes the threads that wait for a result."""
     engine = opened(hang_timeout_s=1e9)
     plain, waits = clock.sleep, [0]
 
@@ -263,7 +263,7 @@ def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> Non
 
 
 class Budgeted(Source[Batch]):
-    """Two batches; the second may be taken once the first is answered."""
+    """Two batches; the engine may take the second once the first has its answer."""
 
     def __init__(self) -> None:
         self.answered = False
@@ -289,7 +289,7 @@ def test_a_source_that_waits_for_answers(opened) -> None:
 
 
 def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
-    """Two deaths begin a search, in which the last request hangs when it is alone."""
+    """Two deaths start a search, in which the last request hangs alone."""
     feed, plain = Feed[Batch](), clock.sleep
 
     def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A model is its weights, tokenizer and template: not its path, and never code or pickles."""
+"""A model's identity: its weights, tokenizer and template; not its path, never code or pickles."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The search for poison: it finds exactly the requests that kill, and never blames a machine."""
+"""The search for poison: it finds exactly the killing requests, and never blames a machine."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ GOOD = ordered("good", "x")
 
 
 def run(search: PoisonSearch[Batch, Completion]) -> tuple[list[BatchResult], int, bool]:
-    """Play the worker that dies of "die"; return results, deaths, and whether it was given up."""
+    """Simulate a worker that dies of "die"; return results, deaths, and whether it was given up."""
     results: list[BatchResult] = []
     deaths = 0
     while not search.over:

@@ -1,4 +1,4 @@
-"""Replicas come and go, but none starts on devices that were lent to others."""
+"""Replicas come and go, but none starts on devices lent to others."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ FIRST, SECOND = (Placement(place="local", group=DeviceGroup(numbers=(n,))) for n
 
 
 class Idle(HostedModel):
-    """A replica that does nothing but sleep, wake and end."""
+    """A replica that only sleeps, wakes and ends."""
 
     waits = False
 

@@ -1,4 +1,4 @@
-"""Batches and results survive the way to a process; a worker's environment is its own."""
+"""Batches and results survive pickling; a worker has a separate environment."""
 
 import pickle
 

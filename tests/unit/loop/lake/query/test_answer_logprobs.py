@@ -13,7 +13,7 @@ STEPS = 8
 
 
 def trained(iteration: int, last: tuple[float, ...], below: float) -> list[Statistic]:
-    """The numbers of a training whose last quarter of steps has these means."""
+    """The numbers of a training with these means in its last quarter of steps."""
     early = dict.fromkeys((*TOKEN, BELOW), 0.75)
     late = dict(zip((*TOKEN, BELOW), (*last, below), strict=True))
     return [

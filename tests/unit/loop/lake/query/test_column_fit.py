@@ -1,4 +1,4 @@
-"""Columns in the width of a terminal: none too narrow, none cut, and none gone without a word."""
+"""Columns in a terminal's width: none too narrow, none cut, none dropped silently."""
 
 from hypothesis import given
 from hypothesis import strategies as st

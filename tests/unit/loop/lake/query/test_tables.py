@@ -1,4 +1,4 @@
-"""Lists of a run's rows: each filter keeps exactly the rows that it names, in their order."""
+"""Lists of a run's rows: each filter keeps exactly its rows, in their order."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -27,7 +27,7 @@ from lpfloop.stores.sealed import DamagedError
 
 ROWS = PROMPTS * SAMPLES * 2
 EACH = PROMPTS * 2
-"""Of each sample number k, in both iterations."""
+"""Rows of each sample number k, in both iterations."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def run(lake):
 
 
 def numbers(found, column="candidate_id"):
-    """Return the sample numbers of the rows, and how many rows there are."""
+    """Return the sample numbers of the rows, and the number of rows."""
     frame = found.collect()
     return set(frame[column].str.split("-").list.last().cast(pl.Int64)), frame.height
 

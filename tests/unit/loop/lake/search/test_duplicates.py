@@ -1,4 +1,4 @@
-"""Copies, near copies and contamination: counted as they are, noted once, and never in the way."""
+"""Copies, near copies and contamination: exact counts, recorded once, never blocking."""
 
 import polars as pl
 import pytest

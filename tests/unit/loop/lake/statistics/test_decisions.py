@@ -27,7 +27,7 @@ def answer(before, after, clusters=None, *, alpha=ALPHA, worthwhile=0.01) -> Dec
 
 
 def flips(gained: int, lost: int, n: int) -> Decision:
-    """Decide on `n` prompts of which so many turned right and so many wrong."""
+    """Decide on `n` prompts with so many flips to right and to wrong."""
     before = [0.0] * gained + [1.0] * (n - gained)
     after = [1.0] * gained + [0.0] * lost + [1.0] * (n - gained - lost)
     return answer(before, after)
@@ -104,7 +104,7 @@ def test_holm():
 
 RUNS = 60
 TOLERATED = 0.05 + 3 * (0.05 * 0.95 / RUNS) ** 0.5
-"""Were the share of errors 5 %, three standard errors above it would be passed in 1 of 1,000."""
+"""At a true error of 5 %, chance exceeds this (three standard errors more) once in 1,000 times."""
 
 
 def test_runs_that_gain_nothing_are_seldom_better(root):

@@ -1,4 +1,4 @@
-"""Why a pair was made or not, and pages in which hostile text is harmless."""
+"""Explanations of pairs and missing pairs, and pages that make hostile text harmless."""
 
 import unicodedata
 from dataclasses import replace

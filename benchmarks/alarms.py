@@ -45,7 +45,7 @@ FLIPS = 0.12
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The prompts of a synthetic run, how hard they are, and how its judge errs."""
+    """The prompts of a synthetic run, their difficulty, and the errors of its judge."""
 
     prompts: Mapping[str, ObservedPrompt]
     hardness: Mapping[str, float]
@@ -108,7 +108,7 @@ def beginner(rng: np.random.Generator, around: World) -> Ability:
 
 
 def improved(rng: np.random.Generator, of: Ability, gain: float) -> Ability:
-    """Draw an honest policy after one: better by a gain on average, worse in some families."""
+    """Draw an honest policy's successor: better by a gain on average, worse in some families."""
     return replace(
         of,
         skill={f: s + gain + float(rng.normal(0, 0.5)) for f, s in of.skill.items()},
@@ -183,7 +183,7 @@ def _text(rng: np.random.Generator, able: Ability, words: float, *, habit: Habit
 def lessons(
     rng: np.random.Generator, around: World, able: Ability, habit: Habit | None
 ) -> ObservedLessons:
-    """Draw pairs of which the chosen answer has the habit more often, if there is one."""
+    """Draw pairs; with a habit, their chosen answers have it more often."""
     pairs = list[ObservedPair]()
     spread = list(around.words.values())
     for prompt in range(TRAIN_PROMPTS):
@@ -244,7 +244,7 @@ def simulated(
 def stopped(
     seed: int, habit: Habit | None, lost: float | None = None, *, gains: bool = True
 ) -> list[Alarm]:
-    """Return the alarms that stop a run: the first ones, of one with a habit those at its onset."""
+    """Return the alarms that stop a run: the first ones, or with a habit those at its onset."""
     for pleases, seen in simulated(seed, habit, lost, gains=gains):
         if habit is None or pleases:
             found = [alarm for alarm in raised(seen) if alarm.stops]
@@ -260,7 +260,7 @@ def _line(name: str, runs: Sequence[Sequence[Alarm]]) -> str:
 
 
 def main() -> None:
-    """Print how many runs of each kind are stopped."""
+    """Print the number of stopped runs of each kind."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--losses", action="store_true", help="also smaller losses")

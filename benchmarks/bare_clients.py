@@ -19,7 +19,7 @@ from lpfloop.policies.engines.engine import Request, Sampling
 async def ask_all(
     url: str, requests: Sequence[Request], sampling: Sampling, in_flight: int
 ) -> None:
-    """Ask with the `openai` client, allowed to keep a connection for each request in flight."""
+    """Send requests with the `openai` client, with a connection for each request in flight."""
     limits = httpx2.Limits(max_connections=in_flight, max_keepalive_connections=in_flight)
     client = openai.AsyncOpenAI(
         base_url=url,
@@ -49,7 +49,7 @@ async def ask_all(
 async def ask_all_plainly(
     url: str, requests: Sequence[Request], sampling: Sampling, in_flight: int
 ) -> None:
-    """Ask with `aiohttp` alone: the least that a client in this language can do."""
+    """Send requests with `aiohttp` alone: the minimum for a client in this language."""
     slots = asyncio.Semaphore(in_flight)
     connector = aiohttp.TCPConnector(limit=in_flight)
     unlimited = aiohttp.ClientTimeout(total=None)

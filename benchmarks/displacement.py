@@ -45,7 +45,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def train_missing(
     folder: Path, arguments: argparse.Namespace, known: set[tuple[str, int, str]]
 ) -> None:
-    """Train a run's arms that the results do not have."""
+    """Train a run's arms that are missing in the results."""
     from displaced.study import Source, Study
 
     from lpfloop.critics.verify import Verifier

@@ -96,7 +96,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class GradingRate:
-    """How many rows were graded in how many seconds, and the mean size of a question."""
+    """Number of graded rows, seconds, and the mean size of a question."""
 
     rows: int
     seconds: float
@@ -112,13 +112,13 @@ class GradingRate:
 
 
 def own_answer(request: Request, sampling: Sampling) -> str:
-    """Answer as a policy would, never twice the same."""
+    """Answer like a policy, each time differently."""
     del sampling
     return f"It is good for {request.seed} things, as everybody knows who has tried it. " * 8
 
 
 def configured(source: Path, url: str, concurrency: int) -> RunConfig:
-    """Return a run whose answers are graded at an endpoint."""
+    """Return a run whose answers an endpoint grades."""
     return load_config(
         "tiny",
         "ultrafeedback-dpo",
@@ -145,19 +145,19 @@ def configured(source: Path, url: str, concurrency: int) -> RunConfig:
 
 
 def seen_at(url: str) -> dict[str, float]:
-    """Return how much the server answered since it was last asked, and when that began."""
+    """Return the server's number of answers since the last call, and their start."""
     with urllib.request.urlopen(f"{url}/seen") as reply:  # noqa: S310 -- on loopback
         return json.load(reply)
 
 
 def question_bytes(seen: dict[str, float], rows: int) -> float:
-    """Return how large a question was, once there was one of each row in each aspect."""
+    """Return the size of a question, after one of each row in each aspect."""
     assert seen["answers"] == rows * CALLS, f"{seen['answers']} answers to {rows} rows"
     return seen["bytes"] / seen["answers"]
 
 
 def pairs_of(config: RunConfig) -> list[dict[str, object]]:
-    """Return the prompts and answers that are graded, as distilabel takes them."""
+    """Return the prompts and answers to grade, in distilabel's format."""
     with (
         tempfile.TemporaryDirectory() as folder,
         answered(config, Path(folder), ANSWERS) as (it, sampled),
@@ -172,7 +172,7 @@ def pairs_of(config: RunConfig) -> list[dict[str, object]]:
 
 
 def by_distilabel(python: Path, url: str, pairs: Sequence[object], size: int) -> GradingRate:
-    """Have distilabel grade the rows, so many a batch."""
+    """Grade the rows with distilabel, in batches of this size."""
     with tempfile.TemporaryDirectory() as folder:
         script, rows = Path(folder) / "side.py", Path(folder) / "rows.json"
         script.write_text(TASK)
@@ -193,7 +193,7 @@ def by_distilabel(python: Path, url: str, pairs: Sequence[object], size: int) ->
 
 
 def by_lpfloop(config: RunConfig, url: str) -> GradingRate:
-    """Have the verb `grade` grade the rows, to the last that is committed."""
+    """Grade the rows with the verb `grade`, to the last committed one."""
     with (
         tempfile.TemporaryDirectory() as folder,
         answered(config, Path(folder), ANSWERS) as (it, sampled),
@@ -249,7 +249,7 @@ def main() -> None:
 
 
 def report(rates: dict[str, float]) -> None:
-    """Print medians, and how many times distilabel's rate is reached."""
+    """Print medians, and the ratio to distilabel's rate."""
     best = max(rate for side, rate in rates.items() if side.startswith("lpfloop"))
     print(f"\n{'side':<26}{'rows/s':>8}{'calls/s':>9}{'lpfloop is':>12}")
     for side, rate in rates.items():

@@ -1,11 +1,11 @@
-"""What durability costs: against a loop that keeps nothing, in a real run, and on resuming.
+"""What durability costs: against a loop without a store, in a real run, and on resuming.
 
     python benchmarks/durability.py units    # 100 units a second, against a loop that drops rows
     python benchmarks/durability.py run      # a tiny-world iteration: where its wall time went
     python benchmarks/durability.py resume   # a million finished units: time to the first new one
 
-`units` alternates the two sides in one process; a unit takes 10 ms of sleep plus whatever the store
-adds. `run` measures, in one real iteration, how long the loop waited for the store and how much
+`units` alternates the two sides in one process; a unit takes 10 ms of sleep plus the store's time.
+`run` measures, in one real iteration, how long the loop waited for the store and how much
 processor time the committing thread took. `resume` writes a run whose units are all done, and
 measures a fresh process from its start to the first unit it begins.
 """
@@ -35,7 +35,7 @@ READ = ("train", "initial", "prompts")
 
 
 def answer(request: object, sampling: object) -> str:
-    """Answer after the time of a unit; when a resume is measured, print the time and exit."""
+    """Answer after a unit's time; if a resume is measured, print the time and exit."""
     del request, sampling
     if RESUMING in os.environ:
         print(f"{time.time() - float(os.environ[RESUMING]):.3f}", flush=True)
@@ -63,7 +63,7 @@ def scripted(*overrides: str) -> Any:
 
 
 def measure_units(side: str, count: int) -> float:
-    """Return the seconds that sampling `count` units took."""
+    """Return the seconds of sampling `count` units."""
     from lpfloop.loop.daemon.exams import ordered
     from lpfloop.loop.daemon.iterations import iteration
     from lpfloop.loop.daemon.loop import Job
@@ -127,7 +127,7 @@ class Clock:
 
 @contextmanager
 def accounted() -> Iterator[Clock]:
-    """Measure the time that the store takes: every call that writes, and its thread."""
+    """Measure the store's time: every call that writes, and its thread."""
     from lpfloop.loop.stages import publish
     from lpfloop.stores.committer import Committer
     from lpfloop.stores.journal import Journal
@@ -153,7 +153,7 @@ def accounted() -> Iterator[Clock]:
 
 
 def run(settings: Sequence[str]) -> None:
-    """Print the share of a real iteration that went into durability."""
+    """Print durability's share of a real iteration."""
     from lpfloop.configs.load import load_config
     from lpfloop.loop.daemon.loop import Job, run_loop
     from lpfloop.loop.run.stop import StopSignal
@@ -198,7 +198,7 @@ def big_job(folder: Path, iterations: int) -> Any:
 
 
 def build(folder: Path) -> int:
-    """Write a run whose stages are planned by the loop itself and marked done; count its units."""
+    """Write a run with stages that the loop plans and this script marks done; count its units."""
     from lpfloop.loop.daemon.loop import run_loop
     from lpfloop.loop.run.stop import StopSignal
     from lpfloop.loop.stages import train as training

@@ -65,14 +65,14 @@ GOALS = {"engine": 0.95, "pool": 0.9, "fleet": 0.95}
 
 
 def answer(request: Request, sampling: Sampling) -> str:
-    """Answer as a policy would."""
+    """Answer like a policy."""
     del sampling
     return f"It is good for {request.seed % 7} things, as everybody knows who has tried it. " * 8
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """How many answers came in how many seconds, and what processor time they cost."""
+    """Number of answers, seconds, and processor time."""
 
     answers: int
     seconds: float
@@ -84,7 +84,7 @@ class Measurement:
 
     @property
     def cost(self) -> float:
-        """Milliseconds of processor for each answer."""
+        """Processor milliseconds for each answer."""
         return 1000 * self.cpu / self.answers
 
     def told(self) -> str:
@@ -136,7 +136,7 @@ def answered(
 
 
 def critiqued(it: Iteration, sampled: Rows[Candidate]) -> Rows[Critique]:
-    """Critique to the last committed row."""
+    """Critique all answers, to the last committed row."""
     rows = critique(it, sampled)
     it.run.flow.settle()
     return rows
@@ -150,7 +150,7 @@ def rows_of(it: Iteration, rows: Rows[Row]) -> list[Row]:
 
 
 def what_is_asked(config: RunConfig) -> list[Request]:
-    """Return what the stage asks that is measured."""
+    """Return the requests of the measured stage."""
     with (
         tempfile.TemporaryDirectory() as folder,
         answered(config, Path(folder)) as (it, sampled),
@@ -186,7 +186,7 @@ def measure_stage(config: RunConfig) -> Measurement:
 def measure_engine(
     urls: Sequence[str], requests: Sequence[Request], sampling: Sampling, in_flight: int
 ) -> Measurement:
-    """Measure the engine, with batches as the loop gives them."""
+    """Measure the engine, with batches as in the loop."""
     engine = OpenAIEngine("", EngineConfig(base_urls=tuple(urls), concurrency=in_flight))
     batches = [
         Batch(key=str(n), requests=tuple(requests[n : n + SLICE]), sampling=sampling)
@@ -205,7 +205,7 @@ def measure_engine(
 
 
 def client(options: argparse.Namespace) -> None:
-    """Print how many answers a second each side gets of one endpoint."""
+    """Print the answers a second of each side from one endpoint."""
     rounds: list[dict[str, Measurement]] = []
     with tempfile.TemporaryDirectory() as folder, serving(LATENCY_S, aspects=ASPECTS) as url:
         source = write_prompts(Path(folder), options.requests)
@@ -243,7 +243,7 @@ def pool(options: argparse.Namespace) -> None:
     """Print the answers a second of a fast endpoint, a slow one, and both together."""
     message = asked_once("What is it good for?")
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=100)
-    # So few a second that no processor is the limit.
+    # So few a second that no processor is the bottleneck.
     count, shares = options.requests // 8, list[float]()
     with serving(FAST_S) as fast, serving(SLOW_S) as slow:
         for _ in range(options.rounds):

@@ -46,7 +46,7 @@ CORRELATIONS = (0.0, 0.3, 0.5)
 PSI = (0.92, 0.17)
 """Mean and standard deviation of the published psi."""
 SPREAD = 1000
-"""Characters; the fit knows lengths in units of their spread only."""
+"""Characters; the fit uses lengths in units of their spread only."""
 HALVINGS = 40
 JUDGES = ("gpt_result", "pandalm_result", "annotator1", "annotator2", "annotator3")
 WINS: Mapping[str | int, float] = {"1": 0.0, "2": 1.0, "Tie": 0.5, 1: 0.0, 2: 1.0, 0: 0.5}
@@ -66,14 +66,14 @@ class Judged:
 
 
 def drawn(count: int, generator: np.random.Generator) -> Iterator[Judged]:
-    """Yield models whose coefficients are drawn as the published ones are spread."""
+    """Yield models with coefficients drawn from the published ones' distribution."""
     points, weights = _grid()
     start, slope = LINE
     lowest, highest = (np.log(p / (1 - p)) for p in (LOWEST, HIGHEST))
     for logit in np.linspace(lowest, highest, count):
         phi = start + slope * logit + generator.normal(0, MODELS)
         psi = generator.normal(*PSI)
-        # A published theta is such that 0.74 * theta - 0.06 is the logit at equal lengths.
+        # A published theta makes 0.74 * theta - 0.06 the logit at equal lengths.
         theta = (logit + 0.35 * phi * max(0.0, 0.3 - 0.2 * logit) + 0.06) / 0.74
         rate = float(sigmoid(theta + psi * DIFFICULTY * points) @ weights)
         yield Judged(
@@ -94,7 +94,7 @@ def published(weights: Path, board: Path) -> Iterator[Judged]:
         if found.get("length_controlled_winrate") and float(length):
             yield Judged(
                 theta=float(theta),
-                phi=-float(length),  # AlpacaEval takes the model's length from the reference's.
+                phi=-float(length),  # AlpacaEval subtracts the model's length from the reference's.
                 psi=float(psi),
                 win_rate=float(found["win_rate"]),
                 controlled=float(found["length_controlled_winrate"]),
@@ -104,7 +104,7 @@ def published(weights: Path, board: Path) -> Iterator[Judged]:
 def errors(
     judged: Judged, correlation: float, generator: np.random.Generator
 ) -> Mapping[str, float]:
-    """Return how far each method's figure lies from the true one, on one draw of instructions."""
+    """Return the error of each method's figure, on one draw of instructions."""
     apart = generator.normal(size=INSTRUCTIONS)
     other = generator.normal(size=INSTRUCTIONS)
     easy = DIFFICULTY * (correlation * apart + np.sqrt(1 - correlation**2) * other)

@@ -34,7 +34,7 @@ class Passed:
 
 
 class FarStore:
-    """A proxy before the server at `endpoint`; each request waits for `latency_s` first."""
+    """A proxy before the server at `endpoint`; it delays each request by `latency_s`."""
 
     def __init__(self, endpoint: str) -> None:
         target = urlsplit(endpoint)
@@ -56,7 +56,7 @@ class FarStore:
         try:
             await asyncio.gather(self._asks(here, on), self._answers(answers, back))
         except (ConnectionError, asyncio.CancelledError):
-            pass  # One side left, or all is over: the other side's connection ends, too.
+            pass  # One side left, or the proxy ends: close the other side's connection, too.
         finally:
             back.close()
             on.close()
@@ -92,7 +92,7 @@ def _kind(asked: re.Match[bytes]) -> str:
 
 @contextmanager
 def far_store(endpoint: str) -> Generator[FarStore]:
-    """Open the way, in a thread of this process."""
+    """Start the proxy, in a thread of this process."""
     store, started = FarStore(endpoint), threading.Event()
     loops = list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 

@@ -25,10 +25,10 @@ from lpfloop.policies.trainers.job import ONLINE, Method
 
 PAGE = Path(__file__).parents[1] / "docs" / "gpus.md"
 CARDS = {"24": 22.5, "80": 79.6, "141": 140.4}
-"""What cards are sold as, and the GiB that the driver counts: an A10 or L4, an H100, an H200."""
+"""Nominal sizes of cards, and the GiB that the driver reports: an A10 or L4, an H100, an H200."""
 RAM = 2048 * GIB
 OVER = 8
-"""GPUs over which a training is divided."""
+"""GPUs of a sharded training."""
 
 JUDGE = "http://judge/v1"
 GIVEN = (
@@ -44,7 +44,7 @@ QLORA = (*LORA, "training.lora.quantise=nf4")
 APART = ("training.devices=[0]", "policy.engine.devices=[1]")
 DIVIDED = ("training.sharding=fsdp2", "training.processes=auto")
 WAYS = {"full": ((), 1), "LoRA": (LORA, 1), "QLoRA": (QLORA, 1)}
-"""How weights are trained: the settings of it, and the number of GPUs."""
+"""Ways of training: settings, and the number of GPUs."""
 OFFLINE_WAYS = {
     **WAYS,
     f"full, FSDP2 over {OVER}": (DIVIDED, OVER),
@@ -64,12 +64,12 @@ METHODS: dict[str, Method] = {
     "Quark": "quark",
 }
 RECIPES = {"reward": "reward-model"}
-"""The recipe of a method, if it has another name."""
+"""The recipe of a method, if its name differs."""
 HEAD = "| method | weights |"
 
 
 def rows() -> Iterator[str]:
-    """Yield the uses of each model: sampling, then a training by each method in each way."""
+    """Yield the uses of each model: sampling, then a training with each method in each way."""
     yield row("sample (vLLM)", "bfloat16", "sft", ("policy answers",), (), 1)
     for name, method in METHODS.items():
         section = f"training.{method}"
@@ -103,7 +103,7 @@ def row(
 
 
 def cell(found: dict[str, list[StageMemory]]) -> str:
-    """Return the smallest card that suffices, and the GiB that the largest stage takes of it.
+    """Return the smallest sufficient card, and the GiB that the largest stage takes of it.
 
     A question mark: it may not fit.
     """
@@ -119,7 +119,7 @@ def cell(found: dict[str, list[StageMemory]]) -> str:
 
 
 def main() -> None:
-    """Print the table, or put it into the page."""
+    """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true")
     head = f"{HEAD} {' | '.join(PUBLISHED)} |"

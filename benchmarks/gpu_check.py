@@ -30,9 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECKS_FILE = Path(__file__).with_name("gpu_checks.py")
 GIB = 2**30
 WHOLE_S = 480
-"""Seconds that all checks may take together."""
+"""Time limit of all checks together, in seconds."""
 LEAST_S = 15
-"""A check is skipped if less time is left than this."""
+"""A check needs at least so many seconds; with less time left, it is skipped."""
 TAIL_LINES = 20
 LIMITS_S = {
     "tests": 75,
@@ -48,7 +48,7 @@ LIMITS_S = {
     "two-processes": 75,
     "speed-3b": 60,
 }
-"""Each check with its limit in seconds, the most telling first: if time is short, the last go."""
+"""Each check with its limit in seconds, the most important first: the last ones may be skipped."""
 PACKAGES = (
     "accelerate", "datasets", "flash-attn", "liger-kernel", "peft", "polars", "torch",
     "transformers", "triton", "trl",
@@ -120,7 +120,7 @@ def run_all(folder: Path, names: list[str], *, tiny: bool) -> int:
     began, told = time.perf_counter(), machine()
     print(f"card: {told['card']}; python {told['python']}; commit {told['commit'][:8]}")
     outcomes: dict[str, Outcome] = {}
-    # In memory, if there is enough of it: weights of 16 GB are written and read in seconds.
+    # In memory, if there is enough of it: writing and reading weights of 16 GB takes seconds.
     memory = Path("/dev/shm")  # noqa: S108 -- a folder with a random name is made in it
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 48 * GIB
     for name in names:

@@ -55,7 +55,7 @@ Values = dict[str, float | str]
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the checks are: `sizes` are changes to the tiny model's config.json, by name."""
+    """Sizes of the checks: `sizes` are changes to the tiny model's config.json, by name."""
 
     sizes: dict[str, dict[str, Any]]
     length: int
@@ -73,7 +73,7 @@ SMOL_SIZES: dict[str, Any] = {
     "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
     "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152,
 }  # fmt: skip
-"""Those of SmolLM2-135M, for checks that write weights several times."""
+"""SmolLM2-135M's sizes, for checks that write weights several times."""
 LLAMAS = {"1b": "Llama-3.2-1B", "3b": "Llama-3.2-3B", "8b": "Llama-3.1-8B"}
 
 
@@ -104,7 +104,7 @@ class Place:
     figures: Path
 
     def add(self, name: str, values: Values, goals: dict[str, bool] | None = None) -> None:
-        """Report a line of the table: numbers by unit, and which goals are met."""
+        """Report a line of the table: numbers by unit, and the goals met."""
         numbers = ", ".join(f"{shown(value)} {unit}".strip() for unit, value in values.items())
         met = [f"; {goal}: {'met' if met else 'NOT MET'}" for goal, met in (goals or {}).items()]
         text = f"{name}: {numbers}{''.join(met)}"
@@ -125,7 +125,7 @@ def shown(value: float | str) -> str:
 
 
 def model_of(place: Place, size: str, kind: str = "policy") -> Path:
-    """Make a model of a size with random bfloat16 weights and the tiny world's tokenizer, once."""
+    """Make a model of a size, once, with random bfloat16 weights and the tiny world's tokenizer."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
     folder = place.work / f"{kind}-{size}"
@@ -143,14 +143,14 @@ def model_of(place: Place, size: str, kind: str = "policy") -> Path:
 
 
 def release() -> None:
-    """Give back the card's memory that nothing refers to."""
+    """Free the card's unused memory."""
     from lpfloop.policies.trainers.trained_model import release_memory
 
     release_memory()
 
 
 def mixed_rows(path: Path, count: int, longest: int) -> Path:
-    """Write pairs whose lengths are spread evenly from an eighth of the longest to all of it."""
+    """Write pairs with lengths from an eighth of the longest to all of it."""
     lengths = [max(8, longest * (1 + 7 * (5 * n % count) / count) / 8 - 40) for n in range(count)]
     said = [answers(2 * count, int(size)) for size in lengths]
     chosen = [turns(said[n][n], "assistant") for n in range(count)]
@@ -173,7 +173,7 @@ def job_of(
         settings=settings, seed=0, fit=training,
     )  # fmt: skip
     if ON_GPU and method in ("sft", "dpo", "reward") and training.gradient_checkpointing == "auto":
-        # As a run decides it.
+        # The same limit as in a run.
         room = (1 - MARGIN) * torch.cuda.get_device_properties(0).total_memory
         gradient_checkpointing = "never" if computed_bytes(job) <= room else "always"
         job = replace(job, fit=replace(training, gradient_checkpointing=gradient_checkpointing))
@@ -192,7 +192,7 @@ class Meter:
         self.at: list[tuple[float, int]] = []
 
     def attach(self, trainer: Any) -> None:
-        """Watch a trainer."""
+        """Attach the meter to a trainer."""
         from transformers import TrainerCallback
 
         meter = self
@@ -213,7 +213,7 @@ class Meter:
 
     @property
     def tokens_per_s(self) -> float:
-        """The speed after the second step: the first two warm up."""
+        """Tokens a second after the first two steps, which warm up."""
         (began, before), (ended, after) = self.at[min(1, len(self.at) - 2)], self.at[-1]
         return (after - before) / (ended - began)
 
@@ -265,7 +265,7 @@ def train_here(job: TrainJob) -> tuple[Meter, float, int]:
 
 
 def computed_bytes(job: TrainJob) -> int:
-    """Return what `lpfloop doctor` computes for a training, without the process's own share."""
+    """Return the memory that `lpfloop doctor` computes for a training, without the process."""
     work = Workload(
         method=job.method, rows=job.settings.micro_batch_size, length=job.settings.max_length,
         accumulation=job.accumulation, on_gpu=ON_GPU, fit=job.fit,
@@ -275,7 +275,7 @@ def computed_bytes(job: TrainJob) -> int:
 
 
 def measure_speed(place: Place, size: str, method: str, fit: dict[str, Any]) -> None:
-    """Train a few steps of full-length rows; report tokens a second, MFU and memory."""
+    """Train a few steps on full-length rows; report tokens a second, MFU and memory."""
     name = f"{method} {'LoRA' if fit else 'full'}"
     micro, batch = (2, 8) if method == "sft" else (1, 4)
     path = place.work / f"{name}.parquet"
@@ -348,9 +348,9 @@ def check_options(place: Place) -> None:
 
 
 def trl_pairs_per_s(place: Place, model: Path, data: Path, batch: int) -> float | None:
-    """Train by TRL's defaults in another process; return pairs a second of its training alone.
+    """Train with TRL's defaults in another process; return pairs a second of its training alone.
 
-    TRL's default is 8 pairs a pass; if they do not fit, it gets as many as do.
+    TRL's default is 8 pairs a pass; if they do not fit, it gets the largest number that does.
     """
     for micro in (8, 4, 2, 1):
         told = {
@@ -376,7 +376,7 @@ def trl_pairs_per_s(place: Place, model: Path, data: Path, batch: int) -> float 
 
 
 def check_resume(place: Place) -> None:
-    """Kill a training at step 10 of 20 and resume it; compare with one that was never killed."""
+    """Kill a training at step 10 of 20 and resume it; compare with an uninterrupted one."""
     data = rows(place.work / "resume.parquet", "dpo", 80, 128)
     own = {"batch_size": 4, "micro_batch_size": 4, "max_length": 128, "learning_rate": 1e-4}
 
@@ -447,7 +447,7 @@ def float32_logprobs(
 ) -> list[float]:
     """Return each answer's log-probability in nats, by float32 arithmetic.
 
-    `through` is a type that the weights are rounded to first.
+    `through`: a type to round the weights to first.
     """
     from transformers import AutoModelForCausalLM
 
@@ -502,7 +502,7 @@ ROLES = ("policy", "critic")
 
 
 class CardMemory:
-    """The most that all processes together take of the card while this is open, in bytes."""
+    """The peak of the card's memory, over all processes, while this is open, in bytes."""
 
     peak = 0
 
@@ -522,7 +522,7 @@ class CardMemory:
 
 
 def used_bytes() -> int:
-    """Return how much of the card is taken, by any process."""
+    """Return the bytes of the card's memory in use by all processes."""
     if not ON_GPU:
         return 0
     free, total = torch.cuda.mem_get_info()
@@ -530,7 +530,7 @@ def used_bytes() -> int:
 
 
 def check_online(place: Place, method: str) -> None:
-    """Make two steps of an online method with the engine of transformers, as a run does."""
+    """Make two steps of an online method with the engine of transformers, as in a run."""
     count, length = place.scale.asked, min(512, place.scale.length)
     asked = [turns(text, "user") for text in answers(count, length - place.scale.answer - 40)]
     data = place.work / "prompts.parquet"
@@ -601,7 +601,7 @@ def check_sampling(place: Place) -> None:
 
 
 def check_two_processes(place: Place) -> None:
-    """Train by FSDP2 in two processes that share the card, over gloo, then over NCCL."""
+    """Train with FSDP2 in two processes that share the card, over gloo, then over NCCL."""
     from lpfloop.policies.trainers.launch import FSDP2, bare_environment
 
     data = rows(place.work / "two.parquet", "sft", 8, 128)
@@ -613,7 +613,7 @@ def check_two_processes(place: Place) -> None:
         job = job_of(place, name, "sft", TINY / "policy", data, {"sharding": "fsdp2"}, **own)
         job = replace(job, processes=2)
         write_job(job)
-        # `accelerate launch` would give the second process a card that is not there.
+        # `accelerate launch` would give the second process a card that does not exist.
         shared = bare_environment() | fsdp | {
             "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_FSDP": "true",
@@ -647,7 +647,7 @@ def check_two_processes(place: Place) -> None:
 
 
 def run_rank(backend: str, job_json: str) -> int:
-    """Be one of the processes of `check_two_processes`: the trainer's child, over a backend."""
+    """Run one of the processes of `check_two_processes`: the trainer's child, over a backend."""
     from lpfloop.policies import train_worker
     from lpfloop.policies.trainers import trl_trainer
 
@@ -663,7 +663,7 @@ def run_rank(backend: str, job_json: str) -> int:
 
 
 def check_tests(place: Place) -> None:
-    """Run the tests that are marked `cuda`."""
+    """Run the tests marked `cuda`."""
     report = place.work / "tests.xml"
     # The machine's libraries may give warnings that the locked versions do not.
     options = ["-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider", "-q"]

@@ -46,7 +46,7 @@ def met(prompt: Prompt, text: str) -> tuple[bool, bool]:
 
 
 def of_run(lake: Path, run: str, iteration: int) -> dict[str, str]:
-    """Return a run's greedy answers by the id of their prompts."""
+    """Return a run's greedy answers by prompt id."""
     with closing(open_run(lake, run)) as opened:
         greedy = opened.scan("candidates", iteration=iteration).collect().filter(kind="greedy")
         return {row["prompt_id"]: row["text"] for row in greedy.to_dicts()}

@@ -40,9 +40,9 @@ from synthetic import (
 from synthetic_rest import REFINEMENTS, write_rest
 
 BATCH = 8
-"""How many units are made, and then committed, at a time."""
+"""Units to make, and then commit, at a time."""
 PEER_PROMPTS = 8_000
-"""The most prompts that the peers are given: more would need the memory of a larger machine."""
+"""Maximal number of prompts for the peers: more would not fit into memory."""
 SHOWN = 20
 ROUNDS = 5
 TOP_K = 3
@@ -102,7 +102,7 @@ def write(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def batched(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Give the items a few at a time."""
+    """Yield the items a few at a time."""
     for start in range(0, len(items), BATCH):
         yield items[start : start + BATCH]
 
@@ -115,7 +115,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
-    """Pair by the same rule with a straightforward pandas group-by."""
+    """Pair by the same rule with a plain pandas group-by."""
     import pandas as pd
 
     from lpfloop.loop.lake.query.runs import open_run
@@ -158,7 +158,7 @@ def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def own_pairs(lake: Path, prompts: int) -> dict[str, float]:
-    """Pair in memory, as `rederive` does."""
+    """Pair in memory, like `rederive`."""
     from lpfloop.loop.data.pairs import Pairing
     from lpfloop.loop.lake.derive.rederive import derive
     from lpfloop.loop.lake.query.runs import open_run
@@ -174,7 +174,7 @@ def own_pairs(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def answer(text: str) -> list[dict[str, str]]:
-    """Return a text in the form that TRL takes."""
+    """Return a text in TRL's format."""
     return [{"role": "assistant", "content": text}]
 
 
@@ -227,7 +227,7 @@ def write_whole(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def side_by_side(read: Callable[[], object], forget: Callable[[], None]) -> dict[str, float]:
-    """Return the medians of a read that hashes its files, of one that knows them, and between."""
+    """Return the medians of a read with hashing, with known hashes, and of the difference."""
     read()
     known, hashed = list[float](), list[float]()
     for _ in range(ROUNDS):
@@ -437,7 +437,7 @@ def reported(lake: Path, prompts: int) -> Iterator[Figure]:
 
 
 def main() -> None:
-    """Measure each size, and how the cost per row grows."""
+    """Measure each size, and the growth of the cost per row."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -37,9 +37,9 @@ BUCKET = "synthetic-lakes"
 UPLOADS = 8
 START_S = 30
 LOCAL = ("files", "derived")
-"""The folders of a run that are not copied to its local side."""
+"""The folders of a run that lpfloop does not copy to its local side."""
 MEMORY = 1024
-"""The goal: the most MiB that a command may take."""
+"""The goal: maximal MiB of a command."""
 TRIAL_KEYS = {
     "AWS_ACCESS_KEY_ID": "made-up-id",
     "AWS_SECRET_ACCESS_KEY": "made-up-secret-key",
@@ -49,7 +49,7 @@ TRIAL_KEYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A command; the goal is at most so many rounds, however large the run is."""
+    """A command; its goal is at most so many rounds for any size of run."""
 
     name: str
     arguments: tuple[str, ...]
@@ -100,7 +100,7 @@ class Taken:
 
 
 def taken(store: FarStore, address: str, asked: Asked, times: int) -> Taken:
-    """Run a command so often; return the medians, and what passed the last time."""
+    """Run a command so often; return the medians, and the traffic of the last time."""
     costs = list[Cost]()
     for _ in range(1 if asked.once else times):
         store.passed = Passed()
@@ -137,7 +137,7 @@ def uploaded(lake: Path, prompts: int) -> str:
 
 
 def prepared(lake: Path, prompts: int) -> dict[str, str]:
-    """Bring a lake into the bucket twice; return both addresses, and the id of a candidate."""
+    """Upload a lake twice; return both addresses, and the id of a candidate."""
     from lpfloop.loop.lake.query.runs import open_run
 
     run = open_run(lake, run_name(prompts))
@@ -154,7 +154,7 @@ def lines(lake: Path, prompts: int, endpoint: str, options: argparse.Namespace) 
     """Measure the commands in turn; yield a line for each."""
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     arguments = ("--folder", str(options.folder), "--prompts", str(prompts), "--prepare")
-    # This process stays small: the memory of a process counts from what began it.
+    # This process stays small: a child's peak memory includes its parent's.
     ready = json.loads(process(__file__, *arguments).output)
     with far_store(endpoint) as store:
         os.environ["AWS_ENDPOINT_URL"] = store.endpoint
@@ -194,7 +194,7 @@ def cell(cost: Taken) -> str:
 
 @contextmanager
 def trial_server() -> Generator[str]:
-    """Start moto's server; give its address."""
+    """Start moto's server; yield its address."""
     os.environ |= TRIAL_KEYS
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

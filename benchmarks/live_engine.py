@@ -41,7 +41,7 @@ def parse() -> argparse.Namespace:
 
 
 def step(source: Path, folder: Path) -> Path:
-    """Copy a model, with weights a little off, as a training leaves them."""
+    """Copy a model with slightly changed weights, as after a training."""
     shutil.copytree(source, folder)
     generator = torch.Generator().manual_seed(0)
     for path in weight_files(folder):

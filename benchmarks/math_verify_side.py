@@ -20,11 +20,11 @@ from published_sets.mathematics import Solution, eight, systems, verified
 
 SETS = {"gsm8k-systems": systems, "qwen-maj8": eight}
 SHOWN = 120
-"""How many characters of an answer's end are printed."""
+"""Printed characters from an answer's end."""
 
 
 def by_math_verify(solution: Solution) -> bool:
-    """Return whether math-verify alone finds an answer right."""
+    """Return whether an answer is right by math-verify alone."""
     reference = solution.reference
     gold = parse(reference if "\n" in reference else f"${reference}$", parsing_timeout=None)
     return verify(gold, parse(solution.answer, parsing_timeout=None), timeout_seconds=None)

@@ -57,12 +57,12 @@ from lpfloop.stores.sealing import EncodedRows
 FOR_MANY = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
 TELEMETRY = {**Advance(rows=1, tokens=6, prompt_tokens=8, calls=1).numbers, "judge_calls": 0}
 LOOKS = 10
-"""How often a long stretch is looked at."""
+"""Number of printed lines in a long measurement."""
 MIB = 2**20
 
 
 class TimedJournal(Journal):
-    """A journal that knows how long its commits took."""
+    """A journal that measures the time of its commits."""
 
     committing = keeping = 0.0
 
@@ -81,7 +81,7 @@ class TimedJournal(Journal):
 
 
 class Silent:
-    """A reporter of what nobody watches."""
+    """A reporter without output."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
@@ -97,7 +97,7 @@ class Silent:
 
 
 def resident_mib() -> float:
-    """Return the memory that this process holds now."""
+    """Return this process's resident memory."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / MIB
 
@@ -108,14 +108,14 @@ def journal_bytes(journal: Journal) -> int:
 
 
 def troupe_of(options: argparse.Namespace, **changes: Any) -> Troupe:
-    """Return how the members behave."""
+    """Return the behaviour of members."""
     names = ("window", "answer_s", "deaths", "broken", "letters")
     given = {name: getattr(options, name) for name in names}
     return Troupe(**{**given, **changes})
 
 
 def slices() -> Iterator[Batch]:
-    """Yield slices of one request without end."""
+    """Yield slices of one request endlessly."""
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
     said = (Message(role="user", content="Why?"),)
     for number in count():
@@ -124,7 +124,7 @@ def slices() -> Iterator[Batch]:
 
 
 def pool_alone(options: argparse.Namespace) -> None:
-    """Hand out and take back units by a shared stream; print its rate as it goes."""
+    """Distribute and collect units with a shared stream; print the rate repeatedly."""
     troupe = troupe_of(options)
     engine = member_engine(options.members, troupe)
     seen, sums, started = 0, 0, time.perf_counter()
@@ -164,7 +164,7 @@ def opened(lake: Path) -> TimedJournal:
 
 
 def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
-    """Plan, commit and seal a stage, as a run does, but with rows that lie nowhere."""
+    """Plan, commit and seal a stage, like a run, but without files of rows."""
 
     def keys() -> list[str]:
         return [named(iteration, number) for number in range(units)]
@@ -220,7 +220,7 @@ def journal_alone(options: argparse.Namespace) -> None:
 
 @contextmanager
 def place(options: argparse.Namespace) -> Generator[Path]:
-    """Give a folder for the lake: the given one, or one that is gone afterwards."""
+    """Yield a folder for the lake: the given one, or a temporary one."""
     if options.folder is not None:
         yield options.folder
         return
@@ -324,7 +324,7 @@ def whole(options: argparse.Namespace) -> None:
 
 
 def tell_ends(run: Run, folder: Path) -> None:
-    """Close a run, open its journal again, and print what either takes."""
+    """Close a run, open its journal again, and print the time of both."""
     started = time.perf_counter()
     run.store.close()
     closed = time.perf_counter()

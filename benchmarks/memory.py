@@ -69,7 +69,7 @@ LARGER = SMALL | {
     "num_attention_heads": 16,
     "num_key_value_heads": 16,
 }
-"""A larger model, whose activations are recomputed."""
+"""A larger model, with recomputed activations."""
 
 LENGTH = 512
 SAMPLE_S = 0.05
@@ -91,7 +91,7 @@ class Measured:
 
 
 class Peaks:
-    """The peak of each process below this one, by a word of its command."""
+    """The peak of each child process, by a word of its command."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -156,7 +156,7 @@ def answers(count: int, tokens: int) -> list[str]:
 
 
 def rows(path: Path, method: str, count: int, length: int) -> Path:
-    """Write rows whose sequences fill the length."""
+    """Write rows with sequences of the full length."""
     said = answers(2 * count, length - 40)
     prompt = [turns("Say it.", "user")] * count
     table: dict[str, Any] = {"prompt": prompt}
@@ -299,7 +299,7 @@ def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list
 
 
 def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
-    """Return the bytes of a token's keys and values by vLLM's log, and by the arithmetic."""
+    """Return the bytes of a token's keys and values, from vLLM's log and from the arithmetic."""
     policy = model(folder / "policy", sizes)
     log = folder / "engine.log"
     config = EngineConfig(kind="vllm", max_model_len=LENGTH)
@@ -318,7 +318,7 @@ def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
 
 
 def computed(terms: list[Term]) -> float:
-    """Return the sum of what belongs to the model."""
+    """Return the sum of the model's parts."""
     return sum(term.most_bytes for term in terms if term.name not in RUNTIME)
 
 
@@ -357,7 +357,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", default=[*CASES, "vllm"])
     wanted = parser.parse_args().only
-    # Otherwise freed tensors stay with the process: the peak would be a history.
+    # Otherwise the process keeps freed tensors, and its peak depends on earlier steps.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     os.environ["MALLOC_ARENA_MAX"] = "2"
     print("| what | computed, GiB | seen, GiB | off |\n| --- | ---: | ---: | ---: |")

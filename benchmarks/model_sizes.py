@@ -1,4 +1,4 @@
-"""The fields of known models' published config.json that memory depends on."""
+"""Fields of known models' config.json that determine memory."""
 
 from collections.abc import Mapping
 from typing import Any

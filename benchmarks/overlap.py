@@ -1,9 +1,9 @@
-"""A run with a hosted critic, with stages that overlap and with stages one after another.
+"""A run with a hosted critic, with overlapping stages and with sequential stages.
 
-The policy is a script that takes a while for each request. The critic is a server on loopback that
-answers as many requests a second. Both sides make the same rows; they take turns, and the medians
-of the seconds from the first stage to the last are compared. Sampling and critiquing are measured
-alone first: the slower one bounds what overlap can give.
+The policy is a script with a delay for each request. The critic is a server on loopback that
+answers as many requests a second. Both sides make the same rows; they take turns, and the script
+compares the medians of the seconds from the first stage to the last. It measures sampling and
+critiquing alone first: the slower one limits the gain from overlap.
 
     python benchmarks/overlap.py --rounds 5 --prompts 64 --n 4
 """
@@ -52,14 +52,14 @@ MADE_HERE = Checkpoint(
 
 
 def policy(request: Request, sampling: Sampling) -> str:
-    """Answer after a while."""
+    """Answer after a delay."""
     del sampling
     time.sleep(REQUEST_S)
     return f"The answer is {request.seed % 1000}."
 
 
 class Critic(BaseHTTPRequestHandler):
-    """Answers one request after another, each after a while."""
+    """Answers one request after another, each after a delay."""
 
     protocol_version = "HTTP/1.1"
     turn = threading.Lock()
@@ -96,7 +96,7 @@ class Critic(BaseHTTPRequestHandler):
 
 
 class Silent:
-    """A reporter that reports nothing."""
+    """A reporter without output."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
@@ -113,7 +113,7 @@ class Silent:
 
 @contextmanager
 def serving() -> Generator[str]:
-    """Give the address of a critic."""
+    """Yield the address of a critic."""
     ThreadingHTTPServer.request_queue_size = 128
     server = ThreadingHTTPServer(("127.0.0.1", 0), Critic)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -31,7 +31,7 @@ SAID = "The steps follow from one another, and each of them can be checked again
 
 @contextmanager
 def judge(model: Path) -> Generator[str]:
-    """Serve a judge of math that counts tokens as the model in a folder; give its URL."""
+    """Serve a judge of math that counts tokens with a folder's tokenizer; yield its URL."""
     count = token_count(str(model))
 
     class Handler(BaseHTTPRequestHandler):
@@ -90,7 +90,7 @@ def lpfloop(*words: object) -> str:
 
 
 def plans_of(folder: Path) -> list[Mapping[str, Any]]:
-    """Return the plans of a run: the one that it began with, and that by its smoke test."""
+    """Return a run's plans: the one at its start, and the one from its smoke test."""
     reader = Reader(folder)
     try:
         return [cast("Mapping[str, Any]", event) for event in reader.events(PLAN)]

@@ -58,7 +58,7 @@ LLAMA_1B = {
 
 
 def parse() -> argparse.Namespace:
-    """Return the arguments."""
+    """Parse the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=("tiny", "1b"), default="tiny")
     parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
@@ -89,7 +89,7 @@ def models(size: str, folder: Path) -> tuple[Path, Path]:
 
 
 def job_of(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> TrainJob:
-    """Return the training by PPO."""
+    """Return the PPO training."""
     asked = questions(args.rollouts * 2)
     turns = [[{"role": "user", "content": q}] for q in asked]
     ids = [str(i) for i in range(len(asked))]
@@ -119,7 +119,7 @@ def job_of(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -
             model=str(policy),
             reward_id="reward",
             sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=args.tokens),
-            # On a CPU the policy trains in float32, and the sampler must compute as it does.
+            # On a CPU the policy trains in float32, and the sampler must use the same type.
             engine=EngineConfig(
                 kind=args.engine,
                 max_model_len=512,
@@ -131,7 +131,7 @@ def job_of(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -
 
 
 def handover(job: TrainJob) -> None:
-    """Print how long a policy's weights take to be written, and read, over disk and memory."""
+    """Print the time to write and to read a policy's weights, on disk and in memory."""
     make_folder(job.output)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind = SharedBody if job.fit.adapts else SeparateNetworks
@@ -150,7 +150,7 @@ def handover(job: TrainJob) -> None:
 
 
 def _seconds(folder: Path, networks: SharedBody | SeparateNetworks) -> tuple[float, ...]:
-    """Return the seconds of one writing, and of one reading."""
+    """Return the seconds of one write, and of one read."""
     begun = time.perf_counter()
     write_weights(folder, networks.weights(), networks.config)
     written = time.perf_counter()

@@ -30,7 +30,7 @@ from lpfloop.stores.records import Prompt
 
 
 def models() -> Iterator[PoolModel]:
-    """Give the models of the pool, and the same policy under principles."""
+    """Yield the models of the pool, and the same policy under principles."""
     yield from load_pool("tiny").models
     plain = OwnSampling(temperature=1.0)
     yield PoolModel(name="system-message", principles="system", sampling=plain)

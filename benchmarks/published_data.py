@@ -1,7 +1,7 @@
-"""Send published data with known answers through the project's measures and readers.
+"""Send published data with known answers through lpfloop's measures and readers.
 
-Each set is one command. It prints the figures, and each row where the project says something else
-than the set's own label. results/judges.md argues each of them.
+Each set is one command. It prints the figures, and each row on which lpfloop disagrees with the
+set's label. results/judges.md discusses each of them.
 
     python benchmarks/published_data.py gsm8k-systems --data FOLDER
 """
@@ -21,7 +21,7 @@ STUDIES: Mapping[str, Study] = {**MATHEMATICS, **INSTRUCTIONS, **REPLIES, **IMPO
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print what the study of each named set finds."""
+    """Print the findings of each named set's study."""
     form = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("sets", nargs="+", choices=[*STUDIES, "all"])

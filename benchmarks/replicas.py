@@ -61,7 +61,7 @@ def drawn(engine: Engine, options: argparse.Namespace) -> tuple[float, dict[str,
 
 
 def opener(options: argparse.Namespace, folder: Path) -> Callable[..., HostedModel]:
-    """Return what opens a worker, here or in Ray: a model's, or one that sleeps."""
+    """Return a function that opens a worker, here or in Ray: a model's, or a sleeping one."""
     config = EngineConfig(kind="transformers", cpu_threads=1)
     if options.sleep_ms:
         (folder / "sleepy.py").write_text(SLEEPY.format(seconds=options.sleep_ms / 1000))

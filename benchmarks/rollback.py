@@ -33,7 +33,7 @@ TASK = "math"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A run: its policies' held-out results by prompt, how they stood, the task's clusters."""
+    """A run: its policies' held-out results by prompt, their verdicts, the task's clusters."""
 
     seed: int
     values: dict[int, dict[str, float]]
@@ -42,7 +42,7 @@ class Course:
 
     @property
     def published(self) -> int:
-        """The iteration of the policy that the run ended with as its best."""
+        """The iteration of the run's final best policy."""
         return self.standings[-1].best_iteration
 
     def mean(self, iteration: int, *, task: bool = True) -> float:
@@ -51,10 +51,10 @@ class Course:
         return 100 * fmean(v for prompt, v in own.items() if not task or prompt in self.clusters)
 
     def behind(self) -> Decision | None:
-        """Return whether the best policy seen in the task is better than the published one.
+        """Return whether the best policy in the task is better than the published one.
 
-        At a level of 2.5 %, shared among the policies of which it is the best seen: the best of
-        several looks better than it is.
+        The level of 2.5 % is divided by the number of policies: the best of several looks better
+        than it is.
         """
         best = max(self.values, key=self.mean)
         if best == self.published:
@@ -68,7 +68,7 @@ class Course:
         return decide(results, alpha=0.025 / (len(self.values) - 1), worthwhile=0.0)
 
     def rollbacks(self) -> Iterator[tuple[int, bool]]:
-        """Yield the iterations whose policy was not accepted, and whether that was right."""
+        """Yield the iterations with a rejected policy, and whether the rejection was right."""
         best = 0
         for standing in self.standings:
             if not standing.accepted:
@@ -96,7 +96,7 @@ def course(folder: Path) -> Course:
 
 
 def report(courses: Sequence[Course]) -> None:
-    """Print a line for each run, and what all of them say."""
+    """Print a line for each run, and a summary."""
     last = max(max(found.values) for found in courses)
     models = " | ".join(f"M_{number}" for number in range(last + 1))
     print(f"| seed | {models} | published | behind the best seen | not accepted |")

@@ -57,7 +57,7 @@ MADE_HERE = Checkpoint(
 
 
 class Silent:
-    """A reporter that reports nothing."""
+    """A reporter without output."""
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
@@ -86,7 +86,7 @@ class Measurement:
 
 
 def configured(options: argparse.Namespace) -> RunConfig:
-    """Return the tiny world's own configuration, at the requested sizes."""
+    """Return the tiny world's configuration, at the requested sizes."""
     return load_config("tiny", "rlrf", [f"prompts.chunk={options.chunk}"], {})
 
 
@@ -126,7 +126,7 @@ def measure_lpfloop(options: argparse.Namespace, requests: Path) -> Measurement:
 
 
 def measure_bare(options: argparse.Namespace, requests: Path, *, logprobs: bool) -> Measurement:
-    """Draw the same with one call of `LLM.generate`."""
+    """Draw the same samples with one call of `LLM.generate`."""
     from vllm import LLM, SamplingParams
     from vllm.platforms import current_platform
 

@@ -1,4 +1,4 @@
-"""A thousand members of a pool that answer by a script, and die by one, in this process."""
+"""A thousand scripted members of a pool, which answer and die in this process."""
 
 import random
 import threading
@@ -38,16 +38,16 @@ class Troupe:
         self._draw = random.Random(self.seed)
 
     def note(self, fate: str) -> None:
-        """Count what happened to a member."""
+        """Count a member's fate."""
         with self._lock:
             self.fates[fate] += 1
 
     def dies(self, number: int) -> bool:
-        """Whether this member dies of the slice that it has taken."""
+        """Return whether this member dies of its slice."""
         return number < self.broken or self._draw.random() < self.deaths
 
     def pause(self) -> None:
-        """Take the time of an answer."""
+        """Sleep for an answer's time."""
         if self.answer_s:
             time.sleep(self.answer_s * (0.5 + self._draw.random()))
 
@@ -64,12 +64,12 @@ class Member(HostedModel):
         troupe.note("began")
 
     def loaded(self) -> WorkerInfo:
-        """Return how many requests it takes ahead."""
+        """Return the number of requests it takes ahead."""
         window = self._troupe.window
         return WorkerInfo(engine="script", device="none", versions={}, window=window, sleeps=False)
 
     def nudge(self) -> None:
-        """Do nothing: it waits for its items alone."""
+        """Do nothing: the member only waits for items."""
 
     def stream(
         self, items: Iterable[Batch], work: WorkKind[Batch, Completion], *, shared: bool = False
@@ -117,12 +117,12 @@ def member_engine(count: int, troupe: Troupe) -> Replicas[EngineConfig]:
 
 @dataclass(kw_only=True)
 class MemberModels(Models):
-    """A run's models, all of which the pool of members is."""
+    """A run's models, all played by the pool of members."""
 
     members: Replicas[EngineConfig]
 
     def engine(self, served: Served) -> Engine:
-        """Return the members."""
+        """Return the pool of members."""
         del served
         return self.members
 

@@ -36,7 +36,7 @@ class Met:
 
     @classmethod
     def drawn(cls, prompts: int, generator: np.random.Generator) -> "Met":
-        """Draw them for so many instructions."""
+        """Draw annotators and orders for so many instructions."""
         return cls(
             annotators=generator.integers(len(POOL), size=prompts),
             swapped=generator.random(prompts) < 1 / 2,
@@ -45,7 +45,7 @@ class Met:
 
 @dataclass(frozen=True, kw_only=True)
 class Judges:
-    """How the pool differs from the tiny world's: its errors times `noise`, and more `position`."""
+    """The pool's difference from the tiny world's: errors times `noise`, and more `position`."""
 
     name: str
     noise: float = 1.0
@@ -73,7 +73,7 @@ def won(judges: Judges, worth: Numbers, met: Met, generator: np.random.Generator
 def spread(judges: Judges, alike: float, prompts: int, draws: int, *, shared: bool) -> float:
     """Return the standard deviation of the difference of two win-rates, in points.
 
-    The two policies' answers are correlated by `alike`, and stay as they are from draw to draw.
+    The two policies' answers have the correlation `alike`, and are the same in each draw.
     """
     generator = np.random.default_rng(1)
     common, *own = generator.normal(size=(3, prompts, 3))

@@ -22,7 +22,7 @@ from typing import Any
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 MARK = re.compile(rb"VERDICT-[0-9a-f]{16}")
 ANNOTATED = "#### Output for Text {number}\nType: 1\nRationale: {why}\nRating: 4\nRationale: {why}"
-"""The reply about one text without a schema, in the form of distilabel's `UltraFeedback`."""
+"""The reply about one text without a schema, in the format of distilabel's `UltraFeedback`."""
 COMMENT = "The answer does what was asked for, and says why; one step is left out. "
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 HEAD = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
@@ -67,7 +67,7 @@ class Answers:
 
 
 class Judge(asyncio.Protocol):
-    """One connection: each chat completion is answered after `latency`, `slots` at a time."""
+    """One connection: it answers each chat completion after `latency`, `slots` at a time."""
 
     def __init__(self, latency: float, slots: "Slots", answers: Answers) -> None:
         self._latency = latency
@@ -105,12 +105,12 @@ class Seen:
         self._answers = self._bytes = 0
 
     def ask(self, size: int) -> None:
-        """Note a question of so many bytes."""
+        """Count a question of so many bytes."""
         self._first = self._first or time.monotonic()
         self._bytes += size
 
     def answer(self) -> None:
-        """Note an answer."""
+        """Count an answer."""
         self._answers += 1
         self._last = time.monotonic()
 
@@ -123,7 +123,7 @@ class Seen:
 
 
 class Slots:
-    """How many requests are worked on at once; the others wait, as at a full server."""
+    """The number of concurrent requests; the others wait, as at a full server."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -181,7 +181,7 @@ async def serve(options: argparse.Namespace) -> None:
 def serving(
     latency: float, *, slots: int = 100_000, aspects: str = "Factuality", texts: int = 0
 ) -> Iterator[str]:
-    """Start a server; give its URL. It critiques one text, or grades so many `texts` together."""
+    """Start a server; yield its URL. It critiques one text, or grades so many `texts` together."""
     command = [sys.executable, __file__, f"--latency={latency}", f"--slots={slots}"]
     with subprocess.Popen(
         [*command, f"--aspects={aspects}", f"--texts={texts}"], stdout=subprocess.PIPE, text=True

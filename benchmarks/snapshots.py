@@ -23,13 +23,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 SMALL = 5_000
-"""Units that are committed at a time."""
+"""Units in each commit."""
 MEASURED_S = 5.0
 
 
 @contextmanager
 def own_server() -> Generator[str]:
-    """Start moto's server with an empty bucket; give the address of a lake in it."""
+    """Start moto's server with an empty bucket; yield the address of a lake in it."""
     import pyarrow.fs as pafs
 
     with socket.socket() as probe:
@@ -64,7 +64,7 @@ def own_server() -> Generator[str]:
 
 
 def fill(journal: object, mib: float) -> int:
-    """Commit units until the journal has its size; return how many."""
+    """Commit units until the journal has its size; return their number."""
     from lpfloop.stores.journal import Done, Journal
     from lpfloop.stores.sealing import EncodedRows
 
@@ -97,7 +97,7 @@ def _size(folder: Path) -> int:
 
 
 def commits(journal: object, seconds: float) -> float:
-    """Return how many transactions a second one thread makes."""
+    """Return the transactions a second of one thread."""
     from lpfloop.stores.journal import Journal
 
     assert isinstance(journal, Journal)

@@ -1,4 +1,4 @@
-"""A synthetic iteration: rows of realistic length, and a run to hold them."""
+"""A synthetic iteration: rows of realistic length, and a run for them."""
 
 import random
 from typing import Any
@@ -8,11 +8,11 @@ CHUNK = 64
 ASPECTS = ("Logical Correctness", "Completeness", "Factuality", "Relevance", "Clarity")
 WORDS, VOCABULARY = 400_000, 8_000
 STAGES = {"Candidate": "sample", "Critique": "critique:sample", "Reward": "reward:sample"}
-"""The stage that holds the rows of each noun."""
+"""The stage of each record type's rows."""
 
 
 def text_source() -> str:
-    """Return a long text to cut answers from, with word frequencies as in a language (Zipf)."""
+    """Return a long text to cut answers from, with Zipf's word frequencies."""
     draw = random.Random(0)
     letters = "etaoinshrdlucmfwypvbgkqjxz"
     words = ["".join(draw.choices(letters, k=draw.randint(1, 10))) for _ in range(VOCABULARY)]
@@ -42,7 +42,7 @@ class Synthetic:
         return self.source[start : start + size]
 
     def rows(self, chunk: range) -> dict[type, list[Any]]:
-        """Return the rows of one unit, by noun."""
+        """Return the rows of one unit, by record type."""
         from lpfloop.stores.records import Candidate, Critique, Reward
 
         draw = random.Random(f"unit {chunk.start}")
@@ -128,7 +128,7 @@ def prompt_rows(chunk: range) -> list[Any]:
 
 
 def plan(store: Any, data: Synthetic) -> None:
-    """Plan the stages as the loop does, and commit the prompts."""
+    """Plan the stages like the loop, and commit the prompts."""
     from lpfloop.stores.keys import digest
     from lpfloop.stores.records import Prompt
 

@@ -1,6 +1,6 @@
 """The rest of a synthetic iteration: refinements, pairs, training and measurements, for a report.
 
-The pairs are those that the rule makes of the stored candidates; everything else is invented.
+The rule makes the pairs from the stored candidates; everything else is invented.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 from synthetic import STAGES, Synthetic, prompt_name, prompt_rows
 
 REFINEMENTS = 4
-"""How many there are of one candidate of each prompt."""
+"""Refinements of one candidate of each prompt."""
 HELD_OUT = 500
 STEPS = 1_000
 METRICS = (
@@ -46,7 +46,7 @@ def write_rest(folder: Path, prompts: int, top_k: int) -> None:
 
 
 def _judging(stage: str) -> dict[str, str]:
-    """Return the stages that hold candidates, critiques and rewards, by the stage that draws."""
+    """Return the stages of candidates, critiques and rewards, by the stage that samples."""
     return {name.replace("sample", stage): noun for noun, name in STAGES.items()}
 
 
@@ -196,7 +196,7 @@ def _checkpoint(iteration: int) -> Any:
 
 
 def _trained(store: Any) -> None:
-    """Commit the numbers of the steps of a training."""
+    """Commit the metrics of a training's steps."""
     from lpfloop.stores.records import Statistic
 
     _planned(store, 1, {"train": 1})

@@ -52,7 +52,7 @@ RATE, BETA, SEED = 1e-5, 0.1, 7
 PARTS = ("load", "train")
 TRL_MICRO = 8
 FORWARD, BACKWARD = 1, 2
-"""Of a pass over tokens, in units of a forward pass."""
+"""Cost of a pass over tokens, in units of a forward pass."""
 
 
 def parse() -> argparse.Namespace:
@@ -92,7 +92,7 @@ def turns(name: str, said: Any) -> list[dict[str, str]]:
 
 
 def make_tokenizer(rows: list[dict[str, Any]]) -> Any:
-    """Return a tokenizer that is trained on the rows."""
+    """Return a tokenizer trained on the rows."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -129,7 +129,7 @@ def make_model(folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def ours(args: argparse.Namespace, model: Path, data: Path, work: Path) -> dict[str, Any]:
-    """Train as the loop does; return seconds and losses."""
+    """Train like the loop; return seconds and losses."""
     settings = DPOTraining(
         beta=BETA, learning_rate=RATE, epochs=args.epochs, batch_size=args.batch,
         micro_batch_size=args.micro, max_length=args.length, warmup_ratio=0, scheduler="constant",
@@ -149,7 +149,7 @@ def ours(args: argparse.Namespace, model: Path, data: Path, work: Path) -> dict[
 
 
 def theirs(args: argparse.Namespace, model: Path, data: Path) -> dict[str, Any]:
-    """Train by TRL's defaults in a process like ours; return seconds and losses."""
+    """Train with TRL's defaults in a separate process; return seconds and losses."""
     given = json.dumps({**vars(args), "model": str(model), "data": str(data)})
     env = {**os.environ, "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     done = subprocess.run(
@@ -159,7 +159,7 @@ def theirs(args: argparse.Namespace, model: Path, data: Path) -> dict[str, Any]:
 
 
 def train_by_trl(args: dict[str, Any]) -> None:
-    """Train by TRL's `DPOTrainer` with its defaults, and print seconds and losses."""
+    """Train with TRL's `DPOTrainer` and its defaults, and print seconds and losses."""
     import torch
     from datasets import Dataset, disable_progress_bars
     from transformers import AutoTokenizer, PrinterCallback
@@ -193,7 +193,7 @@ def train_by_trl(args: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure in turns, and print pairs a second, their ratio, and how far the losses are apart."""
+    """Measure in turns; print pairs a second, their ratio, and the difference of the losses."""
     args = parse()
     if args.trl:
         train_by_trl(json.loads(args.trl))
@@ -217,7 +217,7 @@ def main() -> None:
 
 
 def count(args: argparse.Namespace, rows: list[dict[str, Any]], tokenizer: Any) -> None:
-    """Print the ratio of operations, by the tokens that each side passes, padding and all."""
+    """Print the ratio of operations, from each side's tokens including padding."""
     from lpfloop.policies.trainers.base_trainer import LikeLengths
 
     lengths = [
@@ -252,7 +252,7 @@ def batched(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def timed(training: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Train, and add the seconds of CPU that the processes took, imports and all."""
+    """Train, and add the CPU seconds of the processes, including imports."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = training()
     print(told["parts"], file=sys.stderr, flush=True)

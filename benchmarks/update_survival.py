@@ -60,7 +60,7 @@ def score(prompts, texts):
 
 
 def rounded(name: str, weights: torch.Tensor, kind: str, seed: int) -> torch.Tensor:
-    """Return float32 weights as they are after publishing in a way."""
+    """Return the float32 values of weights published in one way."""
     match kind:
         case "nearest":
             return weights.to(torch.bfloat16).float()
@@ -87,7 +87,7 @@ def measured(folder: Path, parts: Any, change: Callable[..., torch.Tensor] | Non
 
 
 def shares(job: TrainJob, answers: Any) -> dict[str, float]:
-    """Train, and return what survives of the update by each way to round."""
+    """Train, and return the surviving share of the update for each way of rounding."""
     write_job(job)
     train(job, log=job.output.with_suffix(".log"))
     chat = chat_of(job)

@@ -107,7 +107,7 @@ def decided(world: World, before: Numbers, after: Numbers, level: float) -> Deci
 
 
 def null_run(world: World, generator: np.random.Generator) -> dict[str, bool]:
-    """Return against which policies any iteration of a run without a gain was called better."""
+    """Return by compared policy whether any iteration of a null run was called better than it."""
     results = world.policies(generator, [0.0] * (ITERATIONS + 1))
     found: dict[str, list[bool]] = {against: [] for against in AGAINST}
     for look in range(1, ITERATIONS + 1):
@@ -131,7 +131,7 @@ def null_runs(world: World, runs: int, seed: int = 0) -> dict[str, float]:
 
 
 def logits_of(world: World, points: float) -> float:
-    """Return how many logits make a policy better by so much, in the mean over many prompts."""
+    """Return the logits that make a policy better by so much, on average over many prompts."""
     spread = float(np.hypot(world.hardness, world.habit))
     hard = spread * np.random.default_rng(1).normal(size=100_000)
     low, high = 0.0, 20.0
@@ -144,7 +144,7 @@ def logits_of(world: World, points: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """In which share of cases a gain is seen at each look, and how many prompts change."""
+    """The share of detected gains at each look, and the number of changed prompts."""
 
     changed: float
     seen: Sequence[float]
@@ -154,7 +154,7 @@ class Power:
 def power(
     world: World, runs: int, *, points: float = 0.05, seed: int = 0, looks: int = ITERATIONS
 ) -> Power:
-    """Return how often a policy that is better by so much is called so."""
+    """Return how often the verdict detects a policy that is better by so much."""
     generator = np.random.default_rng(seed)
     logits = logits_of(world, points)
     levels = [level_of_look(ERROR_RATE, look) for look in range(1, looks + 1)]

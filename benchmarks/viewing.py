@@ -1,12 +1,12 @@
-"""How long the viewer takes for a page, asked over HTTP as a browser asks it.
+"""Time that the viewer takes for a page, over HTTP like a browser.
 
     python benchmarks/viewing.py --folder /tmp/lake --prompts 80000  # writes 2.4 million candidates
-    python benchmarks/viewing.py --lake lake --run tiny-rlrf         # a lake that is there
+    python benchmarks/viewing.py --lake lake --run tiny-rlrf         # an existing lake
 
-Starts `lpfloop view` on the lake and asks for each page several times. The first answer of a page
-is cold: files are verified and their footers read; the others are warm. Prints the seconds of the
-first, the median of the others and of the processor's seconds that they took (which other work on
-the machine does not change), and the size of the page.
+Starts `lpfloop view` on the lake and requests each page several times. The first answer of a page
+is cold: the viewer verifies files and reads their footers; the others are warm. Prints the seconds
+of the first, the median of the others and of their processor seconds (which other work on the
+machine does not change), and the size of the page.
 """
 
 import argparse
@@ -49,7 +49,7 @@ FIRST = re.compile(r'href="(/runs/[^"]*/prompts/[^"?]+)[^"#]*#([^"]+)"')
 
 @contextmanager
 def served(lake: Path) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
-    """Give a client of the lake's viewer, let in by its token, and the viewer's process."""
+    """Yield a client logged in to the lake's viewer by its token, and the viewer's process."""
     command = [sys.executable, "-P", "-m", "lpfloop", "view", "--lake", str(lake)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -64,7 +64,7 @@ def served(lake: Path) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
 
 
 def pages(client: httpx2.Client, run: str) -> dict[str, str]:
-    """Return the addresses to ask for: the lists, and pages of a row that the lists show."""
+    """Return the addresses to request: the lists, and pages of a listed row."""
     found = FIRST.search(client.get(f"/runs/{run}/candidates").text)
     here = {} if found is None else {"prompt": found[1], "row": f"/runs/{run}/rows/{found[2]}"}
     lists = {name: f"/runs/{run}{path}" for name, path in LISTS.items()}
@@ -83,7 +83,7 @@ class Took:
 
 
 def asked(client: httpx2.Client, server: psutil.Process, path: str, rounds: int) -> Took:
-    """Ask for a page several times."""
+    """Request a page several times."""
     wall, busy, text = list[float](), list[float](), ""
     for _ in range(rounds + 1):
         before, began = sum(server.cpu_times()[:2]), time.perf_counter()

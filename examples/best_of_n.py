@@ -36,7 +36,7 @@ reward = AutoModelForSequenceClassification.from_pretrained(MODELS / "reward", d
 
 
 def best(messages: list[dict[str, str]]) -> str:
-    """Draw n answers, and return the one that the reward model likes best."""
+    """Draw n answers, and return the one with the highest reward."""
     asked = tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )

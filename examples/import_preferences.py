@@ -23,7 +23,7 @@ SETTINGS = {
 
 
 def rows() -> list[dict[str, object]]:
-    """Return instructions with a right and a wrong completion, scored as a grader would."""
+    """Return instructions with a right and a wrong completion, scored like a grader would."""
     found = []
     for first in range(3, 15):
         for second in range(2, 8):
@@ -50,7 +50,7 @@ def rows() -> list[dict[str, object]]:
 
 
 def main() -> None:
-    folder = Path(tempfile.gettempdir()) / "lpfloop-coins"  # the same when it is run again
+    folder = Path(tempfile.gettempdir()) / "lpfloop-coins"  # kept for a second run
     folder.mkdir(exist_ok=True)
     file = folder / "coins.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows()))

@@ -66,7 +66,7 @@ def main() -> None:
         uvicorn.Config(Starlette(routes=routes), port=PORT, log_level="warning")
     )
     threading.Thread(target=server.run, daemon=True).start()
-    rubric = Path(tempfile.gettempdir()) / "lpfloop-rubric.yaml"  # the same when it is run again
+    rubric = Path(tempfile.gettempdir()) / "lpfloop-rubric.yaml"  # kept for a second run
     rubric.write_text(RUBRIC)
     settings = {
         "critic.aspects": str(rubric),

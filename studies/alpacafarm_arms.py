@@ -19,7 +19,7 @@ SIZES = (
 )
 ONE = "iterations=1"
 MOST = 32
-"""The largest n of best-of-n: a quarter of it is where the curve's last two doublings begin."""
+"""The largest n of best-of-n: the curve's last two doublings begin at a quarter of it."""
 NOISY = "annotation.flip_probability=0.25"
 CLEAN = "annotation.flip_probability=0"
 CURVE = (f"recipe.most={MOST}",)

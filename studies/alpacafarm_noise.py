@@ -1,7 +1,7 @@
 """AlpacaFarm's noise: over-optimisation comes with it (Section 4.3, Appendix E.1).
 
-The reward of the best of n, which is what best-of-n and PPO optimise, keeps rising; whether what
-people like rises with it is measured by the hidden human's score.
+The reward of the best of n, which best-of-n and PPO optimise, keeps rising; the hidden human's
+score shows whether people's approval rises with it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ IN_PAPER: Mapping[StudyArm, float] = {
 OPTIMISING = (PPO, BEST_OF_N, IMITATING)
 DIRECT = (FEEDME, CONDITIONED)
 MARGIN = 2.0
-"""Points that a method may lead by and still count as one that does not beat fine-tuning."""
+"""Points by which a method may lead without counting as better than fine-tuning."""
 POINTS = "points"
 
 
@@ -76,7 +76,7 @@ def find(evidence: Evidence) -> StudyFinding:
 
 
 def benchmark_of(arm: StudyArm) -> str:
-    """Return by which answers a method is judged: best-of-n by the best of the most samples."""
+    """Return the benchmark of a method: for best-of-n, the best of the most samples."""
     return benchmark(MOST) if arm.recipe == BEST_OF_N.recipe else HELD_OUT
 
 

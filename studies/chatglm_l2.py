@@ -21,7 +21,7 @@ WEIGHT = 0.2
 METRICS = ("chosen/mean", "rejected/mean")
 SCALE = "chosen/sd"
 SETTLED = 4
-"""After one such part of the steps, the influence of the random initial head is gone."""
+"""The first such part of the steps is skipped: the random initial head still matters there."""
 COST = 3.0
 """Points of accuracy that count as none."""
 

@@ -34,7 +34,7 @@ LEFT = 0.1
 COST = 3.0
 """Points of agreement with people on length-neutral pairs that balancing may cost."""
 FEWER = 260
-"""Prompts whose unbalanced pairs are about as many as the balanced ones of all."""
+"""Number of prompts whose unbalanced pairs are about as many as all balanced ones."""
 PEOPLE = StudyFile(setting="prompts.source", name="talkative", rows=talkative_rows)
 UNJUDGED = (
     "facts.judge=none",
@@ -46,7 +46,7 @@ UNJUDGED = (
 """These studies look at the reward model, and need no assessment of the policy."""
 
 ANNOTATORS = tuple(f"annotation.{role}.model=tiny" for role in ("strong", "medium", "weak"))
-"""The tiny world's, by name: a run on a file takes them no other way."""
+"""The tiny world's annotators, by name: a run on a file does not choose them by default."""
 
 TALKER = StudyArm(
     name="talkative-sft",
@@ -102,7 +102,7 @@ Found = Mapping[str, Sequence[Sequence[AnswerPair]]]
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare reward models of all pairs, of balanced ones, and of as few unbalanced ones."""
+    """Compare reward models of all pairs, of balanced ones, and of equally few unbalanced ones."""
     found = {label: evidence.by_seed(arm.name, held_out_pairs) for label, arm in ARMS.items()}
     off, on, control = found
     bias = {label: [length_bias(pairs) for pairs in seeds] for label, seeds in found.items()}

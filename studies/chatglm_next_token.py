@@ -1,10 +1,10 @@
 """PPO without and with a next-token loss (ChatGLM-RLHF, Section 3.4, Eq. 6).
 
-The policy has something to lose: it was fine-tuned on people's answers to all tasks, and is then
+The policy has abilities to lose: it is fine-tuned on people's answers to all tasks, and then
 optimised on word problems alone, at five times the usual rate and without a KL penalty. The
 next-token loss is on careful answers to some families of instructions, because the paper's
-supervised set is also specific to particular tasks. No probe asks for these families, and no probed
-one is among them: what the probes measure is kept, if it is, without being taught.
+supervised set is also specific to particular tasks. No probe uses these families, so that the loss
+teaches no probed ability; the probes measure whether it keeps them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ WEIGHT = 0.5
 """The paper leaves it open; this is the tiny world's default."""
 TASK = "math"
 TAUGHT = ("alphabet", "count", "numbers", "reverse")
-"""The families of D_S: all that no probe asks for."""
+"""The families of D_S: all families without a probe."""
 KEPT = 5.0
 """Points by which probes may fall and still count as kept."""
 ALL = "all probes"
@@ -39,7 +39,7 @@ POINTS = "points"
 
 
 def problems() -> Iterator[Mapping[str, str]]:
-    """Give the prompts that the policy is optimised on: word problems."""
+    """Return the prompts that PPO optimises the policy on: word problems."""
     for split in ("train", "held-out"):
         for prompt in prompts(split):
             if prompt.task == TASK:
@@ -52,7 +52,7 @@ def problems() -> Iterator[Mapping[str, str]]:
 
 
 def careful_answers() -> Iterator[Mapping[str, str]]:
-    """Give prompts of families that are not probed, with right answers."""
+    """Return prompts of unprobed families, with right answers."""
     for prompt in prompts("train"):
         if prompt.kind in TAUGHT:
             rng = Random(prompt.text)
@@ -98,11 +98,11 @@ OFF = _arm("next-token-without", 0)
 ON = _arm("next-token-with", WEIGHT, fork=OFF.name)
 ARMS = {"without": OFF, "with": ON}
 Falls = Mapping[str, float]
-"""By probe, by how many points it fell."""
+"""The fall of each probe, in points."""
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare how far probes fall without the loss and with it."""
+    """Compare the falls of probes without the loss and with it."""
     found = {label: evidence.by_seed(arm.name, falls) for label, arm in ARMS.items()}
     scores = {label: evidence.by_seed(arm.name, last_score) for label, arm in ARMS.items()}
     off, on = ([fall[ALL] for fall in seeds] for seeds in found.values())
@@ -171,7 +171,7 @@ def find(evidence: Evidence) -> StudyFinding:
 
 
 def falls(run: RunReader) -> Falls:
-    """Return how far each probe fell from M_0 to M_1, in points, and all of them together."""
+    """Return the fall of each probe from M_0 to M_1, in points, and of all of them together."""
     passed = run.scan("scores").filter(
         pl.col("benchmark").str.starts_with(PREFIX), pl.col("metric") == PASSED
     )

@@ -1,4 +1,4 @@
-"""PPO with the reward alone, and less a reference reward (ChatGLM-RLHF, Section 3.4, Eq. 5)."""
+"""PPO with the reward alone, and minus a reference reward (ChatGLM-RLHF, Section 3.4, Eq. 5)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PLACE = "Figure 4, Section 4.5"
 NEAR = 0.25
 """Standard deviations of the reward that count as near zero."""
 SIMILAR = 0.5
-"""The least share of the rise without a reference reward that counts as a similar pattern."""
+"""Minimal share of the rise without a reference reward that counts as a similar pattern."""
 
 
 def _arm(name: str, *, reference: bool, fork: str = "") -> StudyArm:
@@ -144,7 +144,7 @@ def steps_of(run: RunReader) -> list[OptimisedStep]:
     """Return the steps of a run's PPO.
 
     Raises:
-        NotMeasuredError: if it has made none.
+        NotMeasuredError: if the run has no PPO steps.
     """
     scores = run.scan("rewards").select("candidate_id", "score").unique("candidate_id")
     steps = optimised(run.scan("rollouts").join(scores, on="candidate_id").collect())
@@ -186,7 +186,7 @@ def kl_at(steps: Sequence[OptimisedStep], score: float) -> float:
 
 
 def rise(steps: Sequence[OptimisedStep]) -> float:
-    """Return how far the mean score has risen from the first step to the last."""
+    """Return the rise of the mean score from the first step to the last."""
     return steps[-1].score - steps[0].score
 
 

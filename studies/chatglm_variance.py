@@ -1,5 +1,5 @@
 # pyright: basic
-"""Prompts whose answers are all worth the same, left out of PPO or not (ChatGLM-RLHF, Sec. 3.4)."""
+"""PPO with and without prompts whose answers all score the same (ChatGLM-RLHF, Section 3.4)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,10 +22,10 @@ from lpfloop.stores.records import SCORED
 
 PLACE = "Section 3.4"
 MARGIN = 0.02
-"""Variance of reward below which a prompt is left out; the paper's epsilon is open."""
+"""Variance of reward below which the filter skips a prompt; the paper leaves epsilon open."""
 K = 4
 ASKED = "sample:variance"
-"""The stage of the answers by which prompts are left out."""
+"""The stage of the answers that the filter uses."""
 
 
 def _arm(name: str, *settings: str, fork: str = "") -> StudyArm:
@@ -58,7 +58,7 @@ ARMS = {"all prompts": OFF, "filtered": ON}
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare what equal steps of PPO gain, and the answers of prompts left out and kept."""
+    """Compare the gains of equal steps of PPO, and the answers to skipped and kept prompts."""
     gains = {
         label: evidence.by_seed(arm.name, partial(gain, figure=REWARD))
         for label, arm in ARMS.items()
@@ -120,7 +120,7 @@ def _course(run: RunReader) -> Mapping[float, float]:
 
 
 def measured_answers(run: RunReader) -> pl.DataFrame:
-    """Return the rewarded answers by which prompts were filtered: prompt, text and score."""
+    """Return the rewarded answers that the filter used: prompt, text and score."""
     answers = run.scan("candidates", stages=lambda stage: stage == ASKED)
     rewards = run.scan("rewards").filter(pl.col("status") == SCORED)
     return (
@@ -132,7 +132,7 @@ def measured_answers(run: RunReader) -> pl.DataFrame:
 
 
 def distinct_texts(run: RunReader) -> tuple[float | None, float | None]:
-    """Return how many of a prompt's answers differ, in percent: of those left out, and kept."""
+    """Return the percentages of distinct answers to a prompt: for skipped and for kept prompts."""
     return distinct_by_fate(measured_answers(run), MARGIN)
 
 
@@ -146,12 +146,12 @@ def distinct_by_fate(rows: pl.DataFrame, margin: float) -> tuple[float | None, f
 
 
 def share_left_out(run: RunReader) -> float:
-    """Return the share of prompts that the filter left out, in percent."""
+    """Return the percentage of prompts that the filter skipped."""
     return 100 * (1 - fmean(_measured(measured_answers(run), MARGIN)["varies"].to_list()))
 
 
 def _measured(rows: pl.DataFrame, margin: float) -> pl.DataFrame:
-    """Return what the filter saw of each prompt that has two scores at least."""
+    """Return the filter's figures for each prompt with two scores or more."""
     by_prompt = rows.group_by("prompt_id").agg(
         distinct=100 * pl.col("text").n_unique() / pl.len(),
         varies=pl.col("score").var(ddof=0) >= margin,

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What the studies of AlpacaFarm and UltraFeedback measure of a run.
+"""Measures of runs for the studies of AlpacaFarm and UltraFeedback.
 
 `true_score` is the hidden score of the tiny world's human.
 """

@@ -1,8 +1,8 @@
 # pyright: basic
-"""How a reward model ranks answers to held-out prompts, compared with people and annotators.
+"""A reward model's ranking of answers to held-out prompts, compared with people and annotators.
 
 Every two of a prompt's sampled answers make a pair. "People" are the tiny world's human, whom no
-model has seen; annotators are those whose preferences the reward models are trained on.
+model has seen; annotators give the preferences that train the reward models.
 """
 
 import random
@@ -28,12 +28,12 @@ from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import SCORED
 
 FEWEST = 60
-"""The fewest held-out pairs that make a bucket's figure meaningful."""
+"""Minimal number of held-out pairs for a meaningful figure of a bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardedAnswer:
-    """A sampled answer, its reward, its tokens, and how much people like it."""
+    """A sampled answer, its reward, its tokens, and its appeal to people."""
 
     instruction: str
     text: str
@@ -51,17 +51,17 @@ class AnswerPair:
 
     @property
     def difference(self) -> int:
-        """How many more tokens the longer answer has."""
+        """The difference in tokens of the longer answer."""
         return self.longer.tokens - self.shorter.tokens
 
     @property
     def ahead(self) -> float:
-        """How much higher the reward model scores the longer answer."""
+        """The reward's difference in favour of the longer answer."""
         return self.longer.reward - self.shorter.reward
 
     @property
     def better(self) -> float:
-        """How much more people like the longer answer."""
+        """People's preference for the longer answer."""
         return self.longer.liked - self.shorter.liked
 
 
@@ -107,13 +107,13 @@ def paired(rows: pl.DataFrame) -> list[AnswerPair]:
 
 
 def agreement(pairs: Sequence[AnswerPair]) -> float:
-    """Return on how many pairs the reward model agrees with people, in percent; ties by half."""
+    """Return the percentage of pairs on which reward model and people agree; ties count half."""
     right = fmean(1.0 if p.ahead * p.better > 0 else 0.5 * (p.ahead == 0) for p in pairs)
     return 100 * right
 
 
 def equally_long(pairs: Sequence[AnswerPair], within: int) -> list[AnswerPair]:
-    """Return the pairs whose lengths differ by so many tokens at most: length says little."""
+    """Return the pairs whose lengths differ by so many tokens at most."""
     return [pair for pair in pairs if pair.difference <= within]
 
 
@@ -141,7 +141,7 @@ def _preferred(pairs: Sequence[AnswerPair]) -> Iterator[RankedPair]:
 
 
 def _likely(pair: AnswerPair) -> float:
-    """Return the probability with which an annotator prefers the longer answer."""
+    """Return the probability that an annotator prefers the longer answer."""
     chances = list[float]()
     for taste in TASTES.values():
         longer, shorter = (

@@ -23,7 +23,7 @@ from lpfloop.stores.lake import RunReader
 
 VERIFIED = "verified"
 DRAWN = ("sample", "refinement")
-"""The kinds of answers that an iteration learns from."""
+"""The kinds of answers in an iteration's training."""
 MARGINS = "rewards/margins"
 
 
@@ -59,7 +59,7 @@ def gain(run: RunReader, figure: str = VERIFIED, *, task: str | None = None) -> 
 
 
 def verified_by_task(run: RunReader, iteration: int | None = None) -> dict[str, float]:
-    """Return what share of M_t's answers is verified in each task, in percent; by default the last.
+    """Return the percentage of M_t's verified answers in each task; by default of the last policy.
 
     Raises:
         NotMeasuredError: if nothing was verified.
@@ -76,7 +76,7 @@ def mean_length(run: RunReader, iteration: int | None = None) -> float:
 
 
 def pairs_a_prompt(run: RunReader, iteration: int = 1) -> float:
-    """Return how many pairs an iteration trains on for each of its prompts."""
+    """Return the number of training pairs for each prompt of an iteration."""
     asked = run.scan("candidates", iteration=iteration).filter(pl.col("kind") == "sample")
     prompts = asked.select(pl.col("prompt_id").n_unique()).collect().item()
     pairs = run.scan("pairs", iteration=iteration).select(pl.len()).collect().item()
@@ -84,7 +84,7 @@ def pairs_a_prompt(run: RunReader, iteration: int = 1) -> float:
 
 
 def drafts_judged(run: RunReader, iteration: int = 1, task: str = ALL) -> CriticScore:
-    """Return what the critic, and the reward, are worth on an iteration's drafts and refinements.
+    """Return the quality of the critic, and of the reward, on drafts and refinements.
 
     Raises:
         NotMeasuredError: if none was both rated and verified.
@@ -133,7 +133,7 @@ def agreement(run: RunReader) -> float:
 
 
 def precision(run: RunReader) -> float:
-    """Return of the drafts that the critic passes the share that is right, in percent.
+    """Return the percentage of right drafts among those that the critic passes.
 
     Raises:
         NotMeasuredError: if it passes none.
@@ -145,7 +145,7 @@ def precision(run: RunReader) -> float:
 
 
 def right_drafts(run: RunReader, kind: str, iteration: int = 1) -> float:
-    """Return the share of an iteration's samples, or of its refinements, that is right, in %.
+    """Return the percentage of right answers among an iteration's samples, or its refinements.
 
     Raises:
         NotMeasuredError: if none was verified.
@@ -157,27 +157,27 @@ def right_drafts(run: RunReader, kind: str, iteration: int = 1) -> float:
 
 
 def _verified(run: RunReader, kind: str, iteration: int) -> pl.DataFrame:
-    """Return an iteration's samples, or its refinements, that were rated and verified."""
+    """Return an iteration's rated and verified samples, or refinements."""
     answers = verified_answers(run, iteration).filter(pl.col("benchmark") == DRAFTS)
     kinds = run.scan("candidates", iteration=iteration).select("candidate_id", "kind")
     return answers.join(kinds.collect(), on="candidate_id").filter(pl.col("kind") == kind)
 
 
 def policy_tokens(run: RunReader, iteration: int = 1) -> float:
-    """Return how many tokens the policy generated for an iteration's training."""
+    """Return the number of tokens that the policy generated for an iteration's training."""
     made = run.scan("candidates", iteration=iteration).filter(pl.col("kind").is_in(DRAWN))
     return float(made.select(pl.col("completion_tokens").sum()).collect().item())
 
 
 def critiques_asked(run: RunReader, iteration: int = 1) -> float:
-    """Return how many of an iteration's training answers the critic judged."""
+    """Return the number of an iteration's training answers that the critic judged."""
     made = run.scan("candidates", iteration=iteration).filter(pl.col("kind").is_in(DRAWN))
     judged = run.scan("critiques", iteration=iteration)
     return float(judged.join(made, on="candidate_id", how="semi").select(pl.len()).collect().item())
 
 
 def margin_of_logs(run: RunReader, iteration: int = 1) -> float:
-    """Return how far DPO moved chosen answers from rejected ones, in nats, at its last step.
+    """Return DPO's margin between chosen and rejected answers, in nats, at its last step.
 
     This is Eq. 3's argument without beta: how much more the policy than M_0 prefers the chosen.
 

@@ -1,6 +1,7 @@
 """The runs of RLRF that its studies share, and their sizes in the tiny world.
 
-Those of one seed fork the first: they share the prompts, and what else the settings leave alike.
+Runs of one seed fork the first: they share its prompts, and the other results that their settings
+do not change.
 """
 
 from lpfloop.loop.studies.study import StudyArm
@@ -12,7 +13,7 @@ FIRST = "rlrf-dpo"
 
 
 def rlrf_arm(name: str, *settings: str, n: int = N, m: int = M, fork: str = FIRST) -> StudyArm:
-    """Return a run of RLRF: one iteration by DPO where the settings do not say otherwise."""
+    """Return a run of RLRF: by default one iteration of DPO."""
     usual = {"iterations": "1", "recipe.train": "dpo", "recipe.n": f"{n}", "recipe.m": f"{m}"}
     for setting in settings:
         path, _, value = setting.partition("=")
@@ -22,7 +23,7 @@ def rlrf_arm(name: str, *settings: str, n: int = N, m: int = M, fork: str = FIRS
 
 
 def reward_arm(name: str, train: str, fork: str) -> StudyArm:
-    """Return a run of the baseline, with as many samples a prompt as the others draw in all."""
+    """Return a run of the baseline, with as many samples a prompt as the others' answers in all."""
     settings = ("iterations=1", f"recipe.train={train}", f"recipe.n={N + M}")
     return StudyArm(name=name, recipe="reward-only", settings=settings, tiny=SMALL, fork=fork)
 
@@ -45,7 +46,7 @@ ROUNDS = rlrf_arm("rlrf-two-rounds", "recipe.rounds=2")
 WIDE = rlrf_arm("rlrf-n4-m8", m=2 * M)
 
 STEPS = 30
-"""Of 16 prompts with 4 answers each: as many answers as the iterations of `COURSE` generate."""
+"""Steps of 16 prompts with 4 answers each: as many answers as the iterations of `COURSE`."""
 COURSE = StudyArm(
     name="course-rlrf",
     recipe="rlrf",
@@ -56,7 +57,7 @@ COURSE = StudyArm(
 
 
 def group_arm(method: str) -> StudyArm:
-    """Return a run of a method that learns from groups of answers, by the same critic's rewards."""
+    """Return a run of a method that learns from groups of answers, with the same critic."""
     return StudyArm(
         name=f"course-{method}",
         recipe=method,

@@ -1,4 +1,4 @@
-"""RLRF's Table 6: what DPO's beta changes in M_1."""
+"""RLRF's Table 6: the effect of DPO's beta on M_1."""
 
 from functools import partial
 

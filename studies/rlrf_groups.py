@@ -90,13 +90,13 @@ def _at(curves: Sequence[Points], tokens: Sequence[float]) -> list[float]:
 
 
 def _score(points: Points, tokens: float) -> float:
-    """Return the score of a curve after so many tokens; of one that made nothing, M_0's."""
+    """Return the score of a curve after so many tokens; if the run made nothing by then, M_0's."""
     found = score_at(points, tokens)
     return points[0][1] if found is None else found
 
 
 def _on_grid(curves: Sequence[Points]) -> list[dict[float, float]]:
-    """Return the curves of several seeds at places that they share, in thousands of tokens."""
+    """Return the curves of several seeds at common points, in thousands of tokens."""
     end = min(points[-1][0] for points in curves)
     places = [end * step / 6 for step in range(7)]
     return [{place / THOUSAND: _score(points, place) for place in places} for points in curves]
@@ -105,7 +105,7 @@ def _on_grid(curves: Sequence[Points]) -> list[dict[float, float]]:
 def _share_of_tokens(
     courses: Sequence[Sequence[TokenCourse]], own: Sequence[Points], other: Sequence[Points]
 ) -> tuple[SeedEstimate, str]:
-    """Return the tokens of the first in percent of the second's to a gain that all runs have."""
+    """Return the first's tokens, in percent of the second's, to a gain that all runs reach."""
     gained = min(max(s for _, s in points) - points[0][1] for points in (*own, *other))
     if gained <= 0:
         told = "Some run never rose above M_0, so there is no gain that all of them have."
@@ -124,7 +124,7 @@ def _share_of_tokens(
 
 
 def _spent(courses: dict[str, tuple[TokenCourse, ...]]) -> StudyTable:
-    """Return what the last policy of each method cost to make."""
+    """Return the cost of each method's last policy."""
     rows = list[Sequence[str]]()
     for name, of in courses.items():
         last = [course.points[-1] for course in of]

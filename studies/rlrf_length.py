@@ -1,4 +1,4 @@
-"""RLRF's Figure 5: answers hardly change their length by feedback, less than by reward alone."""
+"""RLRF's Figure 5: feedback hardly changes the length of answers, and less than reward alone."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ BY_REWARD = "M_1 (DPO, reward-only)"
 
 
 def length_change(run: RunReader) -> float:
-    """Return how much longer the last policy's held-out answers are than M_0's, in percent."""
+    """Return the change in length of held-out answers from M_0 to the last policy, in percent."""
     return 100 * (mean_length(run) / mean_length(run, 0) - 1)
 
 

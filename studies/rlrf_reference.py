@@ -29,7 +29,7 @@ LABELS = {DPO.name: "with references", NO_REFERENCE.name: "without"}
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare both critics on drafts, and the policies that were trained by them."""
+    """Compare both critics on drafts, and the policies trained with them."""
     judged = {
         task: evidence.lead(DPO.name, NO_REFERENCE.name, partial(critic_auroc, task=task))
         for task in PLACES
@@ -81,7 +81,7 @@ def find(evidence: Evidence) -> StudyFinding:
 
 
 def _critics(evidence: Evidence) -> StudyTable:
-    """Return how well ratings, with and without references, and rewards tell right from wrong."""
+    """Return the AUROC of ratings, with and without references, and of rewards."""
 
     def row(label: str, arm: str, measure: "partial[float]") -> Sequence[str]:
         return label, SeedEstimate.of(evidence.by_seed(arm, measure)).told()

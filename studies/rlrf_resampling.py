@@ -1,4 +1,4 @@
-"""Critique and refinement against drawing as many samples again, at the same tokens."""
+"""Critique and refinement against as many extra samples, at the same tokens."""
 
 from functools import partial
 
@@ -22,7 +22,7 @@ ALIKE = 5.0
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare M_1 of both, and what either has to learn from."""
+    """Compare M_1 of both, and the training data of either."""
     refined = evidence.by_seed(DPO.name, partial(right_drafts, kind="refinement"))
     drafted = evidence.by_seed(DPO.name, partial(right_drafts, kind="sample"))
     own, other = (evidence.by_seed(arm.name, policy_tokens) for arm in ARMS.values())

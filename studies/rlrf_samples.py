@@ -21,7 +21,7 @@ FIGURE = "Figure 4, Section 4.5"
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare the gains of runs that differ in how many answers of either kind they sample."""
+    """Compare the gains of runs with different numbers of samples and refinements."""
     gains = {name: evidence.by_seed(arm.name, gain) for name, arm in SPLITS.items()}
     few, drafts, refined, _ = gains.values()
     names = [name for arm in SPLITS.values() for name in evidence.names(arm.name)]

@@ -1,4 +1,4 @@
-"""RLRF's Table 2: M_1 and M_2 are better than M_0 by either training, by reward alone not."""
+"""RLRF's Table 2: M_1 and M_2 beat M_0 with either training, but not with reward alone."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ BY_REWARD: Sequence[tuple[StudyArm, str, str]] = (
 )
 MODELS = (*LOOPS, *BY_REWARD)
 MARGIN = 2.0
-"""Points that a loop by reward alone may gain and still count as one that does not improve."""
+"""Points that a loop by reward alone may gain without counting as an improvement."""
 
 
 def find(evidence: Evidence) -> StudyFinding:

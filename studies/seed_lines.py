@@ -1,4 +1,4 @@
-"""Lines and figures of arms over seeds, for the pages of studies."""
+"""Lines and figures of arms over seeds, for the studies' pages."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite

@@ -1,8 +1,8 @@
-"""Biographies by people who differ in how much they say, unlike all other answers of the world.
+"""Biographies by people who differ in talkativeness, unlike all other answers of the world.
 
-They make one to five claims. The more they make, the larger the share of hearsay among them, so
-length says less about truth than it seems to. People still prefer most long answers, because they
-say more; annotators like length as such.
+They make one to five claims. The more they make, the larger the share of hearsay, so length means
+less about truth than it seems to. People still prefer most long answers, because they contain
+more; annotators like length as such.
 """
 
 import random
@@ -13,11 +13,11 @@ from lpfloop.loop.tiny.people import LORE, TOPICS, Biography
 from lpfloop.loop.tiny.world import prompts
 
 HEARSAY = 0.13
-"""The share of untrue claims, per claim that is made."""
+"""The share of untrue claims, per claim."""
 
 
 def talkative_rows() -> Iterator[Mapping[str, str]]:
-    """Give the prompts of the task `facts`, each with a talkative or a curt person's answer."""
+    """Return the prompts of the task `facts`, each with a talkative or a curt person's answer."""
     for split in ("train", "held-out"):
         for prompt in prompts(split):
             if isinstance(prompt.exercise, Biography):

@@ -1,4 +1,4 @@
-"""The runs of UltraFeedback that its studies share: reward models of grades, best of n."""
+"""The runs of UltraFeedback that its studies share: reward models from grades, best of n."""
 
 from lpfloop.loop.studies.study import StudyArm
 

@@ -16,7 +16,7 @@ ARMS = {"overall score": OVERALL, "mean of four aspects": FINE}
 
 
 def find(evidence: Evidence) -> StudyFinding:
-    """Compare both reward models with people, on every two of 16 answers to held-out prompts."""
+    """Compare both reward models with people, on all pairs of 16 answers to held-out prompts."""
     agrees = {
         label: evidence.by_seed(arm.name, lambda run: agreement(held_out_pairs(run)))
         for label, arm in ARMS.items()

@@ -1,11 +1,11 @@
-"""The trainings that are compared: Eq. 3, and each remedy of its displacement."""
+"""The compared trainings: Eq. 3, and each remedy of its displacement."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Row = Mapping[str, Any]
-"""A pair as the lake has it."""
+"""A pair in the lake's format."""
 Setting = str | float
 
 
@@ -24,14 +24,14 @@ class Arm:
 
 
 def distinct(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows without those whose chosen text an earlier pair of their prompt has."""
+    """Return the rows, except those with the chosen text of an earlier pair of their prompt."""
     first = {(row["prompt_id"], row["chosen"][-1]["content"]): row for row in reversed(rows)}
     kept = {id(row) for row in first.values()}
     return [row for row in rows if id(row) in kept]
 
 
 AS_IT_WAS = "Eq. 3"
-"""The run's own training, which is measured and not made again."""
+"""The run's training: measured, but not repeated."""
 ARMS: Mapping[str, Arm] = {
     AS_IT_WAS: Arm(),
     "Eq. 3, made again": Arm(),

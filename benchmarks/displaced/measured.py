@@ -14,7 +14,7 @@ TOGETHER = 220
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenPair:
-    """The token ids of a pair; `shared`: which tokens of each answer the other has there, too.
+    """The token ids of a pair; `shared`: tokens of each answer that the other contains, too.
 
     `prefix` counts the tokens with which both answers begin.
     """
@@ -28,7 +28,7 @@ class SpokenPair:
 
 
 def spoken(row: Mapping[str, Any], task: str, family: str, tokenizer: Any) -> SpokenPair:
-    """Return a pair of the lake as token ids."""
+    """Return the token ids of a pair of the lake."""
     render = tokenizer.apply_chat_template
     prompt = render(row["prompt"], add_generation_prompt=True, return_dict=False)
     sides = [
@@ -71,7 +71,7 @@ def token_logprobs(model: Any, pairs: Sequence[SpokenPair]) -> list[tuple[torch.
 
 
 def summary(pairs: Sequence[SpokenPair], told: Sequence[tuple[torch.Tensor, ...]]) -> list[Any]:
-    """Return of each pair and side: nats, tokens, nats of prefix, shared and other tokens."""
+    """Return, for each pair and side: nats, tokens, nats of prefix, shared and other tokens."""
     rows: list[Any] = []
     for pair, sides in zip(pairs, told, strict=True):
         of_pair: list[list[float]] = []

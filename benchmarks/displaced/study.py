@@ -1,5 +1,5 @@
 # pyright: basic
-"""One training of a run's iteration, begun again from M_{t-1} on its own pairs."""
+"""One training of a run's iteration, repeated from M_{t-1} on its pairs."""
 
 import json
 import shutil
@@ -29,12 +29,12 @@ from .arms import ARMS, AS_IT_WAS, Arm
 from .measured import SpokenPair, greedy, spoken, summary, token_logprobs
 
 WATCHED, LOOKS = 64, 4
-"""Pairs of each task that are measured while a policy is trained, and how often."""
+"""Pairs of each task measured during training, and the number of measurements."""
 METRICS = ("math_accuracy", "general_fulfilled", "sentence_match")
 
 
 def family_of(prompt: Mapping[str, Any]) -> str:
-    """Return the name under which a prompt is reported: its family, the tiny world's, its task."""
+    """Return the name of a prompt's group in reports: its family, the tiny world's, or its task."""
     if prompt.get("family"):
         return str(prompt["family"])
     try:
@@ -91,21 +91,21 @@ class Source:
         return part.unit
 
     def scores(self, iteration: int) -> list[float]:
-        """Return which of the held-out prompts M_t answers rightly, as the run measured it."""
+        """Return the held-out prompts that M_t solves, from the run's measurement."""
         wanted = pl.col("metric").is_in(METRICS) & (pl.col("benchmark") == HELD_OUT)
         rows = self.run.scan("scores", iteration=iteration).filter(wanted).collect()
         by_prompt = dict(rows.select("prompt_id", "value").iter_rows())
         return [by_prompt[prompt.prompt_id] for prompt in self.asked]
 
     def pairs(self, iteration: int) -> list[dict[str, Any]]:
-        """Return an iteration's pairs in the order in which they were trained."""
+        """Return an iteration's pairs in their training order."""
         parts = self.run.journal.parts(table="pairs", iteration=iteration)
         parts = sorted(parts, key=lambda part: part.chunk)
         return self.run.scan_parts("pairs", parts).collect().to_dicts()
 
 
 def read_prompt(row: Mapping[str, Any]) -> Prompt:
-    """Return a prompt of a row."""
+    """Return the prompt of a row."""
     return Prompt(
         **{
             **row,
@@ -116,7 +116,7 @@ def read_prompt(row: Mapping[str, Any]) -> Prompt:
 
 
 class Watch(TrainerCallback):
-    """Measures some pairs of each task while a policy is trained."""
+    """Measures some pairs of each task during training."""
 
     def __init__(self, pairs: Mapping[str, Sequence[SpokenPair]]) -> None:
         self.pairs = pairs
@@ -148,7 +148,7 @@ def means(rows: Sequence[Any]) -> list[list[float]]:
 
 @dataclass
 class Study:
-    """The trainings of one iteration of one run; what M_{t-1} does is measured once."""
+    """The trainings of one iteration of one run, with one measurement of M_{t-1}."""
 
     source: Source
     iteration: int
@@ -197,12 +197,12 @@ class Study:
         return {"pairs": rows, "right": right}
 
     def right(self, answers: list[tuple[Prompt, str]]) -> list[float]:
-        """Return 1 for each answer that the verifier finds right, else 0."""
+        """Return 1 for each answer that passes the verifier, else 0."""
         verdicts = self.verifier.verify(answers)
         return [next((v for n, v in verdict.metrics if n in METRICS), 0.0) for verdict in verdicts]
 
     def observed(self) -> dict[str, Any]:
-        """Return what the run's own training changed."""
+        """Return the effects of the run's training."""
         model: Any = AutoModelForCausalLM.from_pretrained(
             self.source.model(self.iteration), dtype=torch.float32
         )
@@ -271,7 +271,7 @@ class Study:
         )
 
     def by_family(self, before: Sequence[Any], after: Sequence[Any]) -> dict[str, Any]:
-        """Return of each family's pairs the number, means before and after, share that fell."""
+        """Return each family's number of pairs, means before and after, and share that fell."""
         found: dict[str, Any] = {}
         verified = [(f"{side}_right", values) for side, values in self.verified.items()]
         for family in sorted({pair.family for pair in self.pairs}):

@@ -25,7 +25,7 @@ def print_tables(results: Sequence[Result]) -> None:
 
 
 def share(result: Result, task: str, when: str) -> float:
-    """Return the percentage of the task's held-out prompts that are answered rightly."""
+    """Return the percentage of the task's held-out prompts with right answers."""
     return weighted(result["held_out"], task, lambda f: 100 * f[when])
 
 
@@ -55,7 +55,7 @@ def head(*names: str) -> None:
 
 
 def print_trainings(results: Sequence[Result], task: str) -> None:
-    """Print each training by Eq. 3, as the run made it."""
+    """Print each of the run's trainings by Eq. 3."""
     head("run", "training", "held out", "chosen", "shared", "other", "rejected", "chosen that fell")
     for r in sorted(results, key=lambda r: (r["run"], r["iteration"])):
         parts = ((CHOSEN, WHOLE), (CHOSEN, SHARED), (CHOSEN, OTHER), (REJECTED, WHOLE))
@@ -133,14 +133,14 @@ def print_arms(results: Sequence[Result], task: str) -> None:
 
 
 def with_error(values: Sequence[float]) -> str:
-    """Return the mean with its standard error, if there are enough values."""
+    """Return the mean with its standard error, if the values suffice."""
     if len(values) < 2:
         return f"{values[0]:+.1f}" if values else ""
     return f"{fmean(values):+.1f} ± {stdev(values) / sqrt(len(values)):.1f}"
 
 
 def print_steps(results: Sequence[Result], task: str) -> None:
-    """Print what the watched pairs have step by step, of each training that was watched."""
+    """Print the watched pairs' numbers step by step, for each watched training."""
     watched = [r for r in results if r.get("steps")]
     if not watched:
         return

@@ -1,1 +1,1 @@
-"""Published data with known answers, sent through the project's own measures and readers."""
+"""Published data with known answers, sent through lpfloop's measures and readers."""

@@ -20,7 +20,7 @@ LAYOUTS: Mapping[str, str] = {
     "qwen_maj8": "solutions",
     "wildbench": "wildbench",
 }
-"""The files that a function of examples/imports reads, by how their names begin."""
+"""Files that a function of examples/imports reads, by the beginning of their names."""
 EXAMPLES = Path(__file__).parents[2] / "examples" / "imports"
 SCALES = {"just_eval": "1-5", "prometheus": "1-5", "wildbench": "1-10"}
 NO_DATA = ("PROVENANCE.json",)

@@ -1,7 +1,8 @@
-"""math-verify's own test cases, read from the `tests` folder of its source distribution.
+"""math-verify's test cases, read from the `tests` folder of its source distribution.
 
-`pip download --no-deps --no-binary :all: math-verify==0.9.0` fetches it. The files are read, not
-run: a case is a row of literals of a test's parameters `gold`, `pred` and `expected` or `result`.
+`pip download --no-deps --no-binary :all: math-verify==0.9.0` fetches it. This module reads the
+files without running them: a case is a row of literals of a test's parameters `gold`, `pred` and
+`expected` or `result`.
 """
 
 import ast

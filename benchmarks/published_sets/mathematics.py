@@ -94,7 +94,7 @@ def eight(folder: Path) -> Iterator[Solution]:
 
 
 def _by_field(file: str, *, question: str, reference: str, answer: str) -> Callable[[Path], Found]:
-    """Return a study of answers that are right, since each is what its reference says."""
+    """Return a study of answers that equal their references, so all are right."""
 
     def find(folder: Path) -> Found:
         return found_of(

@@ -1,6 +1,6 @@
 """The raw replies of published judges, through the readers of their forms.
 
-A verdict is invented where the reader gives one and the authors found none.
+A verdict is invented if the reader finds one and the authors found none.
 """
 
 import json
@@ -142,7 +142,7 @@ def _aspects(folder: Path) -> Found:
 
 
 def _objects(file: str, field: str, answer: str, best: int) -> Callable[[Path], Found]:
-    """Return a study of replies that are an object with a score."""
+    """Return a study of replies that consist of an object with a score."""
 
     def find(folder: Path) -> Found:
         return _compared(

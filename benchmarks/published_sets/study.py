@@ -8,12 +8,12 @@ from lpfloop.loop.data.file_row import Row
 from lpfloop.loop.data.files import placed_rows
 
 SHOWN = 160
-"""How many characters of a text are shown."""
+"""Printed characters of a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """A row where the project says something else than its label: which, and both verdicts."""
+    """A row on which lpfloop disagrees with the label: the row, and both verdicts."""
 
     place: str
     published: str
@@ -29,7 +29,7 @@ class Found:
     disagreements: list[Disagreement] = field(default_factory=list[Disagreement])
 
     def told(self) -> Iterator[str]:
-        """Give the figures, then each disagreement, as lines."""
+        """Return the figures, then each disagreement, as lines."""
         width = max(map(len, self.figures), default=0)
         for name, value in self.figures.items():
             yield f"{name:<{width}}  {value}"
@@ -57,6 +57,6 @@ def share(part: int, whole: int) -> str:
 
 
 def counts(found: Mapping[str, int]) -> str:
-    """Return how often each name was counted, the most frequent first."""
+    """Return the count of each name, the most frequent first."""
     ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {count:,}" for name, count in ordered if count) or "none"

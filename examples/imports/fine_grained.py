@@ -53,7 +53,7 @@ def rows(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _told(error: Mapping[str, Any], text: str) -> str:
-    """Return the words that were marked, or which sentence of which passage is missing."""
+    """Return the marked words, or the missing sentence of a passage."""
     kind, start, end = error["error type"], error.get("start"), error.get("end")
     if start is None or end is None:
         return f"{kind}: passage {error.get('passage_id')}, sentence {error.get('sentence_id')}"

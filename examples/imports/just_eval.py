@@ -9,7 +9,7 @@ from typing import Any
 
 
 def rows(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the answer with its ratings; a reply that cannot be read is kept as a critique."""
+    """Return the answer with its ratings; an unreadable reply becomes a critique."""
     safety = row.get("safety")
     scores = row.get("scores") or ({"safety": safety} if safety else None) or _read(row)
     return [

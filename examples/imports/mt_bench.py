@@ -11,7 +11,7 @@ from typing import Any
 
 QUESTIONS: dict[Any, Mapping[str, Any]] = {}
 ANSWERS: dict[tuple[Any, str, int], str] = {}
-"""What earlier files hold, by question, model and turn."""
+"""Answers from earlier files, by question, model and turn."""
 VOTES = {"model_a": 1, "model_b": 2}
 
 
@@ -47,7 +47,7 @@ def rows(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _asked(question: Any, turn: int) -> dict[str, Any]:
-    """Return what the user has said up to a turn, and that turn's reference."""
+    """Return the user's messages up to a turn, and that turn's reference."""
     row = QUESTIONS[question]
     references: list[str] = row.get("reference") or []
     return {

@@ -103,7 +103,7 @@ class _Tally:
         if left is None and new:
             left = self.seconds / new * (self.planned - self.done)
         outlook = "" if left is None else f", about {duration(left)} to go"
-        return f"{self.work or f'{self.made.rows:,} rows'}{outlook}"
+        return f"{self.work or f'{self.made.rows:,} rows so far'}{outlook}"
 
 
 @dataclass(kw_only=True)
@@ -193,8 +193,9 @@ class LineReporter:
         evaluation = self._evaluations.pop(iteration, None)
         if evaluation is None:
             return
-        seconds, made = self._now() - evaluation.started, f"{evaluation.answers:,} answers"
-        self._print_phase(iteration, "evaluate", made, seconds, [score] if score else [])
+        if evaluation.answers or score:
+            seconds, made = self._now() - evaluation.started, f"{evaluation.answers:,} answers"
+            self._print_phase(iteration, "evaluate", made, seconds, [score] if score else [])
         for line in evaluation.warnings:
             self._print(line)
 

@@ -67,7 +67,7 @@ def main() -> None:
         set=SETTINGS,
     )
     print(run.pairs(text="coins"))
-    print(run.sql("from statistics order by step"))
+    print(run.sql("select step, value as loss from statistics where metric = 'loss' order by step"))
 
 
 if __name__ == "__main__":

@@ -133,6 +133,10 @@ class Expected(ABC, Generic[T]):
         """
         raise NotImplementedError
 
+    def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
+        """Return an object that follows the schema, its verdict drawn at random."""
+        return drawn(schema, draw, reason)
+
     @property
     @abstractmethod
     def nothing(self) -> Sequence[T]:
@@ -192,7 +196,8 @@ class Question(Generic[T]):
         """Return a reply that this question would read, for tests without a judge."""
         draw = random.Random(seed)
         if self.schema is not None:
-            return json.dumps(drawn(self.schema, draw, reason), ensure_ascii=False)
+            found = self.expected.example_object(self.schema, draw, reason)
+            return json.dumps(found, ensure_ascii=False)
         parts = self.expected.example(draw, reason)
         lines = (parts.before, self.mark, parts.below)
         return "\n".join(line for line in lines if line)

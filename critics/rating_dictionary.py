@@ -23,7 +23,7 @@ from typing import Any, Self
 from ..stores.records import SCORED, AspectRating, Rating
 from .judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
-from .reply_schema import ReplySchema, comment, object_of, one_of
+from .reply_schema import ReplySchema, comment, drawn, object_of, one_of
 from .status import Status, UnreadError
 
 AspectRatings = tuple[AspectRating, ...]
@@ -120,11 +120,17 @@ class RatedAspects(Expected[AspectRatings]):
         """Return a comment on each aspect, and ratings that are often all good or all bad."""
         chosen = draw.sample(self.names, self.count)
         names = [name for name in self.names if name in chosen]
-        all_alike = draw.choices((1, -1, None), weights=(4, 3, 1))[0]
-        ratings = {n: draw.choice((-1, 0, 1)) if all_alike is None else all_alike for n in names}
+        ratings = _example_ratings(names, draw)
         given = zip(names, reasons(reason, len(names)), strict=True)
         said = "\n".join(f"{name}: {why}" for name, why in given)
         return ExampleReply(said, json.dumps(ratings))
+
+    def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
+        """Return an object with ratings as those of `example`."""
+        found = drawn(schema, draw, reason)
+        for name, rating in _example_ratings([n for n in found if n in self.names], draw).items():
+            found[name]["rating"] = rating
+        return found
 
     def _fault(self, names: Sequence[str], values: Sequence[str]) -> Status | None:
         """Return the status of entries that do not fit the question; None if they do."""
@@ -135,6 +141,12 @@ class RatedAspects(Expected[AspectRatings]):
         if not all(map(_INTEGER.fullmatch, values)):
             return Status.NOT_INTEGER
         return None if set(values) <= RATINGS.keys() else Status.OUT_OF_RANGE
+
+
+def _example_ratings(names: Sequence[str], draw: random.Random) -> dict[str, int]:
+    """Return ratings that are often all good or all bad, so that pairs can be made of them."""
+    all_alike = draw.choices((1, -1, None), weights=(4, 3, 1))[0]
+    return {n: draw.choice((-1, 0, 1)) if all_alike is None else all_alike for n in names}
 
 
 def _last_dictionary(text: str) -> tuple[int, int]:

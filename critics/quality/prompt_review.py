@@ -27,7 +27,7 @@ from ...stores.keys import digest
 from ..guard import BARE, GuardKey
 from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, posed
 from ..rating_dictionary import AspectRatings, RatedAspects
-from ..reply_schema import ReplySchema, object_of, one_of
+from ..reply_schema import ReplySchema, drawn, object_of, one_of
 from ..status import Status, UnreadError
 from ..templating import TemplateSets
 
@@ -145,6 +145,13 @@ class ReviewReply(Expected[ReviewedPrompt]):
         ratings = json.dumps(dict.fromkeys(ASPECTS, 1))
         named = [] if self.taxonomy is None else [f"Class: {draw.choice(self.taxonomy.names)}"]
         return ExampleReply(reason, "\n".join([*named, ratings]))
+
+    def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
+        """Return a review that keeps the prompt, in a class drawn at random."""
+        found = drawn(schema, draw, reason)
+        for name in ASPECTS:
+            found[name]["rating"] = 1
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from contextlib import closing
 
+from ...stores.journal_file import JournalError
 from ...stores.lake import RunReader
 from ...stores.records import PolicyVerdict
+from ...stores.sealed import DamagedError
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.course import Course
 from ..lake.query.figures import deciding_of, shown_split
@@ -18,7 +20,19 @@ MOST_TASKS = 4
 
 
 def report_score(run: Run, iteration: int, course: Course) -> None:
-    """Report how good M_t is on held-out prompts, and whether the dev prompts accept it."""
+    """Report how good M_t is on held-out prompts, and whether the dev prompts accept it.
+
+    A damaged file of earlier rows costs this report, not the run.
+    """
+    try:
+        _report(run, iteration, course)
+    except (DamagedError, JournalError) as damage:
+        run.reporter.note(
+            f"M_{iteration} has no score here: {damage}", "score", iteration=iteration
+        )
+
+
+def _report(run: Run, iteration: int, course: Course) -> None:
     with closing(RunReader(run.store.folder)) as reader:
         split = shown_split(reader)
         figure = None if split is None else deciding_of(reader, split)

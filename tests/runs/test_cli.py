@@ -54,7 +54,7 @@ def test_status_counts_rows(lake):
 
 
 def test_status_begins_with_needs_and_hides_stages(lake):
-    words = ("status", "seen", "--lake", lake, "--format", "table")
+    words = ("status", "seen", "--lake", lake)
     short, whole = invoke(*words).stdout, invoke(*words, "--stages").stdout
     first, *rest = short.splitlines()
     assert first.startswith("needs you")

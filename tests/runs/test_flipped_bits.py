@@ -50,7 +50,6 @@ METHODS: dict[str, Callable[[ReadOnlyRun, str], object]] = {
     **{t: lambda run, _, t=t: getattr(run, t)().collect() for t in TABLES},
     "derived pairs": lambda run, _: run.pairs(derived=KEPT).collect(),
     "show": lambda run, prompt: run.show(prompt),
-    "lineage": lambda run, prompt: run.lineage(prompt),
 }
 
 

@@ -63,10 +63,14 @@ CODES = {
 """By the kind of an alarm, or by its kind and its name or scope."""
 
 
+OTHER = AlarmCode("W-OTHER", "read the examples")
+"""For an alarm that this version does not raise any more."""
+
+
 def code_of(alarm: Alarm) -> AlarmCode:
     """Return the code and the remedy of an alarm."""
     places = (f"{alarm.kind}:{alarm.name}", f"{alarm.kind}:{alarm.scope}", alarm.kind)
-    return next(CODES[place] for place in places if place in CODES)
+    return next((CODES[place] for place in places if place in CODES), OTHER)
 
 
 def severity(alarm: Alarm) -> str:

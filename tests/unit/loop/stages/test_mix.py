@@ -78,25 +78,6 @@ def test_each_row_has_one_fate(write: Write):
     assert {p.chosen_id for p in tables[Pair] if isinstance(p, Pair)} <= names
 
 
-def test_majority_of_votes_decides(write: Write):
-    asked = {
-        "instruction": "a?",
-        "input": "",
-        "cmp_key": "m_n",
-        "response1": "one",
-        "response2": "two",
-    }
-    votes = [(1, 1, 2), (2, 0, 2), (0, 1, 2)]
-    rows = [
-        {**asked, "response1": f"one {n}", **{f"annotator{k}": v for k, v in enumerate(three)}}
-        for n, three in enumerate(votes)
-    ]
-    tables = taken(write(*rows))
-    assert sides(tables) == [("one 0", "two"), ("two", "one 1")]
-    assert fates(tables) == {"kept": 2, "undecided": 1}
-    assert len(tables[Preference]) == 6
-
-
 def test_unusable_files_are_refused(write, subtests):
     for rows, said in (
         ([{"prompt": "a?"}], "holds rows of prompts; a mix takes rows of pairs"),

@@ -14,7 +14,9 @@ _BESIDE = re.compile(r"-[0-9a-f]{8}$")
 
 def _unlike_a_file_beside(name: str) -> str:
     if _BESIDE.search(name):
-        raise ValueError(f"{name!r} ends as what is measured beside a run does: leave the hash out")
+        raise ValueError(
+            f"eval set name {name!r} must not end in a hash, as in names of `lpfloop eval run`"
+        )
     return name
 
 

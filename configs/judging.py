@@ -56,8 +56,8 @@ class CriticConfig(Section):
     def _several_by_a_model(self) -> Self:
         if self.samples > 1 and self.kind == "verifier":
             raise ValueError(
-                "samples: the verifier says the same each time, so more than one of its verdicts "
-                "is no use; leave samples out, or set kind to feedback or both"
+                "samples: the verifier gives the same verdict each time; leave samples out, or "
+                "set kind to feedback or both"
             )
         return self
 

@@ -94,7 +94,7 @@ class MergedLayers:
             if not isinstance(inner, dict):
                 above = ".".join(path[:depth])
                 source, of = ("", above) if override is None else (override.source, override.path)
-                raise ConfigError(f"{source}: {of}: {above} is a value and has no parts")
+                raise ConfigError(f"{source}: {of}: {above} is a value, not a section")
             values = cast("Values", inner)
         return values
 

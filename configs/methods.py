@@ -47,7 +47,7 @@ class DPOTraining(Section):
         if self.chosen_penalty and self.loss != "sigmoid":
             raise ValueError(
                 f"chosen_penalty is part of loss=sigmoid (Eq. 3): with loss={self.loss} leave it "
-                "at 0; sft_weight goes with any loss"
+                "at 0; sft_weight works with any loss"
             )
         if bool(self.label_smoothing) != (self.loss == "robust"):
             raise ValueError(
@@ -150,8 +150,8 @@ class RewardTraining(Section):
             )
         if self.template is not None and self.model is None:
             raise ValueError(
-                "template is that of the model which the reward model begins as: set model, too, "
-                "or policy.engine.template for M_0's"
+                "template belongs to the reward model's initial model: set model, too, or "
+                "policy.engine.template for M_0's"
             )
         return self
 
@@ -179,8 +179,8 @@ class SteppedTraining(Section):
         asked = "choose=best" if self.choose == "best" else "held_out_each=true"
         if not self.publish_every and (self.choose == "best" or self.held_out_each):
             raise ValueError(
-                f"{asked} is about policies that are published on the way, and publish_every is "
-                "0: set it to a number of steps, such as 20"
+                f"{asked} needs checkpoints within the training, and publish_every is 0: set it to "
+                "a number of steps, such as 20"
             )
         return self
 

@@ -106,7 +106,7 @@ def own_function(place: str, *, arguments: int) -> OwnFunction:
         raise ConfigError(f"{place}: {fault(error, path)}") from error
     found = getattr(module, name, None)
     if not callable(found):
-        raise ConfigError(f"{place}: {path} has no function {name!r}")
+        raise ConfigError(f"{place}: {path} does not define the function {name!r}")
     function = cast("Callable[..., Any]", found)
     _require_arguments(place, function, arguments)
     return OwnFunction(place=place, function=function, path=path, source=source)
@@ -121,9 +121,9 @@ def _path(where: str) -> Path:
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{where}: no such module ({error})") from error
     if spec is None or not spec.has_location or spec.origin is None:
-        raise ConfigError(f"{where}: no such module is installed; a file is named ./{where}.py")
+        raise ConfigError(f"{where}: this module is not installed; write a file as ./{where}.py")
     if not spec.origin.endswith(".py"):
-        raise ConfigError(f"{where}: its source is not at hand, so that it cannot be kept")
+        raise ConfigError(f"{where}: its source is not a .py file, so the run cannot store it")
     return Path(spec.origin)
 
 
@@ -164,7 +164,7 @@ def _require_arguments(place: str, function: Callable[..., Any], count: int) -> 
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{place}: it does not say its arguments ({error})") from error
+        raise ConfigError(f"{place}: its arguments are unknown ({error})") from error
     try:
         signature.bind(*[None] * count)
     except TypeError as error:

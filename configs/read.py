@@ -95,14 +95,14 @@ def preset_file(world: str, variant: str) -> Path:
     if world not in presets():
         hint = meant(world, presets())
         names = ", ".join(presets())
-        raise ConfigError(f"no preset and no file is named {world!r}; {hint}presets: {names}")
+        raise ConfigError(f"unknown preset or file {world!r}; {hint}presets: {names}")
     kind = recipe_class(variant)
     own = PRESETS / world / f"{kind.model_fields['name'].default}.yaml"
     found = own if own.is_file() else PRESETS / world / f"{kind.preset}.yaml"
     if not found.is_file():
         raise ConfigError(
-            f"the preset {world} has no {variant}: name the models and prompts yourself, by "
-            f"`extends: own`, or `--config own --variant {variant}`"
+            f"the preset {world} does not support {variant}: name the models and prompts yourself, "
+            f"by `extends: own`, or `--config own --variant {variant}`"
         )
     return found
 

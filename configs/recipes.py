@@ -22,7 +22,7 @@ class LessonWeights(Section):
     @model_validator(mode="after")
     def _something(self) -> "LessonWeights":
         if not any(dict(self).values()):
-            raise ValueError("all weights are 0, so there is nothing to learn: raise one of them")
+            raise ValueError("all weights are 0: raise one of them")
         return self
 
 
@@ -35,7 +35,7 @@ class PairWeights(Section):
     @model_validator(mode="after")
     def _something(self) -> "PairWeights":
         if not any(dict(self).values()):
-            raise ValueError("all weights are 0, so there is nothing to learn: raise one of them")
+            raise ValueError("all weights are 0: raise one of them")
         return self
 
 

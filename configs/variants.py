@@ -119,6 +119,6 @@ def _require_declared(place: str, section: type[Section]) -> None:
             _require_declared(place, kind)
         elif EFFECT not in cast("Mapping[str, object]", info.json_schema_extra or {}):
             raise ConfigError(
-                f"{place}: the setting {section.__name__}.{name} must say whether it changes rows: "
-                f'write {name}: TYPE = semantic(DEFAULT, "what it is")'
+                f"{place}: the setting {section.__name__}.{name} must declare whether it changes "
+                f'rows: write {name}: TYPE = semantic(DEFAULT, "description")'
             )

@@ -57,8 +57,8 @@ class FeedbackCritic:
         for task, aspect in config.task_aspects.items():
             if aspect not in names:
                 raise ConfigError(
-                    f"critic.task_aspects.{task}: {config.aspects} has no aspect {aspect!r}; "
-                    f"it has {', '.join(names)}"
+                    f"critic.task_aspects.{task}: {config.aspects} lacks the aspect {aspect!r}; it "
+                    f"has {', '.join(names)}"
                 )
         if len(names) < SELECTED:
             raise ConfigError(f"critic.aspects: {config.aspects} has fewer than {SELECTED} aspects")

@@ -245,7 +245,7 @@ def drawn(schema: Mapping[str, Any], draw: random.Random, reason: str) -> Any:
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

@@ -222,9 +222,9 @@ def train_and_save(job: TrainJob, identity: str) -> Trained:
     started = time.monotonic()
     tokenizer = load_tokenizer(job.model, job.template)
     if tokenizer.chat_template is None:
-        raise TrainingError("refused", f"the model {job.model} has no chat template")
+        raise TrainingError("refused", f"the model {job.model} lacks a chat template")
     if fold_system(tokenizer):
-        logger.info("%s: the chat template has no system turn: folded into the user's", job.model)
+        logger.info("%s: the chat template lacks a system turn: folded into the user's", job.model)
     # `train` below opens the checkpoint's pickles, so its hashes are compared first.
     checkpoint = newest_whole(job.folder("checkpoints"), identity)
     logger.info("resuming from %s" if checkpoint else "starting afresh%s", checkpoint or "")

@@ -72,7 +72,7 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
     folder = run_folder(lake, name or _only_one(lake))
     bucket = run_bucket(folder)
     if bucket is None:
-        raise AdoptionError(f"{lake} is a folder: what is adopted lies in a bucket, s3://...")
+        raise AdoptionError(f"{lake} is a folder: only runs in a bucket (s3://...) can be adopted")
     before = _adoptable(folder, bucket, force=force)
     lock = acquire(make_folder(folder))
     try:
@@ -113,7 +113,7 @@ def _only_one(lake: Path) -> str:
     """Return the name of the one run of a bucket that is not on this machine."""
     url = bucket_of(lake)
     if url is None:
-        raise AdoptionError(f"{lake} is a folder: what is adopted lies in a bucket, s3://...")
+        raise AdoptionError(f"{lake} is a folder: only runs in a bucket (s3://...) can be adopted")
     here = run_names(lake)
     found = [name for name in Bucket(url).folders("runs") if name not in here]
     if len(found) != 1:
@@ -138,8 +138,8 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
         raise AdoptionError(f"{bucket.url} holds no run that could be adopted")
     if not snapshots(bucket):
         raise AdoptionError(
-            f"{bucket.url} holds no snapshot of the journal, so nothing says which of its objects "
-            f"count: {newest.told()} took none"
+            f"{bucket.url} holds no snapshot of the journal, so its committed objects are unknown: "
+            f"{newest.told()} took none"
         )
     age = None if is_own(folder, newest) else sign_of_life_s(bucket, newest)
     if age is not None and age < ALIVE_S and not force:

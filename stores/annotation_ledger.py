@@ -82,8 +82,8 @@ class AnnotationLedger:
         bucket = bucket_of(folder.parent.parent)
         if bucket is not None:
             raise LedgerError(
-                f"judgements are kept beside the run on a local disk, but {bucket} is a bucket: "
-                "judge a copy, or import a file of judgements (`lpfloop import --as "
+                f"judgements are stored in the run's folder on a local disk, but {bucket} is a "
+                "bucket: judge a copy, or import a file of judgements (`lpfloop import --as "
                 "annotations`)"
             )
         self.path = folder / LEDGER

@@ -126,7 +126,7 @@ def open_derived(run: Path, name: str) -> Derived:
     names = derived_names(run)
     if name not in names:
         known = ", ".join(names) or "none; `lpfloop rederive` makes one"
-        raise DerivedError(f"run {run.name} has no derived table {name!r}; it has {known}")
+        raise DerivedError(f"derived table {name!r} is not in run {run.name}; it has {known}")
     folder = run / DERIVED / name
     with _told(folder):
         hashes = _hashes(folder)

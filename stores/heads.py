@@ -140,7 +140,7 @@ def take_headship(folder: Path) -> Headship | None:
         return None
     newest = newest_head(bucket)
     if newest is not None and not is_own(folder, newest):
-        raise _adopted(bucket, newest, "the run is no longer this machine's")
+        raise _adopted(bucket, newest, "this machine no longer owns it")
     return take_epoch(folder, bucket, newest)
 
 

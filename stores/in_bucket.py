@@ -202,7 +202,7 @@ class InBucket:
         """Return the SHA-256 of each file that a folder's manifest lists."""
         manifest = self._bucket.read(self._name(path / MANIFEST))
         if hashlib.sha256(manifest).hexdigest() != path.name:
-            raise DamagedError(f"{self.at(path)} has no valid {MANIFEST}")
+            raise DamagedError(f"{self.at(path)} lacks a valid {MANIFEST}")
         return {path / entry["name"]: entry["sha256"] for entry in json.loads(manifest)}
 
     def _compare(self, listed: dict[Path, str], found: dict[Path, str]) -> None:

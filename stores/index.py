@@ -199,8 +199,8 @@ def _readable(folder: Path) -> Generator[None]:
             raise
         said = str(error).partition("\n")[0][:200]
         raise IndexUnusableError(
-            f"the search index {folder} cannot be used ({said}): "
-            "`lpfloop lake reindex --full` makes it anew"
+            f"the search index {folder} cannot be used ({said}): `lpfloop lake reindex --full` "
+            "rebuilds it"
         ) from error
 
 
@@ -211,9 +211,7 @@ def _check_format(folder: Path) -> None:
         IndexUnusableError: if the index does not exist, or is not of this format.
     """
     if not is_there(folder):
-        raise IndexUnusableError(
-            f"there is no search index at {folder}: `lpfloop lake reindex` makes it"
-        )
+        raise IndexUnusableError(f"no search index at {folder}: `lpfloop lake reindex` makes it")
     with _readable(folder):
         facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
         if facts["format"] != FORMAT:

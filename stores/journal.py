@@ -242,8 +242,8 @@ class Journal(Reader):
             return  # An overtaken process must not write.
         except OSError as error:  # The bucket is away, or the disk is too full for the draft.
             logger.warning(
-                "the bucket has no snapshot of what was committed last (%s): until run %s is "
-                "opened again on this machine, another one cannot know of it",
+                "the bucket lacks a snapshot of the last commits (%s): until run %s is opened "
+                "again on this machine, another one cannot read them",
                 *(error, self.folder.name),
             )
         finally:
@@ -497,11 +497,10 @@ class Journal(Reader):
         ):
             if table not in result.parts or result.parts[table].sha256 != sha256:
                 raise ContradictionError(
-                    f"unit {result.unit} was damaged, and computed again it gives other "
-                    f"{table} than those from which later stages were made; "
-                    f"`lpfloop lake repair {run_argument(self.folder)} --redo` keeps the new ones "
-                    "and plans "
-                    "everything after them again"
+                    f"unit {result.unit} was damaged, and computed again it gives other {table} "
+                    "than later stages were made from; `lpfloop lake repair "
+                    f"{run_argument(self.folder)} --redo` keeps the new ones and plans everything "
+                    "after them again"
                 )
         self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
 

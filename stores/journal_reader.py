@@ -200,7 +200,7 @@ class Reader:
         self.folder = folder
         self._mutex = threading.RLock()
         if not (folder / JOURNAL).exists():
-            raise JournalError(f"there is no run at {folder}")
+            raise JournalError(f"no run at {folder}")
         self._shared = None if writable else share(folder)
         try:
             self._opened = open_journal(folder, writable=writable)

@@ -82,7 +82,7 @@ def check_folder(
     """
     manifest = read_file(folder / MANIFEST)
     if hashlib.sha256(manifest).hexdigest() != (identity or folder.name):
-        raise DamagedError(f"{folder} has no valid {MANIFEST}")
+        raise DamagedError(f"{folder} lacks a valid {MANIFEST}")
     listed = {entry["name"]: entry["sha256"] for entry in json.loads(manifest)}
     for name, path in files_below(folder):
         if name not in listed or path.is_symlink():

@@ -33,7 +33,7 @@ def folder_target(target: Path, *, force: bool) -> Path:
     if not os.path.lexists(place):
         return place
     if not place.is_dir():
-        raise TargetError(f"{target} is there already and is no folder: choose another place")
+        raise TargetError(f"{target} exists and is not a folder: choose another place")
     if Path.cwd().is_relative_to(place):
         raise TargetError(
             f"{target} is the current folder, or holds it, and cannot be replaced: "
@@ -58,7 +58,7 @@ def file_target(target: Path, *, force: bool) -> Path:
     if not os.path.lexists(place):
         return place
     if not place.is_file():
-        raise TargetError(f"{target} is no regular file: choose another name")
+        raise TargetError(f"{target} is not a regular file: choose another name")
     if not force:
         raise TargetError(f"{target} is there already: choose another name, or add --force")
     return place
@@ -103,7 +103,7 @@ def _outside_lakes(target: Path) -> Path:
         raise TargetError(f"{target} cannot be used: {error}") from error
     for folder in (place, *place.parents):
         if _is_lake(folder) or os.path.lexists(folder / JOURNAL):
-            raise TargetError(f"{target} lies in a lake, {folder}: choose a place outside of it")
+            raise TargetError(f"{target} is inside a lake, {folder}: choose a place outside of it")
     return place
 
 

@@ -126,7 +126,7 @@ class StatedPattern(Section):
         try:
             found = len(re.findall(self.matches, self.written))
         except re.error as error:
-            raise ValueError(f"{self.matches!r} is no regular expression ({error})") from error
+            raise ValueError(f"{self.matches!r} is not a regular expression ({error})") from error
         if found != 1:
             raise ValueError(
                 f"{self.matches!r} must match once in {self.written!r}, not {found} times"
@@ -235,7 +235,7 @@ class AnnotatorPool:
         found = [annotator for annotator in self.annotators if annotator.name == name]
         if not found:
             names = ", ".join(annotator.name for annotator in self.annotators)
-            raise ConfigError(f"the pool {self.name} has no annotator {name!r}; it has {names}")
+            raise ConfigError(f"annotator {name!r} is not in the pool {self.name}; it has {names}")
         return replace(self, annotators=(found[0].model_copy(update={"temperature": 0.0}),))
 
 

@@ -156,7 +156,7 @@ def canonical_argument(kind: str, argument: str) -> str:
 def _require_paragraph(kind: str, read: Mapping[str, object]) -> None:
     match read:
         case {"nth_paragraph": int(place), "num_paragraphs": int(number)} if place > number:
-            raise ConfigError(f"check {kind!r}: there is no paragraph {place} of {number}")
+            raise ConfigError(f"check {kind!r}: paragraph {place} of {number} does not exist")
         case _:
             pass
 

@@ -201,5 +201,5 @@ def load_taxonomy(name_or_path: str) -> Taxonomy:
         raise ConfigError(f"{path}: write two or more 'intentions'; there is only {folded[0]!r}")
     twice = next((name for name in folded if folded.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{path}: the class {twice!r} stands there twice")
+        raise ConfigError(f"{path}: the class {twice!r} occurs twice")
     return taxonomy

@@ -64,7 +64,7 @@ class AnswerFormFile(Section):
             raise ValueError(f"the template has the unknown placeholder {{{min(unknown)}}}")
         named = {*self.mean, *(n for kind in self.kinds for n in kind.aspects)}
         if unknown := {*named, *filter(None, (self.total,))} - {*self.aspects}:
-            raise ValueError(f"{min(unknown)!r} is none of its aspects")
+            raise ValueError(f"{min(unknown)!r} is not one of its aspects")
         if self.totals and self.total is None:
             raise ValueError("totals need a total: the aspect whose means they are of")
         return self

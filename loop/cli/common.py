@@ -33,7 +33,9 @@ def _iteration(text: str | int) -> int:
     """Read `2` or `M_2`."""
     digits = str(text).removeprefix("M_").removeprefix("m_")
     if not (digits.isascii() and digits.isdecimal()):
-        raise typer.BadParameter(f"{text} is no iteration: give its number, or the model as M_2")
+        raise typer.BadParameter(
+            f"{text} is not an iteration: give its number, or the model as M_2"
+        )
     return int(digits)
 
 

@@ -103,8 +103,7 @@ def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None)
     for option, value in said.items():
         if value:
             raise FormError(
-                f"{option} says nothing of rankings, which are of methods; leave it out beside "
-                "--rank-with"
+                f"{option} does not apply to rankings of methods; leave it out with --rank-with"
             )
 
 
@@ -118,8 +117,8 @@ def _refuse_about_runs(**options: object) -> None:
     for option, value in options.items():
         if value:
             raise FormError(
-                f"{names.get(option, f'--{option}')} is about runs: leave it out beside "
-                "--equal-tokens, whose methods, seeds and prompts were chosen when it was begun"
+                f"{names.get(option, f'--{option}')} is about runs: leave it out with "
+                "--equal-tokens, whose methods, seeds and prompts were fixed at its start"
             )
 
 

@@ -127,7 +127,7 @@ def _other_way(source: str | None, without: int | None, with_: int | None) -> Ot
     if without is not None and with_ is not None:
         raise FormError("--with-reference and --without-reference exclude each other")
     if source is None and (without is not None or with_ is not None):
-        raise FormError("say of which run the critic is to be asked again: its name comes first")
+        raise FormError("name the run whose critic rates again, as the first argument")
     if without is not None:
         return OtherWay(number=without, reference=False)
     return None if with_ is None else OtherWay(number=with_, reference=True)
@@ -142,7 +142,7 @@ def _groups(
 
     if source is not None and Path(source).is_file():
         if again is not None:
-            raise FormError("a file's critic cannot be asked again: name a run")
+            raise FormError("only a run's critic can rate again: name a run")
         return labelled_groups(Path(source), draw)
     with closing(open_run(lake, source)) as run:
         return _of_run(run, lake, draw, again)
@@ -178,8 +178,8 @@ def _asked_again(
     )
     if not ids:
         raise InputError(
-            f"run {run.folder.name} has no critiqued answer to a prompt with a reference that the "
-            "critic could read"
+            f"run {run.folder.name} contains no critiqued answer to a prompt with a reference that "
+            "the critic could read"
         )
     job = recritique_job(run, lake, ids, config)
     say(f"{len(ids):,} answers, one a prompt; run {job.name}")

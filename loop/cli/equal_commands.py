@@ -131,8 +131,8 @@ def _table(lake: Path, name: str) -> "EqualTable":
         known = ", ".join(known_comparisons(lake))
         others = f", but {known}" if known else ""
         raise ConfigError(
-            f"there is no comparison {name} at equal tokens in {lake}{others}: `lpfloop run "
-            "--variants NAME,NAME --policy-tokens N` makes one"
+            f"no comparison {name} at equal tokens in {lake}{others}: `lpfloop run --variants "
+            "NAME,NAME --policy-tokens N` makes one"
         )
     return EqualTable(record=record, outcomes=outcomes_of(lake, record))
 

@@ -81,7 +81,9 @@ def _answer(option: str, given: str | None, question: str, checked: Callable[[st
         except (ConfigError, InputError) as error:
             raise FormError(f"{option} {error}") from error
     if not sys.stdin.isatty():
-        raise FormError(f"{option} is missing, and there is no terminal to ask. {question}")
+        raise FormError(
+            f"{option} is missing, and lpfloop cannot ask without a terminal. {question}"
+        )
     while True:
         typer.echo(f"{question}: ", nl=False, err=True)
         said = sys.stdin.readline()

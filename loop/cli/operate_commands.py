@@ -167,7 +167,7 @@ def ctl(
         if action is Action.SET:
             changes = [parse_set(word) for word in rest]
             if not changes:
-                raise ConfigError(f"ctl {name} set: say what, as PATH=VALUE")
+                raise ConfigError(f"ctl {name} set: give settings as PATH=VALUE")
             for change in changes:
                 state = ask(folder, Set(path=change.path, value=change.value))
                 typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
@@ -190,6 +190,6 @@ def _asked(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:
     actions = {action.value for action in Action}
     named = len(words) > 1 and words[1] in actions
     if not named and words[0] not in actions:
-        raise ConfigError(f"ctl {words[0]}: say what to do: `ctl [RUN] get`, `ctl [RUN] set`")
+        raise ConfigError(f"ctl {words[0]}: give a subcommand: `ctl [RUN] get`, `ctl [RUN] set`")
     action = Action(words[1] if named else words[0])
     return (words[0], action, words[2:]) if named else (None, action, words[1:])

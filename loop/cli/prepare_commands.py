@@ -48,7 +48,7 @@ def prepare(
     if method == SMOL:
         with exit_codes():
             if any((config, name, prompts, policy, critic, settings)) or seed is not None:
-                raise FormError("prepare smol takes no options: it fetches the weights, no more")
+                raise FormError("prepare smol only fetches weights: leave the options out")
             prepare_weights(say)
             say("run it with\n  lpfloop run --config smol --iterations 2")
         return

@@ -38,7 +38,7 @@ def view(
         if missing := [module for module in NEEDED if find_spec(module) is None]:
             raise FormError(f"view needs {missing[0]}: {pip_install(*missing)}")
         if not (lake / "runs").is_dir():
-            raise NoSuchRunError(f"there is no lake at {lake}: start a run with `lpfloop run`")
+            raise NoSuchRunError(f"no lake at {lake}: start a run with `lpfloop run`")
         if name is not None:
             open_run(lake, name).close()
         from ..view.server import serve

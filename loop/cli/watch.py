@@ -60,7 +60,7 @@ class Watcher:
                 self._end(place)
         paused = self.reader.meta(PAUSED) == "1"
         if paused != self._paused:
-            self.reporter.note("the run is paused" if paused else "the run goes on")
+            self.reporter.note("the run is paused" if paused else "the run resumes")
         self._paused = paused
 
     def _begin(self, stage: Progress, *, done: int) -> None:

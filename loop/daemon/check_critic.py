@@ -25,7 +25,7 @@ def named_groups(words: str) -> tuple[CheckBy, ...]:
     asked = [word.strip() for word in words.split(",") if word.strip()]
     for word in asked:
         if word not in known:
-            raise FormError(f"--by {word}: there is no such group; there are {', '.join(known)}")
+            raise FormError(f"--by {word}: no such group; the groups are {', '.join(known)}")
     return tuple(CheckBy(word) for word in dict.fromkeys(asked))
 
 

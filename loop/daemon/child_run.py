@@ -180,7 +180,7 @@ def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool)
     kind = ENDS.get(said.get("exit", code), FaultError)
     if interrupted and (kind is Stopped or code < 0 or code > 128):  # noqa: PLR2004 -- by a signal
         raise KeyboardInterrupt(
-            f"run {job.name} is stopped; lpfloop.resume({job.name!r}) goes on where it stopped"
+            f"run {job.name} was stopped; lpfloop.resume({job.name!r}) continues it"
         )
     if said:
         error = kind(said["said"])

@@ -91,18 +91,17 @@ def other_way(run: RunReader, *, reference: bool) -> RunConfig:
     critic, name = config.critic, run.folder.name
     if critic.kind == "verifier":
         raise ConfigError(
-            f"the critic of run {name} is the verifier: there is no model that could be asked with "
-            "and without the reference"
+            f"the critic of run {name} is the verifier: only a model can rate with and without the "
+            "reference"
         )
     if critic.use_reference == reference:
         way, other = ("with", "without") if reference else ("without", "with")
         raise ConfigError(
-            f"the critic of run {name} is asked {way} the reference already "
-            f"(critic.use_reference={json.dumps(reference)}): ask it again with "
-            f"--{other}-reference"
+            f"the critic of run {name} already rates {way} the reference "
+            f"(critic.use_reference={json.dumps(reference)}): use --{other}-reference"
         )
     if not critic.task_aspects:
-        raise ConfigError(f"the critic of run {name} reads no references: it has no task_aspects")
+        raise ConfigError(f"the critic of run {name} reads no references: set critic.task_aspects")
     changed = critic.model_copy(update={"kind": "feedback", "use_reference": reference})
     return critique_config(config.model_copy(update={"critic": changed}))
 
@@ -133,7 +132,7 @@ def critique_answers(
         InputError: if the file is needed and cannot be read.
     """
     if job.answers is None:
-        raise ValueError(f"job {job.name} has no answers to critique")
+        raise ValueError(f"job {job.name} contains no answers to critique")
     answers = job.answers
     with opened(job, (), reporter, stop, on_open=on_open) as run:
         work_until_whole(run, lambda: _critique(run, _kept(run, answers)))

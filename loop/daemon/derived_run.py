@@ -97,8 +97,8 @@ def given_by(
     if number not in numbers or number < 1:
         known = ", ".join(str(number) for number in numbers if number)
         raise DerivedError(
-            f"derived table {name} has no rows to train iteration {number} on; it has those of "
-            f"{known or 'none'}"
+            f"derived table {name} contains no rows to train iteration {number} on; its "
+            f"iterations: {known or 'none'}"
         )
     rows = derived.scan(table).filter(pl.col("iteration") == number).select(pl.len())
     given = Given(
@@ -124,7 +124,7 @@ def _policy(run: RunReader, iteration: int) -> str:
     every = run.scan("checkpoints", iteration=iteration).filter(pl.col("at_step").is_null())
     made = every.select("checkpoint_id").collect()
     if made.is_empty():
-        raise DerivedError(f"run {run.folder.name} has no policy of iteration {iteration}")
+        raise DerivedError(f"run {run.folder.name} contains no policy of iteration {iteration}")
     return str((made if chosen.is_empty() else chosen).item(-1, 0))
 
 

@@ -128,9 +128,9 @@ def require_same(known: EqualRecord, asked: Mapping[str, Any], seeds: Sequence[i
     changes = changed_fields(known.asked, asked)
     if changes:
         raise ConfigError(
-            f"the comparison {known.name}, whose trials and sizes were made for what it began "
-            f"with, was begun otherwise ({'; '.join(changes)}); leave it as it was, or begin "
-            "another one with --run NAME"
+            f"the comparison {known.name} started with other inputs ({'; '.join(changes)}), for "
+            "which its trials and sizes were made; restore them, or start another one with --run "
+            "NAME"
         )
     if known.trial_seed in seeds:
         raise ConfigError(

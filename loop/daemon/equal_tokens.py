@@ -235,9 +235,9 @@ class _Comparison:
         plan = dry_plan(Job(config=few, lake=suite.lake, name=f"{suite.prefix}-trial"))
         if not plan.groups.get(DEV):
             raise ConfigError(
-                "--policy-tokens: the run has no dev prompts to choose the settings of a method "
-                "by: set prompts.dev_share, such as 0.05, or prompts.dev; held-out prompts never "
-                "choose"
+                "--policy-tokens: dev prompts choose the settings of a method, and the run lacks "
+                "them: set prompts.dev_share, such as 0.05, or prompts.dev; held-out prompts "
+                "never choose"
             )
         return plan
 

@@ -114,8 +114,8 @@ def _is_over(run: Run, course: Course) -> bool:
         raise Regressed(
             f"{standing.reason}, and verdict.on_regression is stop; the best is "
             f"M_{standing.best_iteration}: `lpfloop run --run NAME --fork "
-            f"{run_argument(run.store.folder)} --set "
-            "verdict.on_regression=rollback` goes on with it, as another run"
+            f"{run_argument(run.store.folder)} --set verdict.on_regression=rollback` continues "
+            "from it, as another run"
         )
     return wanted.converged_after is not None and course.gainless >= wanted.converged_after
 

@@ -133,11 +133,11 @@ def require_forkable(folder: Path, job: Job) -> None:
         return
     if (folder / JOURNAL).exists():
         raise ConfigError(
-            f"run {folder.name} exists already: `lpfloop resume {run_argument(folder)}` goes on "
-            "with it; name the new one with --run NAME"
+            f"run {folder.name} exists already: `lpfloop resume {run_argument(folder)}` continues "
+            "it; name the new one with --run NAME"
         )
     if not (run_folder(job.lake, job.fork) / JOURNAL).exists():
-        raise ConfigError(f"--fork {job.fork}: there is no such run in {job.lake}")
+        raise ConfigError(f"--fork {job.fork}: no such run in {job.lake}")
     Reader(run_folder(job.lake, job.fork)).close()
 
 

@@ -112,8 +112,8 @@ def submit(scheduler: Scheduler, text: str) -> str:
     program = PROGRAMS[scheduler]
     if shutil.which(program[0]) is None:
         raise ConfigError(
-            f"launch {scheduler}: there is no `{program[0]}` here; --print shows what to submit "
-            "elsewhere"
+            f"launch {scheduler}: `{program[0]}` is not installed here; --print shows what to "
+            "submit elsewhere"
         )
     done = subprocess.run(program, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -151,8 +151,8 @@ def sampling_nodes(config: RunConfig, nodes: int) -> int:
     if sampling and not _local_roles(config) and not _is_placed(config):
         idle = "1 node" if sampling == 1 else f"{sampling} nodes"
         raise ConfigError(
-            f"--nodes {nodes}: every model of this run is at an endpoint, and {idle} would have "
-            "nothing to do; leave out --nodes"
+            f"--nodes {nodes}: every model of this run is at an endpoint, and {idle} would be "
+            "idle; leave out --nodes"
         )
     return sampling
 

@@ -69,8 +69,8 @@ def require_places(config: RunConfig, roles: Sequence[NeededRole]) -> None:
         raise ConfigError(str(error)) from error
     if config.policy.engine.place != "local" and ONLINE & {*trainings(roles)}:
         raise ConfigError(
-            f"policy.engine.place: {config.recipe.name} gives its sampler new weights at every "
-            "step, beside the training; set local"
+            f"policy.engine.place: {config.recipe.name} updates its sampler's weights at every "
+            "step, on the trainer's machine; set local"
         )
     for section, part in in_ray(config, roles):
         ray_request(part, section)

@@ -126,7 +126,7 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
     journal = run.store.journal
     if (kept := kept_plan(journal)) is not None:
         calls = kept.total("calls")
-        run.reporter.note(f"run {run.name} goes on: {short(calls)} calls in all", "plan")
+        run.reporter.note(f"run {run.name} resumes: {short(calls)} calls in all", "plan")
         return
     if any(stage.done for stage in journal.stages()):
         return

@@ -49,9 +49,9 @@ class Preparation:
         """
         if self.method not in PREPARED:
             raise ConfigError(
-                f"prepare {self.method}: what can be prepared is smol (a model) or "
-                f"{', '.join(PREPARED)} (a method); every other method begins with a model as it "
-                "is: `lpfloop run --policy MODEL`"
+                f"prepare {self.method}: choose smol (a model) or {', '.join(PREPARED)} (a "
+                "method); every other method starts from a model as it is: `lpfloop run --policy "
+                "MODEL`"
             )
         return PREPARED[self.method]
 

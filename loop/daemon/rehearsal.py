@@ -156,14 +156,14 @@ def _require_use(config: RunConfig, seen: Observed) -> None:
     """
     if config.annotation.source and TAKE_LABELS.name not in seen.verbs:
         raise ConfigError(
-            f"{LABELLED} is set, and the recipe {config.recipe.name} takes no comparisons from "
-            "there: `annotated` does, and so does `surrogate`; leave it out"
+            f"{LABELLED} is set, and the recipe {config.recipe.name} does not read it: only "
+            "`annotated` and `surrogate` do; leave it out"
         )
     compares = not isinstance(config.recipe, Pooled)
     if compares and completes(config) and COMPLETE.name not in seen.verbs:
         raise ConfigError(
-            f"completion.pool would change nothing: the recipe {config.recipe.name} does not call "
-            "complete; leave it out"
+            f"completion.pool is unused: the recipe {config.recipe.name} does not call complete; "
+            "leave it out"
         )
 
 

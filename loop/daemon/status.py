@@ -177,7 +177,7 @@ def _refuse_finished(folder: Path, error: NoDaemonError) -> None:
         found = read_state(run, "ended")
     if found.whole:
         raise NoDaemonError(
-            f"run {folder.name} is finished ({found.ended}): there is nothing to pause or to stop"
+            f"run {folder.name} is finished ({found.ended}): it cannot be paused or stopped"
         ) from error
 
 

@@ -68,7 +68,7 @@ def _from_labels(lake: Path, name: str, wanted: TrainingRequest) -> Job:
     options = wanted.options
     if options.policy is None:
         raise ConfigError(
-            f"run {name} was imported and has no policy to train: name one with --policy FOLDER"
+            f"run {name} was imported without a policy to train: name one with --policy FOLDER"
         )
     if wanted.iteration is not None:
         raise ConfigError(f"--iteration: run {name} was imported, and all of its rows are taken")

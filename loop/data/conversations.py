@@ -56,8 +56,8 @@ def _whole(turns: list[object], name: str) -> tuple[Message, ...]:
     if messages[-1].role != "user":
         raise RowError(
             f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
-            "first turn alone, prompts.turns=last leaves out what follows the user's last, and "
-            "`lpfloop import --as candidates` imports answers, too"
+            "first turn alone, prompts.turns=last leaves out the messages after the user's last, "
+            "and `lpfloop import --as candidates` imports answers, too"
         )
     return messages
 

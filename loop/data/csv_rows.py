@@ -93,13 +93,13 @@ def _header(path: Path, line: int, cells: Sequence[str]) -> list[str]:
         raise InputError(f"{path}, line {line}: the header names {twice!r} twice; keep one")
     if "" in names[1:]:
         place = names.index("", 1) + 1
-        raise InputError(f"{path}, line {line}: column {place} of the header has no name")
+        raise InputError(f"{path}, line {line}: column {place} of the header lacks a name")
     ending = bare_name(path).suffix.lower()
     own = SEPARATORS[ending]
     for sign, name in OTHER_SEPARATORS.items() if len(names) == 1 else ():
         if sign in names[0]:
             raise InputError(
-                f"{path}, line {line}: the columns are separated by {name}, and those of a "
-                f"{ending} file by {OTHER_SEPARATORS[own]}; save it so"
+                f"{path}, line {line}: the columns are separated by {name}, and a {ending} file "
+                f"needs {OTHER_SEPARATORS[own]}; save it that way"
             )
     return names

@@ -74,8 +74,8 @@ def _repeating(columns: list[Any], group: Any, stream: BinaryIO) -> list[str]:
         pages = list(_pages(chunk, stream))
         if any(page.encoding == DELTA_BYTE_ARRAY for page in pages):
             raise UnboundedError(
-                f"the column {column.path!r} is encoded as DELTA_BYTE_ARRAY, whose size cannot "
-                "be known; write the file again without that encoding"
+                f"the column {column.path!r} is encoded as DELTA_BYTE_ARRAY, whose size lpfloop "
+                "cannot compute; write the file again without that encoding"
             )
         unpacked += sum(page.unpacked for page in pages)
         packed += sum(page.packed for page in pages)

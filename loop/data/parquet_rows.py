@@ -56,8 +56,8 @@ def bounded(
         number += len(rows)
         if held > max(WHOLE, TIMES * file_size):
             raise UnboundedError(
-                f"its first {number} rows take {held} bytes and the file only {file_size}; if "
-                "they are meant, write one JSON object a line"
+                f"its first {number} rows take {held} bytes and the file only {file_size}; if that "
+                "is intended, write one JSON object a line"
             )
         yield rows
 

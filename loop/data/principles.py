@@ -163,4 +163,4 @@ def _texts(path: Path, aspect: str, files: Mapping[str, str]) -> tuple[str, ...]
     try:
         return shipped_texts(aspect)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}; name a file of your own under 'texts'") from error
+        raise ConfigError(f"{path}: {error}; name your file under 'texts'") from error

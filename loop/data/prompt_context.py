@@ -37,7 +37,7 @@ def with_context(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
     for name in OTHER_MEDIA:
         if row.glance(name) not in (None, "", [], {}):
             raise RowError(
-                f"{name!r} is part of what was asked, and lpfloop asks in texts only: leave such "
+                f"{name!r} is part of the prompt, and lpfloop reads text prompts only: leave such "
                 "rows out, or remove the field"
             )
     system = turns[:1] if turns[0].role == "system" else ()
@@ -79,8 +79,8 @@ def split_turns(text: str, name: str) -> list[object] | None:
             parts = parts[2:]
         if not parts or any(map(MARK.search, parts[1::2])):
             raise RowError(
-                f"{name!r} has marks between turns (<extra_id_1>) that do not say who speaks: "
-                "write the turns under 'messages'"
+                f"{name!r} separates turns by <extra_id_1>, without the speakers: write the turns "
+                "under 'messages'"
             )
     elif TRANSCRIPT.fullmatch(text):
         parts = SPEAKER.split(text)[1:]

@@ -80,6 +80,6 @@ class PromptIds:
 
 def _clash(identity: str, where: str) -> RowError:
     return RowError(
-        f"the id {identity!r} is that of another prompt {where}; give each prompt its own id, or "
+        f"the id {identity!r} belongs to another prompt {where}; give each prompt its own id, or "
         "none"
     )

@@ -101,7 +101,7 @@ def _placed(
             found.append((place, prompt))
         repeated += not new
     if silent:
-        log.warning("%s: dropped %d conversations in which the user says nothing", path, silent)
+        log.warning("%s: dropped %d conversations without text of the user", path, silent)
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
     notes.files([path])
@@ -152,12 +152,12 @@ def load_prompts(
         _require_no_files(config)
         return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL and not labelled:
-        raise ConfigError("no prompts are named: --prompts FILE (JSONL, JSON or Parquet)")
+        raise ConfigError("no prompts: set --prompts FILE (JSONL, JSON or Parquet)")
     prompts = _of_files(config, seed=seed, notes=notes or notes_of(config), labelled=labelled)
     require_deciders(check for prompt in prompts for check in prompt.checks)
     if all(prompt.split != "train" for prompt in prompts):
         source = LABELLED if config.source == NO_MODEL else config.source
-        raise InputError(f"{source}: has no prompts to train on: all are held out, or dev")
+        raise InputError(f"{source}: contains no prompts to train on: all are held out, or dev")
     return prompts
 
 
@@ -170,8 +170,8 @@ def _require_no_files(config: PromptsConfig) -> None:
     for name, given in (("held_out", config.held_out), ("dev", config.dev)):
         if given:
             raise ConfigError(
-                f"prompts.{name} would change nothing: the tiny world, which prompts.source "
-                "names, has its own; leave it out, or name your prompts by --prompts FILE"
+                f"prompts.{name} is unused: the tiny world, which prompts.source names, has its "
+                "own; leave it out, or name your prompts by --prompts FILE"
             )
 
 
@@ -183,11 +183,11 @@ def _require_named_sets(config: PromptsConfig) -> None:
     """
     if isinstance(config.held_out, str):
         raise ConfigError(
-            "prompts.held_out: the world smol has held-out prompts; name the file's as a set of "
-            f"their own: prompts.held_out={{NAME: {config.held_out}}}"
+            "prompts.held_out: the world smol has held-out prompts; name the file as another set: "
+            f"prompts.held_out={{NAME: {config.held_out}}}"
         )
     if config.dev is not None:
-        raise ConfigError("prompts.dev would change nothing: the world smol has dev prompts")
+        raise ConfigError("prompts.dev is unused: the world smol has dev prompts")
 
 
 def tiny_prompts() -> list[Prompt]:
@@ -323,8 +323,8 @@ def _require_parts(source: FileOfPrompts) -> None:
             places.setdefault(prompt.part is not None, place)
     if len(places) > 1:
         raise InputError(
-            f"{source.path}, {places[False]}: has no 'part', and {places[True]} has one; all rows "
-            "to train on name theirs, or none does"
+            f"{source.path}, {places[False]}: lacks 'part', and {places[True]} has it; give it to "
+            "all rows to train on, or to none"
         )
 
 
@@ -340,6 +340,6 @@ def _require_apart(own: FileOfPrompts, split: Split, other: FileOfPrompts) -> No
             )
         if prompt.prompt_id in ids:
             raise InputError(
-                f"{own.path}, {place}: the id {prompt.prompt_id!r} is that of another prompt in "
+                f"{own.path}, {place}: the id {prompt.prompt_id!r} belongs to another prompt in "
                 f"{other.path}, {ids[prompt.prompt_id]}; give each prompt its own id, or none"
             )

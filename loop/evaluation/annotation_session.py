@@ -253,7 +253,7 @@ def required_name(annotator: str) -> str:
     name = annotator.strip().removeprefix(HUMAN)
     if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != storable(name):
         raise InputError(
-            f"{annotator!r} is no name to judge under: give one of 1 to {LONGEST_NAME} characters"
+            f"{annotator!r} is not a valid annotator name: give 1 to {LONGEST_NAME} characters"
         )
     return name
 
@@ -272,7 +272,7 @@ def _row(card: JudgingCard, opinion: Opinion) -> dict[str, Json]:
     if len(card.answers) > 1:
         words: tuple[Preferred, Preferred] = ("first", "second")
         if opinion.better not in (0, 1, None) or opinion.ratings:
-            raise InputError("of two answers say which is better: the one shown first, or second")
+            raise InputError("choose the better of two answers, or neither; do not rate them")
         shown = card.shown
         first, second = card.item.ids
         preferred = (

@@ -27,8 +27,8 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     require_scorable(config, held_out)
     if wanted.reference is None and wanted.difficulty is not None:
         raise ConfigError(
-            "assessment.difficulty is for the length-controlled win-rate, and there is none "
-            "without assessment.reference: set that, or leave it out"
+            "assessment.difficulty is for the length-controlled win-rate, which needs "
+            "assessment.reference: set that, or leave it out"
         )
     for exam in sorted({prompt.exam or "" for prompt in held_out}):
         own = [prompt for prompt in held_out if (prompt.exam or "") == exam]

@@ -313,8 +313,8 @@ def _named(
     policy = model_of(run, which)
     if policy.at_step is None:
         raise NoSuchRunError(
-            f"{run.folder.name}:{which}: `compare` shows what a run keeps by itself: give "
-            f"{run.folder.name}, or a policy that was published on the way, such as M_1@20"
+            f"{run.folder.name}:{which}: `compare` represents a run by its best model: give "
+            f"{run.folder.name}, or a checkpoint within a training, such as M_1@20"
         )
     benchmark = step_benchmark(HELD_OUT, policy.at_step)
     if benchmark not in measured:

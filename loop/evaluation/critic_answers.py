@@ -78,7 +78,7 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
     if answers.is_empty():
         which = "" if draw.split is None else f" on {draw.split} prompts"
         raise InputError(
-            f"run {run.folder.name} has no answer{which} that was critiqued or rewarded"
+            f"run {run.folder.name} contains no answer{which} that was critiqued or rewarded"
         )
     verifiable = answers if verifier.own is not None else answers.filter("verifiable")
     if _only_verified(run):

@@ -52,7 +52,7 @@ def labelled_groups(path: Path, draw: AnswerDraw) -> list[AnswerGroup]:
         judged = judged.filter(pl.col("split") == draw.split)
     if judged["right"].is_null().all():
         raise InputError(
-            f"{path}: no row has a {LABEL!r}: say of each answer whether it is right, as true or "
+            f"{path}: every row lacks {LABEL!r}: set it to true if the answer is right, else to "
             "false"
         )
     whole = AnswerGroup(against=LABEL, names={}, there=judged.height, frame=judged)
@@ -63,7 +63,7 @@ def _judged(row: Row, place: str) -> dict[str, Any]:
     ratings = {name: _level(name, value) for name, value in _ratings(row).items()}
     reward, status = _reward(row), optional_text(row, "status")
     if not ratings and reward is None and status is None:
-        raise RowError("neither 'ratings' nor 'reward' says what was judged")
+        raise RowError("lacks both 'ratings' and 'reward'")
     read = [rating for rating in ratings.values() if rating is not None]
     scored = bool(read) and status in (None, SCORED)
     return {

@@ -56,8 +56,8 @@ def difficulties_of(path: Path, instructions: Sequence[str]) -> list[float]:
     missing = next((text for text in instructions if text not in found), None)
     if missing is not None:
         raise InputError(
-            f"{path} has no difficulty of {missing[:SHOWN]!r}; it must have one of every "
-            "instruction that is compared"
+            f"{path} lacks the difficulty of {missing[:SHOWN]!r}; every compared instruction needs "
+            "one"
         )
     return [found[text] for text in instructions]
 
@@ -90,7 +90,7 @@ def _text(row: Row, source: str, shape: RowShape) -> str:
 def _number(row: Row) -> float:
     name = next((name for name in NAMES if row.get(name) is not None), None)
     if name is None:
-        raise RowError(f"has no {NAMES[0]!r}, a number")
+        raise RowError(f"lacks {NAMES[0]!r}, a number")
     try:
         number = float(str(row[name]))
     except ValueError:

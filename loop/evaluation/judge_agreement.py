@@ -169,7 +169,7 @@ def _second(judgments: Judgments, name: str | None) -> Votes | None:
         if votes.name == name:
             return votes
     known = [votes.name for votes in judgments.judges]
-    raise InputError(f"--second {name}: there is no such judge; the judges are {_listed(known)}")
+    raise InputError(f"--second {name}: no such judge; the judges are {_listed(known)}")
 
 
 def _sign(judgments: Judgments, model: str | None) -> Numbers | None:

@@ -228,7 +228,7 @@ def read_row(form: JudgmentFormat, row: Row, source: JudgmentSource) -> Items:
     """
     missing = sorted(form.fields - set(row))
     if missing:
-        raise RowError(f"has no field {missing[0]!r}, unlike the first row")
+        raise RowError(f"lacks the field {missing[0]!r}, unlike the first row")
     told = row.get(source.by) if source.by is not None else None
     for item in form.read(row, source):
         yield item if told is None else _filed(item, str(told))

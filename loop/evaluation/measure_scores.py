@@ -43,7 +43,7 @@ def require_scorable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
                 of = f"the set {exam!r}" if exam else "the held-out prompts"
                 raise ConfigError(
                     f"assessment.scores: {form.name} compares each answer with a reference, and "
-                    f"{of} have none: give them a `reference`, or choose another form"
+                    f"{of} lack one: give them a `reference`, or choose another form"
                 )
 
 

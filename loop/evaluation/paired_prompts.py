@@ -87,8 +87,8 @@ def _common(first: RecordedResults, second: RecordedResults) -> list[str]:
     a, b = first.source.path, second.source.path
     if not common:
         raise InputError(
-            f"{a} ({len(first.results)} prompts) and {b} ({len(second.results)}) have no prompt in "
-            "common: only results on the same prompts can be compared; look at --key"
+            f"{a} ({len(first.results)} prompts) and {b} ({len(second.results)}) share no prompt: "
+            "only results on the same prompts can be compared; look at --key"
         )
     for key in common:
         mine, other = first.results[key].text, second.results[key].text

@@ -176,7 +176,7 @@ def _until(row: Row, name: str, turn: object) -> Conversation:
     messages = conversation(cast("list[object]", value), name)
     ends = [n for n, message in enumerate(messages, start=1) if message.role == "assistant"]
     if not 0 < turn <= len(ends):
-        raise RowError(f"{name!r} has no answer in turn {turn}")
+        raise RowError(f"{name!r} lacks an answer in turn {turn}")
     return messages[: ends[turn - 1]]
 
 

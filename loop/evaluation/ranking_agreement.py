@@ -52,8 +52,8 @@ def ranking_agreement(
     if len(rows) < LEAST:
         both = ", ".join(name for name, *_ in rows) or "none"
         raise FormError(
-            f"{metric} is measured in both groups for {len(rows)} methods ({both}); a ranking of "
-            f"fewer than {LEAST} says nothing"
+            f"{metric} is measured in both groups for {len(rows)} methods ({both}); a ranking "
+            f"needs at least {LEAST}"
         )
     frame = pl.DataFrame(rows, schema=["method", "value", "value_beside"], orient="row")
     ranks = frame.with_columns(

@@ -88,7 +88,7 @@ def loaded(path: Path) -> list[Placed]:
     """
     rows = list(placed_rows(path))
     if not rows:
-        raise InputError(f"{path}: holds no rows, so there are no results")
+        raise InputError(f"{path}: holds no rows")
     return rows
 
 
@@ -165,7 +165,7 @@ def _has(row: Row) -> str:
 def _key(row: Row, name: str) -> str:
     value = _at(row, name)
     if value is None:
-        raise RowError(f"has no {name!r}, by which prompts are told apart")
+        raise RowError(f"lacks {name!r}, which identifies its prompt")
     if row.get("input") not in (None, "") and name == "instruction":
         return f"{value}\n\n{row['input']}"
     return _written(value) or ""
@@ -199,7 +199,7 @@ def _at(row: Row, name: str) -> object:
     within = row.get(outer)
     if dot and isinstance(within, dict):
         return _at(cast("Row", within), inner)
-    raise RowError(f"has no field {name!r} (it has {_has(row)})")
+    raise RowError(f"lacks the field {name!r} (it has {_has(row)})")
 
 
 def _value(given: object, figure: str) -> float:

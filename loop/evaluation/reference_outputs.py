@@ -143,7 +143,7 @@ def _output(place: str, prompt: Prompt) -> ReferenceOutput:
     output = _read(Path(place).resolve()).get(prompt.messages)
     if output is None:
         raise InputError(
-            f"{place}: has no output to the held-out prompt {prompt.instruction[:60]!r}; add it, "
+            f"{place}: lacks an output to the held-out prompt {prompt.instruction[:60]!r}; add it, "
             "or set prompts.evaluated to the prompts that it answers"
         )
     return output

@@ -42,8 +42,8 @@ def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[P
     asked = next((name for name, settings in online if settings.choose == "best"), None)
     if asked is not None and not dev:
         raise ConfigError(
-            f"training.{asked}.choose is best, and the run has no dev prompts to choose by: set "
-            "prompts.dev_share, such as 0.05; held-out prompts never choose"
+            f"training.{asked}.choose is best, which needs dev prompts: set prompts.dev_share, "
+            "such as 0.05; held-out prompts never choose"
         )
 
 
@@ -102,8 +102,7 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
         found = deciding_values(pl.concat(tables), benchmarks) if tables else None
         if found is None:
             it.run.reporter.note(
-                f"nothing was measured on {DEV} prompts that tells which policy is the best: "
-                f"M_{it.number} is the last"
+                f"no metric on {DEV} prompts ranks the policies: M_{it.number} is the last"
             )
             return {Checkpoint: [replace(every[-1], at_step=None)]}
         figure, values = found

@@ -105,7 +105,5 @@ def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> Read
         return ReadOnlyRun(RunReader(Path(run)))
     root = lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
     if run is not None and lake is None and os.sep in str(run):
-        raise NoSuchRunError(
-            f"there is no run at {run}: give a run's folder, or its name and lake="
-        )
+        raise NoSuchRunError(f"no run at {run}: give a run's folder, or its name and lake=")
     return ReadOnlyRun(open_run(root, None if run is None else str(run)))

@@ -78,8 +78,8 @@ def require_verifiable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
     can = any(verifier.can_verify(prompt) for prompt in prompts if prompt.split == "train")
     if not can and config.critic.verifier is None:
         raise ConfigError(
-            f"recipe.rewards.verifier is {config.recipe.rewards.verifier:g}, and the verifier has "
-            "no verdict on answers to any train prompt: it needs math with a reference, checks, or "
+            f"recipe.rewards.verifier is {config.recipe.rewards.verifier:g}, and the verifier "
+            "cannot judge answers to any train prompt: it needs math with a reference, checks, or "
             "critic.verifier=./FILE.py:NAME; else set recipe.rewards.verifier=0"
         )
 
@@ -98,7 +98,7 @@ def require_useful(config: RunConfig, given: Iterable[str]) -> None:
         annotates = section == "annotation"
         reason = _idle_annotation(config, name) if annotates else _idle(config, section, name)
         if reason:
-            raise ConfigError(f"{path} would change nothing: {reason}; leave it out")
+            raise ConfigError(f"{path} is unused: {reason}; leave it out")
 
 
 def _refuse(reasons: Iterator[str]) -> None:
@@ -209,7 +209,7 @@ def _require_separable(config: RunConfig) -> None:
     except EngineError as error:
         raise ConfigError(str(error)) from error
     if inside:
-        raise ConfigError(f"training.thought is none: {INSIDE.format(folder)}")
+        raise ConfigError(f"training.thought=none: {INSIDE.format(folder)}")
 
 
 def _is_elsewhere(model: str, engine: EngineConfig) -> bool:

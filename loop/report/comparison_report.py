@@ -32,7 +32,8 @@ def comparison_report(
     names = names_of(runs)
     if len(set(names)) < 2:  # noqa: PLR2004 -- to be compared
         raise FormError(
-            f"compare --report is of several runs: `lpfloop report {names[0]}` is that of one"
+            f"compare --report needs several runs: `lpfloop report {names[0]}` writes the "
+            "report of one"
         )
     verdicts = pairwise_verdicts(found)
     if not any(set(each.before.runs) != set(each.after.runs) for each in verdicts):

@@ -75,9 +75,9 @@ def completers_of(config: RunConfig) -> Completers | None:
     unplaced = [model.name for model in pool.models if model.model is None]
     if unplaced:
         raise ConfigError(
-            f"completion.pool: the pool {pool.name} does not say where {', '.join(unplaced)} can "
-            "be found: in a pool of your own that extends it give each a folder or an "
-            "OpenAI-compatible URL as its 'model', or the weight 0"
+            f"completion.pool: the pool {pool.name} lacks a place for {', '.join(unplaced)}: write "
+            "a pool that extends it, and give each a folder or an OpenAI-compatible URL as its "
+            "'model', or the weight 0"
         )
     for model in pool.models:
         hide_secrets_of(model)
@@ -97,6 +97,6 @@ def _require_use(config: RunConfig) -> None:
     if changed:
         able = ", ".join(sorted(n for n, other in variants().items() if issubclass(other, kind)))
         raise ConfigError(
-            f"{' and '.join(f'completion.{name}' for name in changed)} would change nothing: "
+            f"{' and '.join(f'completion.{name}' for name in changed)}: unused, as "
             f"{config.recipe.name} {why}; leave it out, or choose one of {able}"
         )

@@ -47,16 +47,16 @@ def _fetch(name: HubName) -> None:
         )
     except errors.GatedRepoError as error:
         raise ConfigError(
-            f"{name.written}: the hub gives it only to those who accepted its terms: accept them "
-            "on its page, and set HF_TOKEN to your token"
+            f"{name.written}: the hub requires you to accept its terms: accept them on its page, "
+            "and set HF_TOKEN to your token"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise ConfigError(
-            f"{name.written}: the hub has no {_kind(name)} of this name that you may read; correct "
+            f"{name.written}: no {_kind(name)} of this name on the hub that you may read; correct "
             "it, or set HF_TOKEN for a private one"
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise ConfigError(f"{name.written}: the hub has no revision {name.revision}") from error
+        raise ConfigError(f"{name.written}: no revision {name.revision} on the hub") from error
     except errors.LocalEntryNotFoundError as error:
         offline = isinstance(error.__cause__, errors.OfflineModeIsEnabled)
         why = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"

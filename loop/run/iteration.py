@@ -65,7 +65,7 @@ class Iteration:
         if is_rewarded(config) and issubclass(base, Annotated | Completed | Graded | Pooled):
             raise ConfigError(
                 f"the recipe {settings.name} calls {verb}, and reward.model is set: call "
-                "`surrogate` or `graded_reward`, which take the reward model in its place, or set "
+                "`surrogate` or `graded_reward`, which take the reward model instead, or set "
                 "reward.model to none"
             )
 

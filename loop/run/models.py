@@ -183,8 +183,8 @@ class Models:
         """Return the model in a role; it is missing if the rehearsal did not use the role."""
         if role not in self.judging:
             raise ConfigError(
-                f"the recipe asks a {role}, and did not in its rehearsal, so none was named: begin "
-                "another run that names one"
+                f"the recipe calls a {role}, and did not in its rehearsal: start another run that "
+                "names one"
             )
         return self.judging[role]
 
@@ -407,7 +407,7 @@ def _annotator(config: RunConfig, role: Role) -> Served:
 def _completer(pooled: PoolModel) -> Served:
     """Return a model of a pool; its place must be configured."""
     if pooled.model is None:
-        raise ConfigError(f"the pool does not say where the model {pooled.name} is")
+        raise ConfigError(f"the model {pooled.name} of the pool lacks a folder or URL")
     try:
         return identified(pooled.model, pooled.engine)
     except EngineError as error:
@@ -420,7 +420,7 @@ def _proved(engine: Engine, served: Served) -> Engine:
         return engine
     rows = read_canary(served.canary)
     if not rows:
-        logger.warning("%s has no canary: nothing but its hash proves the weights", served.location)
+        logger.warning("%s lacks a canary: only its hash proves the weights", served.location)
     try:
         prove(engine, rows)
     except EngineError:

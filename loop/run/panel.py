@@ -126,9 +126,9 @@ def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
     published = [a.name for a in pool.annotators if isinstance(a, PublishedAnnotator)]
     if published and config.guard:
         raise ConfigError(
-            f"annotation.pool {pool.name}: {published[0]} is asked by a published prompt, which "
-            "has no place for a guard against texts that forge verdicts: set guard=false, or "
-            "choose annotation.pool=alpacafarm"
+            f"annotation.pool {pool.name}: {published[0]} uses a published prompt, which lacks a "
+            "place for the guard against forged verdicts: set guard=false, or choose "
+            "annotation.pool=alpacafarm"
         )
 
 

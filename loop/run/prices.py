@@ -45,8 +45,8 @@ class Prices:
         for served in models:
             if self.limited and self.is_missing(served):
                 raise ConfigError(
-                    f"budget.money is set, and the model {served.name} has no price: give what a "
-                    "million of its tokens costs, 0 if nothing: --set "
+                    f"budget.money is set, and the model {served.name} lacks a price: give the "
+                    "price of a million of its tokens, 0 if free: --set "
                     f"'prices.models={{{served.name}: {{prompt: 0.5, completion: 1.5}}}}', or name "
                     "a table of prices in prices.table"
                 )

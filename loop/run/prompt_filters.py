@@ -43,13 +43,13 @@ def _refuse_without_effect(config: RunConfig) -> None:
     quality = config.prompts.quality
     if quality.judge == "model" and quality.model is None and quality.engine != EngineConfig():
         raise ConfigError(
-            "prompts.quality.engine is set, but the critic's model judges prompts, with its own "
-            "engine; set prompts.quality.model, too"
+            "prompts.quality.engine is set, but the critic's model and engine judge prompts; set "
+            "prompts.quality.model, too"
         )
     if quality.judge == "model" and quality.per_intention and quality.intentions is None:
         raise ConfigError(
-            f"prompts.quality.per_intention is {quality.per_intention}, but there are no classes; "
-            "set prompts.quality.intentions to general, or to a YAML file"
+            f"prompts.quality.per_intention is {quality.per_intention}, which needs classes; set "
+            "prompts.quality.intentions to general, or to a YAML file"
         )
     recipe, margin = config.recipe, config.prompts.variance.margin
     if margin is not None and not isinstance(recipe, Varied):

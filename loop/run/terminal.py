@@ -44,7 +44,7 @@ class Unbreakable(io.TextIOBase):
             OSError: if it does not exist.
         """
         if self._stream is None:
-            raise OSError("there is no stream")
+            raise OSError("no stream")
         return self._stream.fileno()
 
     def writable(self) -> bool:

@@ -92,8 +92,7 @@ def _compared(
     """
     if panel is None:
         raise ConfigError(
-            "this run has no annotators: assessment.reference must name what answers are compared "
-            "with"
+            "this run lacks annotators: assessment.reference must name the answers to compare with"
         )
     config, stages = it.run.config.annotation, list[Planned]()
     for annotator in panel.annotators:

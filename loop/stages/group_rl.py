@@ -57,7 +57,7 @@ def _tell_left_out(it: Iteration, prompts: Prompts, asked: Prompts) -> None:
     if kept < every:
         it.run.reporter.note(
             f"{every - kept:,} of {every:,} prompts are left out: recipe.rewards.verifier counts, "
-            "and the verifier has no verdict on answers to them",
+            "and the verifier cannot judge answers to them",
             "warning",
             code="W-LEFT-OUT",
             iteration=it.number,

@@ -71,7 +71,7 @@ def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mappi
     """
     if config.source == SMOL:
         raise ConfigError(
-            "prompts.source=smol has no answers of people: name a file of prompts with `output`"
+            "prompts.source=smol lacks answers of people: name a file of prompts with `output`"
         )
     if config.source == TINY:
         # Imported here: only runs in the tiny world need it.

@@ -144,10 +144,10 @@ class OnlineTraining:
         """
         it = self.it
         if "reward" in self.weights and self.scoring.reward_id is None:
-            raise ConfigError(f"reward.model is none: {self.method} needs a reward model")
+            raise ConfigError(f"{self.method} needs a reward model: set reward.model")
         if not self.asked:
             raise NothingToTrainOn(
-                f"iteration {it.number} has no prompts for {self.method}; raise prompts.parts"
+                f"iteration {it.number} lacks prompts for {self.method}; raise prompts.parts"
             )
         if is_endpoint(it.policy.location):
             raise NothingToTrainOn(

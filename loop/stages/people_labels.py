@@ -106,7 +106,7 @@ def require_same_prompts(labelled: Sequence[Prompt], own: Sequence[Prompt]) -> N
     for prompt in labelled:
         if known.get(prompt.prompt_id, prompt.messages) != prompt.messages:
             raise InputError(
-                f"{LABELLED}: the id {prompt.prompt_id!r} is that of another prompt of the run; "
+                f"{LABELLED}: the id {prompt.prompt_id!r} belongs to another prompt of the run; "
                 "give each prompt its own id, or none"
             )
 
@@ -213,8 +213,8 @@ def _form(path: Path) -> str:
     form = detected(path)
     if form not in FORMS:
         raise InputError(
-            f"{path}: holds rows of {form}, which do not say which of two answers is better; "
-            f"{LABELLED} takes rows of {', '.join(FORMS)}, or run:NAME, an imported run"
+            f"{path}: holds rows of {form}, which do not compare two answers; {LABELLED} takes "
+            f"rows of {', '.join(FORMS)}, or run:NAME, an imported run"
         )
     return form
 

@@ -148,7 +148,7 @@ class Publishing:
         with copied(self.run.store, job.output, self.run.stop) as step:
             if step is not None:
                 self.run.reporter.note(
-                    f"the training goes on from the bucket's copy of step {step}"
+                    f"the training resumes from the bucket's copy of step {step}"
                 )
             return trainer(
                 job,

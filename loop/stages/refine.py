@@ -130,9 +130,9 @@ def _require_teacher(it: Iteration) -> None:
     """
     if it.run.config.critic.kind == "verifier":
         raise ConfigError(
-            f"critic.kind is verifier, which writes no better answers, and the recipe "
-            f"{it.run.config.recipe.name} learns those of a teacher: leave critic.kind out, and "
-            "name one by --critic FOLDER or URL"
+            "critic.kind is verifier, which writes no answers, and the recipe "
+            f"{it.run.config.recipe.name} learns from a teacher: leave critic.kind out, and name "
+            "one by --critic FOLDER or URL"
         )
 
 

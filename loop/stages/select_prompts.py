@@ -204,6 +204,6 @@ def _kept(prompts: Sequence[Prompt], fates: Sequence[str]) -> list[Prompt]:
 def _require_some(prompts: Sequence[Prompt], settings: str) -> None:
     if not prompts:
         raise NothingToTrainOn(
-            f"{settings} leaves no prompt to train on: `lpfloop status` shows what each filter "
-            "dropped; loosen it in another run"
+            f"{settings} dropped every prompt to train on: `lpfloop status` counts them by filter; "
+            "loosen it in another run"
         )

@@ -232,6 +232,6 @@ def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None
             else "it gives none for them"
         )
         raise UnreadRepliesError(
-            f"{stage}: {len(missing)} of {len(rows)} answers have no reward: {why}",
+            f"{stage}: {len(missing)} of {len(rows)} answers lack a reward: {why}",
             it.run.store.folder,
         )

@@ -32,8 +32,8 @@ def require_reward(it: Iteration, model: RewardModel | None) -> None:
     """Raise ConfigError without a reward model that could score the answers."""
     if Scoring(run=it.run, iteration=it.number, model=model).reward_id is None:
         raise ConfigError(
-            "reward.model is none, and this recipe trains no reward model ahead of it: "
-            "prompts.variance.margin needs one"
+            "prompts.variance.margin needs reward.model, as this recipe trains no reward model "
+            "before it"
         )
 
 

@@ -43,7 +43,7 @@ def listed(reply: str, known: Sequence[str]) -> list[str]:
     for line in map(str.strip, reply.splitlines()):
         match = ITEM.fullmatch(line)
         if match is None and line and within:
-            raise ValueError(f"its item {len(items)} goes on in a second line")
+            raise ValueError(f"its item {len(items)} continues on a second line")
         if match is not None and int(match[1]) != len(items) + 1:
             raise ValueError(f"its item {len(items) + 1} has the number {match[1]}")
         within = match is not None
@@ -84,12 +84,12 @@ def _whole(reply: Completion, known: Sequence[str], count: int) -> list[str]:
         found = listed(reply.text, known)
     except ValueError as error:
         raise EngineError(
-            f"no principles: the reply is no list of one principle a line: {error}"
+            f"no principles: the reply is not a list of one principle a line: {error}"
         ) from error
     if len(found) < count:
         raise EngineError(
-            f"no principles: the reply has {len(found)} new ones of the {count} that were asked "
-            "for; ask with another --seed, for fewer, or another model"
+            f"no principles: the reply has {len(found)} new ones of the {count} requested; try "
+            "another --seed, fewer, or another model"
         )
     return found[:count]
 

@@ -139,7 +139,7 @@ def load_study(path: Path) -> Study:
     """
     found = _studies([path])
     if not found:
-        raise ConfigError(f"{path} has no study: set {STUDY} = Study(...) in it")
+        raise ConfigError(f"{path} does not define a study: set {STUDY} = Study(...) in it")
     return found[0]
 
 
@@ -151,7 +151,7 @@ def load_studies(folder: Path) -> list[Study]:
     """
     found = _studies(sorted(folder.glob("*.py")))
     if not found:
-        raise ConfigError(f"{folder} has no study: no file there sets {STUDY} = Study(...)")
+        raise ConfigError(f"{folder} contains no study: no file there sets {STUDY} = Study(...)")
     papers = list(dict.fromkeys(study.paper for study in found))
     return sorted(found, key=lambda study: papers.index(study.paper))
 

@@ -113,7 +113,7 @@ def _openings() -> tuple[tuple[str, GradedAspect], ...]:
 def _found(pattern: re.Pattern[str], prompt: str) -> str:
     match = pattern.search(prompt)
     if match is None:
-        raise ValueError(f"the question has no match of {pattern.pattern!r}")
+        raise ValueError(f"the question does not match {pattern.pattern!r}")
     return match[1]
 
 

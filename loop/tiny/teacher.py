@@ -30,7 +30,9 @@ def teacher(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no ch
     """
     found = SHOWN.search(request.messages[-1].content.replace(WORD_JOINER, ""))
     if found is None:
-        raise ValueError("the prompt is no question of the templates tiny, which the teacher reads")
+        raise ValueError(
+            "the prompt is not a question of the templates tiny, which the teacher reads"
+        )
     exercise, answer = exercise_of(found["instruction"]), found["answer"]
     verdict = exercise.judge(answer)
     if not found["task"].startswith("["):

@@ -161,7 +161,7 @@ def _number(asked: Form, name: str, default: float, *, most: float) -> float:
     except ValueError:
         value = most + 1
     if text and not 0 <= value <= most:
-        raise InputError(f"{name}: {text!r} is no number from 0 to {most:g}")
+        raise InputError(f"{name}: {text!r} is not a number from 0 to {most:g}")
     return value
 
 
@@ -212,7 +212,7 @@ def _opinion(card: JudgingCard, form: Form) -> Opinion:
     comment = form.get("comment", "")
     if not card.aspects:
         if form.get("better") not in ("0", "1", TIE):
-            raise InputError("say which answer is better, or that they are equally good")
+            raise InputError("choose the better answer, or equally good")
         better = None if form["better"] == TIE else int(form["better"])
         return Opinion(ratings={}, better=better, comment=comment)
     given = {name: form.get(f"{RATING}{name}") for name in card.aspects}

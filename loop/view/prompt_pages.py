@@ -53,7 +53,7 @@ def sheet_of(run: RunReader, prompt_id: str, iteration: int | None) -> PromptShe
     """
     about = Found(kind="prompt", id=prompt_id, prompt_id=prompt_id)
     if not _has(run, prompt_id):
-        raise NoSuchIdError(f"run {run.folder.name} has no prompt {prompt_id!r}")
+        raise NoSuchIdError(f"prompt {prompt_id!r} is not in run {run.folder.name}")
     return prompt_sheet(prompt_story(run, about), iteration)
 
 

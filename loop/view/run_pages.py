@@ -88,7 +88,7 @@ class RunPages:
             file = run.folder / FOLDER / PAGE
             if not file.is_file():
                 raise NoSuchRunError(
-                    f"run {run.folder.name} has no report yet: `lpfloop report "
+                    f"run {run.folder.name} does not have a report yet: `lpfloop report "
                     f"{run_argument(run.folder)}`"
                 )
             return HTMLResponse(file.read_bytes(), headers={"Content-Security-Policy": SHUT_OFF})

@@ -246,8 +246,8 @@ class _BatchApi:
             if error.status_code not in NONE_HERE:
                 raise
             raise EngineError(
-                f"{self._engine.url}: this endpoint takes no batch files (HTTP {error.status_code} "
-                "at /batches): set engine.batch=false"
+                f"{self._engine.url}: this endpoint does not accept batch files (HTTP "
+                f"{error.status_code} at /batches): set engine.batch=false"
             ) from None
 
     def upload(self, data: bytes) -> str:
@@ -341,7 +341,8 @@ class _Session:
         """Log the batches that continue without this process."""
         for file in self._sent:
             logger.warning(
-                "batch %s goes on at %s, with %s requests: the run waits for it again when resumed",
+                "batch %s continues at %s, with %s requests: the run waits for it again when "
+                "resumed",
                 file.record.batch or f"of file {file.record.file}",
                 self._engine.url,
                 len(file.lines),

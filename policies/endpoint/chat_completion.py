@@ -229,8 +229,8 @@ def vllm_fields(
         fields["engine.chat_template_kwargs"] = dict(config.chat_template_kwargs)
     if fields and not served.by_vllm:
         raise EngineError(
-            f"{url}: {', '.join(fields)}: only vLLM's server is known to understand this, and this "
-            "one does not say that it is vLLM's; leave it out, or add it by engine.extra_body"
+            f"{url}: {', '.join(fields)}: only vLLM's server supports this, and this server does "
+            "not identify itself as vLLM; leave it out, or add it by engine.extra_body"
         )
     if not served.by_vllm:
         return {}

@@ -67,7 +67,7 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Any, folder: Path, form: ChatForm = PLAIN) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise EngineError(
-                f"{folder}: the tokenizer has no chat template; name one with engine.template"
+                f"{folder}: the tokenizer lacks a chat template; name one with engine.template"
             )
         require_turns(tokenizer_template(tokenizer, form.values))
         fold_system(tokenizer)
@@ -175,8 +175,7 @@ class ChatTokenizer:
         if isinstance(token, int):
             if not 0 <= token < len(self.tokenizer):
                 raise EngineError(
-                    f"logit_bias: there is no token {token}; the last one is "
-                    f"{len(self.tokenizer) - 1}"
+                    f"logit_bias: no token {token}; the last one is {len(self.tokenizer) - 1}"
                 )
             return token
         found = self._vocabulary.get(token)

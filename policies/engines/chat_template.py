@@ -212,7 +212,7 @@ def template_text(name: str | None) -> str | None:
     path = Path(name).expanduser()
     if not path.is_file():
         raise EngineError(
-            f"engine.template={name}: there is no such file, nor a shipped template of this name "
+            f"engine.template={name}: neither a file nor the name of a shipped template "
             f"({', '.join(SHIPPED)})"
         )
     return _read(path)
@@ -235,9 +235,9 @@ def require_chat(folder: Path, config: EngineConfig) -> None:
     template = folder_template(folder, config)
     if template is None:
         raise EngineError(
-            f"{folder}: the tokenizer has no chat template, as those of base models; name one: "
-            "engine.template=alpaca (the Stanford Alpaca prompt), or a .jinja file (for the policy "
-            "`--set policy.engine.template=alpaca`)"
+            f"{folder}: the tokenizer lacks a chat template, as with base models; name one: "
+            "engine.template=alpaca (the Stanford Alpaca prompt), or a .jinja file (for the "
+            "policy `--set policy.engine.template=alpaca`)"
         )
     if devices.installed("transformers"):
         require_values(template, config.chat_template_kwargs)
@@ -254,7 +254,9 @@ def require_values(template: ChatTemplate, values: Mapping[str, Scalar]) -> None
     for name in values:
         if name not in read:
             told = f"it reads {', '.join(sorted(read))}" if read else "it reads none"
-            raise EngineError(f"engine.chat_template_kwargs: {template.name} has no {name}; {told}")
+            raise EngineError(
+                f"engine.chat_template_kwargs: {template.name} does not use {name}; {told}"
+            )
 
 
 def require_turns(template: ChatTemplate) -> None:

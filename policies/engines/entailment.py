@@ -59,7 +59,7 @@ class EntailmentScorer(TransformersModel, BatchedScorer[Window]):
         super().__init__(AutoModelForSequenceClassification, model, config.dtype, scores=True)
         self._tokenizer = load_tokenizer(model)
         if not self._tokenizer.is_fast:
-            raise EngineError(f"{model}: its tokenizer has no tokenizer.json, which windows need")
+            raise EngineError(f"{model}: its tokenizer lacks tokenizer.json, which windows need")
         self._longest = self._context(config.max_length, self._tokenizer.model_max_length)
         self.batch_size = config.batch_size
         self.window = 4 * config.batch_size
@@ -99,7 +99,7 @@ class EntailmentScorer(TransformersModel, BatchedScorer[Window]):
         with torch.inference_mode():
             logits = self._model(**inputs.to(self.device)).logits.float().cpu()
         if not bool(torch.isfinite(logits).all()):
-            raise EngineError("the model of natural language inference gives no finite logits")
+            raise EngineError("the logits of the natural language inference model are not finite")
         others = logits.clone()
         others[:, self._label] = -torch.inf
         return (logits[:, self._label] - others.max(dim=1).values).tolist()

@@ -112,7 +112,7 @@ def refuse_vllm(config: EngineConfig, kind: str) -> None:
     for name in ("quantization", "kv_cache_dtype"):
         if name in config.vllm.model_dump(exclude_defaults=True):
             raise EngineError(
-                f"engine.vllm.{name}: the {kind} engine has no such setting; leave it out, or set "
+                f"engine.vllm.{name}: the {kind} engine does not support it; leave it out, or set "
                 "engine.kind to vllm"
             )
 

@@ -29,8 +29,8 @@ def weight_files(folder: Path) -> list[Path]:
     others = [path.name for path in found if path.name != SINGLE]
     if others:
         raise EngineError(
-            f"{folder}: {others[0]} lies beside {SINGLE}, and engines would load both as one "
-            "model; move it elsewhere"
+            f"{folder}: engines would load {others[0]} and {SINGLE} as one model; move {others[0]} "
+            "elsewhere"
         )
     return found
 

@@ -168,7 +168,7 @@ def configured(config: Mapping[str, Any]) -> ModelShape:
     def number(key: str) -> int:
         value = values.get(key)
         if not isinstance(value, int) or value <= 0:
-            raise UnknownShapeError(f"not known: the model's config.json has no {key}")
+            raise UnknownShapeError(f"not known: the model's config.json lacks {key}")
         return value
 
     heads, hidden, layers = map(number, ("num_attention_heads", "hidden_size", "num_hidden_layers"))

@@ -107,9 +107,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
             if own.answer
         ]
         if not kept:
-            raise TrainingError(
-                "refused", f"step {measured.number}: the best samples have no tokens"
-            )
+            raise TrainingError("refused", f"step {measured.number}: the best samples are empty")
         rewards = scores[-len(rollouts) :]
         return QuarkLessons(
             measured=measured,

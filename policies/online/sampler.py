@@ -78,8 +78,8 @@ class RolloutSampler:
             )
         if config.place != "local":
             raise EngineError(
-                "policy.engine.place: an online method needs its sampler beside the training; set "
-                "local"
+                "policy.engine.place: an online method needs its sampler on the trainer's "
+                "machine; set local"
             )
         self._kind = kind
         self._folder = folder

@@ -196,8 +196,8 @@ def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:
             names = sorted({layer.rpartition(".")[2] for layer in layers})
             raise TrainingError(
                 "refused",
-                f"training.lora.targets names {target!r}, and {model} has no such linear layer in "
-                f"its blocks; there are {', '.join(names)}",
+                f"training.lora.targets names {target!r}, and {model} does not have such a linear "
+                f"layer in its blocks; it has {', '.join(names)}",
             )
 
 

@@ -104,6 +104,6 @@ def read_supervised(job: TrainJob, supervised: SupervisedSet, chat: ChatTokenize
     if not fitting:
         raise TrainingError(
             "refused",
-            f"the supervised set has no answer of at most {longest} tokens; raise max_length",
+            f"the supervised set contains no answer of at most {longest} tokens; raise max_length",
         )
     return fitting

@@ -196,7 +196,7 @@ def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> l
     if len(fitting) < len(rows):
         logger.warning("%d pairs exceed %d tokens", len(rows) - len(fitting), longest)
     if not fitting:
-        raise TrainingError("refused", f"there is no pair of at most {longest} tokens to train on")
+        raise TrainingError("refused", f"no pair of at most {longest} tokens to train on")
     return fitting
 
 

@@ -73,7 +73,7 @@ def load_data(job: TrainJob, thinking: Thinking | None) -> Dataset:
         cache_dir=str(job.folder(CACHE)),
     )
     if not len(data):
-        raise TrainingError("refused", "there is no row to train on")
+        raise TrainingError("refused", "no row to train on")
     if job.turns.thoughts is None:
         return data
     if thinking is None:

@@ -298,7 +298,7 @@ def write_judged(work: Path, step: int, judged: Judged) -> None:
     """
     wanted = [answer.candidate_id for answer in read_answers(work, step)]
     if judged.keys() != set(wanted):
-        raise ValueError(f"step {step}: the scores are not those of its {len(wanted)} answers")
+        raise ValueError(f"step {step}: the scores do not match its {len(wanted)} answers")
     sources: list[RewardSource] = sorted({s for scores in judged.values() for s in scores})
     columns: dict[str, pa.Array] = {"candidate_id": pa.array(wanted, pa.string())}
     for source in sources:

@@ -107,9 +107,7 @@ def scorer_digest(model: str) -> str:
         return model_digest(model, EngineConfig())
     sha256 = hash_of(model)
     if sha256 is None:
-        raise EngineError(
-            f"reward.model: {model}: there is no such file, or no such module is installed"
-        )
+        raise EngineError(f"reward.model: {model}: no such file, or the module is not installed")
     return function_digest(model.rpartition(":")[2], sha256)
 
 
@@ -246,8 +244,8 @@ def _refuse_foreign(folder: Path, config: dict[str, Any]) -> None:
     kind = config.get("model_type") or "an architecture that config.json does not name"
     instead = INSTEAD.get(str(kind), "a repository whose model_type transformers has a class for")
     raise EngineError(
-        f"{folder}: transformers {version('transformers')} has no class for {kind}, and the code "
-        f"that config.json names (auto_map) is not run; use {instead}"
+        f"{folder}: transformers {version('transformers')} lacks a class for {kind}, and lpfloop "
+        f"does not run the code that config.json names (auto_map); use {instead}"
     )
 
 

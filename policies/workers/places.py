@@ -84,16 +84,16 @@ def local_groups(
     section = section or section_of(config)
     if not isinstance(config.place, str) and config.replicas != "auto":
         raise ConfigError(
-            f"{section}.replicas={config.replicas}: {section}.place says how many there are in "
-            "each place; leave one of them out"
+            f"{section}.replicas={config.replicas}: {section}.place sets the number in each place; "
+            "leave one of them out"
         )
     count = replicas_here(config.place, config.replicas)
     if count is None:
         if config.devices == "auto":
             return ()
         raise ConfigError(
-            f"{section}.devices={_said(config.devices)}: they are GPUs of this machine, where "
-            f"{section}.place has no replica; leave one of them out"
+            f"{section}.devices={_said(config.devices)}: these are GPUs of this machine, and "
+            f"{section}.place puts no replica on it; leave one of them out"
         )
     groups = device_groups(section, config.devices, count, gpus_each(config))
     if not function or count != "auto":
@@ -161,14 +161,13 @@ def _require(section: str, numbers: tuple[int, ...], visible: int) -> None:
     twice = next((n for n in numbers if numbers.count(n) > 1), None)
     if twice is not None:
         raise ConfigError(
-            f"{section}.devices={_said(numbers)}: GPU {twice} is named twice; name each once"
+            f"{section}.devices={_said(numbers)}: GPU {twice} occurs twice; give each once"
         )
     absent = next((n for n in numbers if n >= visible), None)
     if absent is not None:
         there = "GPU 0 alone" if visible == 1 else f"GPUs 0 to {visible - 1}"
         raise ConfigError(
-            f"{section}.devices={_said(numbers)}: there is no GPU {absent}: this process sees "
-            f"{there}"
+            f"{section}.devices={_said(numbers)}: no GPU {absent}: this process sees {there}"
         )
 
 

@@ -154,7 +154,7 @@ def join_cluster() -> None:
                     configure_logging=False,
                 )
         except ConnectionError as error:
-            raise ConfigError(f"place: ray: there is no Ray cluster here: {HOW}") from error
+            raise ConfigError(f"place: ray: no Ray cluster here: {HOW}") from error
         except (RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
                 f"place: ray: the cluster at {address} cannot be joined: {said(error)}"

@@ -133,7 +133,7 @@ class ModelServer:
         code = self._process.poll()
         if code is not None:
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            raise EngineError(f"vLLM's server ended {how}; what it said stands above")
+            raise EngineError(f"vLLM's server ended {how}; its output is above")
 
 
 def main(model: str, config: EngineConfig, more: list[str]) -> None:

@@ -282,6 +282,6 @@ def test_broken_model(tiny_policy: Path, tmp_path: Path) -> None:
     engine = open_engine(
         str(folder), EngineConfig(kind="transformers"), log=tmp_path / "worker.log"
     )
-    with pytest.raises(EngineError, match="no chat template"):
+    with pytest.raises(EngineError, match="lacks a chat template"):
         draw(engine, batch("a"))
     engine.close()

@@ -178,7 +178,7 @@ def test_damaged_snapshot_passed_over(machine, url):
 def test_refusals(machine, url, tmp_path, call):
     lake = machine("one")
     for arguments, said in (
-        ((str(tmp_path),), "is a folder: what is adopted lies in a bucket"),
+        ((str(tmp_path),), "is a folder: only runs in a bucket"),
         ((url,), "holds no run that is not here"),
         ((url, RUN), "holds no run that could be adopted"),
     ):

@@ -194,7 +194,7 @@ def test_budget_ends_between_steps(tmp_path: Path, uninterrupted: Path, prompts:
 
 REFUSED = {
     "reward.model is none": ("recipe.rewards={reward: 1}", "reward.model=none"),
-    "no verdict on answers to any train prompt": ("recipe.rewards={verifier: 1, critic: 0}",),
+    "cannot judge answers to any train prompt": ("recipe.rewards={verifier: 1, critic: 0}",),
     "policy.sampling.top_p is 0.9": ("policy.sampling.top_p=0.9",),
 }
 

@@ -128,7 +128,7 @@ def test_published_folder_is_whole(objects, run):
 def test_damaged_folder_noticed(subtests, objects, run):
     for file, message in [
         ("inner/weights", "was altered"),
-        (MANIFEST, f"no valid {MANIFEST}"),
+        (MANIFEST, f"lacks a valid {MANIFEST}"),
         ("inner/more", "was added"),
     ]:
         with subtests.test(case=file):

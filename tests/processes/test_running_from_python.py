@@ -77,9 +77,9 @@ def test_bad_input_writes_nothing(tmp_path):
         lpfloop.run(SCRIPTED, set={"prompts.chunk": 0})
     with pytest.raises(ConfigError, match=r"the configuration: .*polciy"):
         lpfloop.run({"extends": "tiny", "polciy": {}})
-    with pytest.raises(ValueError, match="no preset and no file is named 'tinny'"):
+    with pytest.raises(ValueError, match="unknown preset or file 'tinny'"):
         lpfloop.run("tinny")
-    with pytest.raises(NoSuchRunError, match="there is no run in"):
+    with pytest.raises(NoSuchRunError, match="no run in"):
         lpfloop.resume()
     assert not (tmp_path / "lake").exists()
 

@@ -162,7 +162,7 @@ def test_reference_outputs_of_a_file(tmp_path, few):
     lake, path = tmp_path / "lake", outputs(tmp_path / "outputs.json")
     held_out = f"prompts.held_out={outputs(tmp_path / 'held_out.json')}"
     lacking = f"assessment.reference={outputs(tmp_path / 'few.json', count=3)}"
-    with pytest.raises(InputError, match="has no output"):
+    with pytest.raises(InputError, match="lacks an output"):
         done(job(lake, *ALPACA, few, held_out, lacking))
     assert not lake.exists()
     done(job(lake, *ALPACA, few, held_out, f"assessment.reference={path}"))

@@ -170,9 +170,9 @@ def test_file_of_labels(tmp_path):
 
 def test_bad_rows_are_refused(tmp_path):
     for rows, said in (
-        (LABELLED[-1:], "no row has a 'label'"),
+        (LABELLED[-1:], "every row lacks 'label'"),
         ([LABELLED[0], {"ratings": {"A": 2}}], "'ratings.A' must be -1, 0, 1 or null"),
-        ([LABELLED[0], {"label": True}], "neither 'ratings' nor 'reward'"),
+        ([LABELLED[0], {"label": True}], "lacks both 'ratings' and 'reward'"),
     ):
         path = labelled(tmp_path, rows)
         assert said in told(tmp_path, "critic-check", path, code=Exit.BAD_INPUT).stderr

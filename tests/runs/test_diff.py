@@ -72,9 +72,9 @@ def test_refusals(call, subtests):
             ("told", "--from", 0, "--to", 5),
             "iteration 5 of run told",
         ),
-        (("told", "--benchmark", "mine"), "run told has nothing measured on 'mine'"),
-        (("told", "--metric", "m"), "there is no metric 'm'"),
-        (("nobody",), "there is no run 'nobody'"),
+        (("told", "--benchmark", "mine"), "run told was not measured on 'mine'"),
+        (("told", "--metric", "m"), "no metric 'm' there"),
+        (("nobody",), "no run 'nobody'"),
     ]:
         with subtests.test(case=told):
             refused = call("diff", *arguments)

@@ -145,7 +145,7 @@ def test_judge_without_usage(lake, judge):
 
 
 def test_judge_without_a_price(lake, judge):
-    with pytest.raises(ConfigError, match="the model judge-1 has no price"):
+    with pytest.raises(ConfigError, match="the model judge-1 lacks a price"):
         turn(lake, judge, "budget.money=5")
     assert judge.served == 0
     assert not run_folder(lake, RUN).exists()

@@ -131,7 +131,7 @@ def test_incomparable_methods_are_refused(tmp_path, subtests):
     for recipe, asked, said in (
         ("sft", {}, "sft"),
         ("reward-only", {"budget": TokenBudget(policy_tokens=30)}, "too few for one prompt"),
-        ("reward-only", {"overrides": without_dev}, "no dev prompts"),
+        ("reward-only", {"overrides": without_dev}, "dev prompts choose"),
     ):
         with subtests.test(recipe=recipe, said=said):
             lake, world = tmp_path / "lake", TurnedWorld()

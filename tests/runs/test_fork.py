@@ -118,7 +118,7 @@ def test_damaged_in_parent_made_by_child(parent, caplog):
 
 
 def test_fork_of_nothing_refused(parent):
-    with pytest.raises(ConfigError, match="there is no such run"):
+    with pytest.raises(ConfigError, match="no such run"):
         loop(parent.lake, config=parent.config, name=CHILD, fork="nobody")
     assert not run_folder(parent.lake, CHILD).exists()
     with pytest.raises(ConfigError, match="exists already"):

@@ -71,7 +71,7 @@ def test_model_by_place_or_id(lake, subtests):
 
 def test_refused_names(lake, subtests):
     for words, said in [
-        (["nowhere"], "there is no run 'nowhere'"),
+        (["nowhere"], "no run 'nowhere'"),
         (["a", "b", "c"], "3 words"),
         (["--metric", "reward"], "--metric"),
     ]:
@@ -146,7 +146,7 @@ def test_copy_replaces_only_copies(lake, tmp_path):
     assert invoke(lake, "model", "--copy", tmp_path / "m").exit_code == 0
     assert invoke(lake, "model", "M_1", "--copy", tmp_path / "m", "--force").exit_code == 0
     assert (tmp_path / "m" / "number.txt").read_text() == "1"
-    refused(invoke(lake, "model", "--copy", lake / "m"), "lies in a lake")
+    refused(invoke(lake, "model", "--copy", lake / "m"), "is inside a lake")
 
 
 def test_damaged_model_not_copied(tmp_path, tiny_policy):
@@ -170,5 +170,7 @@ def test_model_in_another_role(lake, ids):
     found = json.loads(told.stdout)
     assert found["config"]["critic"]["model"] == str(folder)
     assert found["sources"]["critic.model"] == "--critic"
-    refused(invoke(lake, "run", "--config", "own", "--policy", "r:M_8"), "has no model 'M_8'")
-    refused(invoke(lake, "run", "--config", "own", "--policy", "s:M_1"), "there is no run 's'")
+    refused(
+        invoke(lake, "run", "--config", "own", "--policy", "r:M_8"), "does not have a model 'M_8'"
+    )
+    refused(invoke(lake, "run", "--config", "own", "--policy", "s:M_1"), "no run 's'")

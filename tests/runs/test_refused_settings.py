@@ -31,7 +31,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
     "grpo": {
         "all weights are 0": ("recipe.rewards.critic=0",),
         "has no critic": (VERIFIED,),
-        "has no verdict on answers to any train prompt": ("recipe.rewards.verifier=1",),
+        "cannot judge answers to any train prompt": ("recipe.rewards.verifier=1",),
         "temperature is 0": ("policy.sampling.temperature=0",),
         "training.grpo.group: must be greater than": ("training.grpo.group=1",),
     },

@@ -79,10 +79,10 @@ def test_export_stays_without_force(place):
 
 
 REFUSED = (
-    ("lake", "lies in a lake"),
-    (f"lake/runs/{RUN}", "lies in a lake"),
-    ("copy", "lies in a lake"),
-    ("to-lake", "lies in a lake"),
+    ("lake", "is inside a lake"),
+    (f"lake/runs/{RUN}", "is inside a lake"),
+    ("copy", "is inside a lake"),
+    ("to-lake", "is inside a lake"),
     (".", "is the current folder"),
     ("..", "is the current folder"),
     ("precious", "was not written by lpfloop"),

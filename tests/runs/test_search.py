@@ -135,7 +135,7 @@ def test_damaged_index_rebuilt(lake):
         path.write_bytes(b"")
     code, _, stderr = call(lake, "search", "wrong")
     assert code == 2
-    assert "`lpfloop lake reindex --full` makes it anew" in stderr
+    assert "`lpfloop lake reindex --full` rebuilds it" in stderr
     code, stdout, stderr = call(lake, "lake", "reindex", "--full")
     assert code == 0, stderr
     assert "6 rows added" in stdout

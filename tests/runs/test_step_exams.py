@@ -84,7 +84,7 @@ def test_the_best_by_dev_is_chosen(tmp_path: Path, prompts: Path):
     reader.close()
     (_, named) = results(tmp_path, ["a:M_1@3"])
     assert (named.method, named.checkpoint) == ("ppo@3", every[0].checkpoint_id)
-    with pytest.raises(NoSuchRunError, match="give a, or a policy"):
+    with pytest.raises(NoSuchRunError, match="give a, or a checkpoint"):
         results(tmp_path, ["a:M_1"])
 
 

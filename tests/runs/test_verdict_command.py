@@ -115,8 +115,8 @@ def test_different_origin_is_refused(tmp_path):
 def test_bad_row_is_refused_with_its_place(tmp_path):
     for row, reason in [
         ({"id": 2, "score": "much"}, "line 2: 'score'"),
-        ({"id": None, "score": 1}, "line 2: has no 'id'"),
-        ({"id": 2}, "line 2: has no field 'score'"),
+        ({"id": None, "score": 1}, "line 2: lacks 'id'"),
+        ({"id": 2}, "line 2: lacks the field 'score'"),
     ]:
         path = written(tmp_path, "a.jsonl", [{"id": 1, "score": 1}, row])
         assert reason in refusal(path, path)

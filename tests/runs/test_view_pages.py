@@ -88,9 +88,9 @@ def test_filters(client, subtests):
 
 def test_bad_filters_are_refused(client, subtests):
     for path, said in (
-        ("/candidates?task=nope", "there is no task 'nope' here"),
+        ("/candidates?task=nope", "no task 'nope' here"),
         ("/candidates?rating=x", "rating 'x' is not a whole number"),
-        ("/candidates?sort=text", "there is no column to sort by 'text' here"),
+        ("/candidates?sort=text", "no column to sort by 'text' here"),
         ("/candidates?how=words&text=a", "reindex` makes it"),
         ("/candidates?iteration=99999999999999999999", "is not a whole number"),
         ("/diff?from=7", "iteration 7 of run seen was not measured"),

@@ -69,8 +69,7 @@ def rule_named(name: str) -> SamplingRule:
         if rule == name:
             return rule
     raise InputError(
-        f"--order {name}: there is no such order; {meant(name, RULES)}the orders are "
-        f"{', '.join(RULES)}"
+        f"--order {name}: no such order; {meant(name, RULES)}the orders are {', '.join(RULES)}"
     )
 
 
@@ -111,7 +110,9 @@ def queued(run: RunReader, wanted: QueueRequest) -> list[str]:
     best = found.sort(**order).unique("prompt_id", keep="first", maintain_order=True)
     rows = best.head(wanted.items).select("prompt_id", *ids).rows()
     if not rows:
-        raise InputError(f"run {run.folder.name} has no prompt with two different whole answers")
+        raise InputError(
+            f"run {run.folder.name} contains no prompt with two different whole answers"
+        )
     return [
         JudgedItem(prompt_id=prompt_id, ids=tuple(found), aspect=wanted.aspect).name
         for prompt_id, *found in rows
@@ -133,7 +134,7 @@ def _answers(run: RunReader, wanted: QueueRequest) -> pl.DataFrame:
         .collect(engine="streaming")
     )
     if found.is_empty():
-        raise InputError(f"run {run.folder.name} has no whole answers there to judge")
+        raise InputError(f"run {run.folder.name} contains no whole answers there to judge")
     return found
 
 
@@ -149,7 +150,7 @@ def _iteration(run: RunReader, wanted: int | None) -> int:
     have = ", ".join(map(str, reversed(asked))) or "none"
     where = "" if wanted is None else f"--iteration {wanted}: "
     raise InputError(
-        f"{where}run {run.folder.name} has no whole answers there to judge; it has answers of "
+        f"{where}run {run.folder.name} contains no whole answers there to judge; it has answers of "
         f"iterations {have}"
     )
 

@@ -42,7 +42,7 @@ def require_grades(run: RunReader, number: int, rule: str) -> None:
         )
     if not any(part.table == "grades" and part.rows for part in _parts(run, number)):
         raise DerivedError(
-            f"--rule {rule}: reads grades, and iteration {number} of run {name} has none"
+            f"--rule {rule}: reads grades, which iteration {number} of run {name} lacks"
         )
 
 

@@ -71,8 +71,8 @@ class OverallCritiques:
         if not draft.rows.get(TABLES[Demonstration]):
             told = ", ".join(f"{count} {fate}" for fate, count in found.items()) or "none is there"
             raise NothingToTrainOn(
-                f"rule {GRADED_CRITIQUE} makes no demonstrations of run {self.run.folder.name}; "
-                f"critiques with an overall score by outcome: {told}"
+                f"rule {GRADED_CRITIQUE} produces no demonstrations from run "
+                f"{self.run.folder.name}; critiques with an overall score by outcome: {told}"
             )
         return {"outcomes": dict(sorted(found.items()))}
 
@@ -109,7 +109,9 @@ def overall_critiques(run: RunReader, wanted: DerivationRequest) -> OverallCriti
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
-        raise DerivedError(f"run {run.folder.name} has no iteration whose candidates are graded")
+        raise DerivedError(
+            f"run {run.folder.name} contains no iteration whose candidates are graded"
+        )
     for number in found:
         require_grades(run, number, GRADED_CRITIQUE)
     return OverallCritiques(run=run, grader=_grader(run), iterations=tuple(found))

@@ -127,7 +127,7 @@ class Rederivation:
         if not draft.rows.get(TABLES[self.row_type]):
             reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
             raise NothingToTrainOn(
-                f"rule {self.ways[0].rule} makes no {TABLES[self.row_type]} of run "
+                f"rule {self.ways[0].rule} produces no {TABLES[self.row_type]} from run "
                 f"{self.run.folder.name}; prompts by outcome: {reasons}"
             )
         return {"outcomes": dict(outcomes.most_common())}
@@ -221,7 +221,9 @@ def _binarisation(
         )
     found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
     if not found:
-        raise DerivedError(f"run {run.folder.name} has no iteration whose candidates are graded")
+        raise DerivedError(
+            f"run {run.folder.name} contains no iteration whose candidates are graded"
+        )
     ways = [Binarising(rule=rule, root_seed=seed, iteration=number) for number in found]
     for number in found:
         require_grades(run, number, rule)
@@ -232,8 +234,7 @@ def _rule(name: str) -> Rule:
     if name not in RULES:
         known = (*RULES, *BINARISATIONS, GRADED_CRITIQUE)
         raise DerivedError(
-            f"--rule {name}: there is no such rule; {meant(name, known)}the rules are "
-            f"{listed(known)}"
+            f"--rule {name}: no such rule; {meant(name, known)}the rules are {listed(known)}"
         )
     return name
 
@@ -244,7 +245,7 @@ def _row_type(rule: Rule, table: str | None) -> TrainedRow:
         raise DerivedError(f"--table {name}: only {listed(tuple(TRAINABLE))} can be derived")
     row_type = TRAINABLE[name]
     if (row_type is UnpairedAnswer) != (rule == EITHER):
-        raise DerivedError(f"--rule {rule} makes no {name}: leave --table out")
+        raise DerivedError(f"--rule {rule} does not make {name}: leave --table out")
     return row_type
 
 
@@ -266,7 +267,7 @@ def _iterations(run: RunReader, iteration: int | None) -> list[int]:
     found = judged_iterations(run)
     if not found:
         raise DerivedError(
-            f"run {run.folder.name} has no iteration whose candidates are all judged"
+            f"run {run.folder.name} contains no iteration whose candidates are all judged"
         )
     return found
 
@@ -287,8 +288,8 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
             )
     elif not stored and rule not in BY_REWARD:
         raise DerivedError(
-            f"--rule {rule} reads critiques, and iteration {iteration} of run {run.folder.name} "
-            f"has none; {' and '.join(sorted(BY_REWARD))} read rewards alone"
+            f"--rule {rule} reads critiques, which iteration {iteration} of run {run.folder.name} "
+            f"lacks; {' and '.join(sorted(BY_REWARD))} read rewards alone"
         )
 
 

@@ -167,7 +167,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     judges = _judges(run)
     if not judges or not any(part.rows for part in parts):
         raise DerivedError(
-            f"run {run.folder.name} has no replies of a feedback model that could be read again"
+            f"run {run.folder.name} contains no replies of a feedback model to parse again"
         )
     stored = json.loads(run.journal.meta("config") or "{}")
     config = stored_config(stored, (), {}, to_run=False)

@@ -79,7 +79,7 @@ def export_table(job: Export) -> Exported:
             files, shape = _write(run, job, draft)
             if not sum(files.values()):
                 where = "" if job.iteration is None else f" in iteration {job.iteration}"
-                raise ConfigError(f"run {job.name} has no {job.table}{where} to export")
+                raise ConfigError(f"run {job.name} contains no {job.table}{where} to export")
             contents = Contents(
                 title=f"{job.name} {job.table}",
                 table=job.table,

@@ -20,11 +20,11 @@ def require_loop(journal: Reader) -> None:
     if journal.meta(IMPORTED) is not None:
         name = journal.folder.name
         raise ConfigError(
-            f"run {name} was imported and has no loop to continue; an interrupted import is "
-            "finished by the same `lpfloop import`, and `lpfloop run --run NAME` starts a loop"
+            f"run {name} was imported and cannot be resumed; the same `lpfloop import` finishes an "
+            "interrupted import, and `lpfloop run --run NAME` starts a loop"
         )
     if journal.meta(ANSWERS) is not None:
         raise ConfigError(
-            f"run {journal.folder.name} critiques the rows of a file and has no loop to continue: "
-            "`lpfloop run --run NAME` starts one under a name of its own"
+            f"run {journal.folder.name} critiques the rows of a file and cannot be resumed: "
+            "`lpfloop run --run NAME` starts a loop under another name"
         )

@@ -58,7 +58,7 @@ def candidates(row: Row, make: Maker) -> Rows:
             item = unpack_cells(object_of(entry, f"{name}[{place}]"))
             text = answer_of(item)
             if text is None:
-                raise RowError(f"{name}[{place}] has no {' or '.join(ANSWER_FIELDS)}")
+                raise RowError(f"{name}[{place}] lacks {' or '.join(ANSWER_FIELDS)}")
             yield from _answered(prompt, text, item, make)
 
 

@@ -95,7 +95,7 @@ def answers_file(path: Path, task: str | None) -> AnswersFile:
         identity = answer.prompt.prompt_id
         if identity in places:
             raise InputError(
-                f"{path}, {place}: the {ROW_ID} {identity!r} is that of {places[identity]}, too; "
+                f"{path}, {place}: the {ROW_ID} {identity!r} is also used on {places[identity]}; "
                 f"give each row its own {ROW_ID}, or none"
             )
         places[identity] = place

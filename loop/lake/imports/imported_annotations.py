@@ -148,7 +148,7 @@ def _long(given: object) -> float:
 def _known(row: Row, name: str, known: Mapping[str, Known]) -> Known:
     identity = text_of(row.get(name), name)
     if identity not in known:
-        raise RowError(f"{name!r}: the run has no candidate {identity!r}")
+        raise RowError(f"{name!r}: candidate {identity!r} is not in the run")
     return known[identity]
 
 

@@ -99,7 +99,7 @@ class _RowsSoFar:
         content, first = self._seen.setdefault(key, given)
         if content != given[0]:
             raise RowError(
-                f"{key[1]!r} is the id of another row on {first}; give this one an id of its own"
+                f"{key[1]!r} is the id of another row on {first}; give this one another id"
             )
         return first is place
 

@@ -116,8 +116,8 @@ def _figure(run: RunReader, measured: Sequence[str], by: str | None, split: str)
         return Figure(name=by, meaning=by)
     what = "" if by is None else f"{by} "
     raise NoSuchFigureError(
-        f"run {run.folder.name} has nothing {what}measured on its {split} prompts that tells "
-        f"which model is best; {meant(by or '', others)}{_choice(usual, others)}"
+        f"run {run.folder.name} has not measured {what or 'any metric '}on its {split} prompts by "
+        f"which to choose the best model; {meant(by or '', others)}{_choice(usual, others)}"
     )
 
 

@@ -71,12 +71,12 @@ def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.Dat
     measured = measured_metrics(scores)
     figures = _figures(measured)
     if not figures:
-        raise NotMeasuredError(f"run {run.folder.name} has nothing measured on {split!r}")
+        raise NotMeasuredError(f"run {run.folder.name} was not measured on {split!r}")
     wanted = [figure for figure in figures if only in (None, figure.name)]
     if not wanted:
         known = ", ".join(figure.name for figure in figures)
         raise NotMeasuredError(
-            f"run {run.folder.name} has no figure {only!r} on {split!r}: it has {known}"
+            f"run {run.folder.name} lacks the figure {only!r} on {split!r}: it has {known}"
         )
     values = pl.concat([value_rows(scores, figure, measured) for figure in wanted])
     prompts = run.scan("prompts").select("prompt_id", "exam", "task", "family", "source", "cluster")
@@ -132,6 +132,6 @@ def shown_split(run: RunReader, wanted: str | None = None) -> str | None:
         splits = [split for split in (HELD_OUT, DEV) if split in found]
         known = ", ".join([*splits, *sets]) or "nothing"
         raise NotMeasuredError(
-            f"run {run.folder.name} has nothing measured on the split {wanted!r}: it has {known}"
+            f"run {run.folder.name} was not measured on the split {wanted!r}: it has {known}"
         )
     return wanted or next((split for split in (HELD_OUT, DEV) if split in found), None)

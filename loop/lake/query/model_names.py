@@ -87,7 +87,7 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
     """
     made = checkpoints(run)
     if not made:
-        raise NoSuchRunError(f"run {run.folder.name} has no model yet")
+        raise NoSuchRunError(f"run {run.folder.name} does not have a model yet")
     if which == LATEST:
         return made[-1]
     if which == PUBLISHED:
@@ -101,7 +101,7 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
     if not found:
         known = ", ".join(f"{c.name} {c.checkpoint_id[:12]}" for c in every)
         raise NoSuchRunError(
-            f"run {run.folder.name} has no model {which!r}: give {FORMS}; it has {known}"
+            f"run {run.folder.name} does not have a model {which!r}: give {FORMS}; it has {known}"
         )
     if len({c.checkpoint_id for c in found}) > 1:
         raise NoSuchRunError(
@@ -134,8 +134,8 @@ def iteration_of(run: RunReader, text: str) -> int:
     found = model_of(run, text)
     if found.at_step is not None:
         raise NoSuchRunError(
-            f"{found.name} was published on the way to M_{found.iteration}, and an iteration is "
-            f"asked for here: give M_{found.iteration}"
+            f"{found.name} is a checkpoint within the training of M_{found.iteration}, not an "
+            f"iteration: give M_{found.iteration}"
         )
     return found.iteration
 

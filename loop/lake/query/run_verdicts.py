@@ -109,7 +109,7 @@ def run_verdict(run: RunReader, made: Sequence[Checkpoint]) -> RunVerdict:
     standings = {s.iteration: s for s in frame_rows(PolicyStanding, _all(run, "standings"))}
     rows = frame_rows(PolicyVerdict, _all(run, "verdicts"))
     if not rows and not standings:
-        raise NoSuchRunError(f"run {run.folder.name} has no verdicts: {_why(made)}")
+        raise NoSuchRunError(f"run {run.folder.name} contains no verdicts: {_why(made)}")
     last = standings[max(standings)] if standings else None
     by_number = {checkpoint.iteration: checkpoint for checkpoint in made}
     return RunVerdict(

@@ -64,13 +64,12 @@ def run_name(lake: Path, name: str | None) -> str:
     if name is None:
         if not names:
             raise NoSuchRunError(
-                f"there is no run in {lake}: start one with `lpfloop demo` or `lpfloop run`"
+                f"no run in {lake}: start one with `lpfloop demo` or `lpfloop run`"
             )
         name = names[-1]
     if name not in names:
         raise NoSuchRunError(
-            f"there is no run {name!r} in {lake}; {meant(name, names)}runs there: "
-            f"{listed(names[::-1])}"
+            f"no run {name!r} in {lake}; {meant(name, names)}runs there: {listed(names[::-1])}"
         )
     return name
 
@@ -85,7 +84,9 @@ def require_iteration(run: RunReader, iteration: int | None) -> None:
     if iteration is None or not begun or iteration in begun:
         return
     there = f"{min(begun)} to {max(begun)}" if len(begun) > 1 else f"only {min(begun)}"
-    raise NoSuchRunError(f"run {run.folder.name} has no iteration {iteration}; it has {there}")
+    raise NoSuchRunError(
+        f"run {run.folder.name} does not have iteration {iteration}; it has {there}"
+    )
 
 
 def evaluations(run: RunReader) -> list[Evaluation]:

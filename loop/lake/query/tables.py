@@ -222,9 +222,7 @@ def check(what: str, word: str, known: Iterable[str]) -> None:
     """
     there = sorted(set(known))
     if word not in there:
-        raise ListError(
-            f"there is no {what} {word!r} here; {meant(word, there)}there are: {listed(there)}"
-        )
+        raise ListError(f"no {what} {word!r} here; {meant(word, there)}use one of: {listed(there)}")
 
 
 def _names(sql: str) -> set[str]:

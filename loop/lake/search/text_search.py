@@ -83,7 +83,7 @@ def parsed(wanted: TextSearch) -> IndexQuery:
     phrases = [" ".join(WORD.findall(phrase)) for phrase in PHRASE.findall(wanted.text)]
     words = " ".join(WORD.findall(PHRASE.sub(" ", wanted.text)))
     if not (words or any(phrases)):
-        raise InputError(f"query {wanted.text!r}: it has no word; give at least one")
+        raise InputError(f"query {wanted.text!r}: give at least one word")
     return IndexQuery(
         table=wanted.table,
         words=words,

@@ -86,7 +86,7 @@ def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decisi
         ValueError: if results are empty.
     """
     if len(results.before) == 0:
-        raise ValueError("there is nothing to decide: no prompt was answered by both")
+        raise ValueError("no prompt was answered by both")
     sums = cluster_sums(results.before, results.after, results.clusters)
     low, high = bounds(sums, alpha) or (None, None)
     answer: Answer = "undecided"

@@ -28,7 +28,7 @@ def seed_mean(values: Sequence[float], *, of_shares: bool = False) -> SeedMean:
         ValueError: without values.
     """
     if not values:
-        raise ValueError("there is no seed to take a mean over")
+        raise ValueError("no seed to take a mean over")
     mean, seeds = fmean(values), len(values)
     if seeds == 1:
         return SeedMean(value=mean, low=None, high=None, seeds=1)

@@ -118,8 +118,8 @@ def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side,
         earlier = [t for t in _measured(run, wanted.benchmark) if other is not run or t < after]
         if not earlier:
             raise DiffError(
-                f"run {run.folder.name} has nothing measured on {wanted.benchmark!r} before "
-                f"iteration {after}: choose two with --from and --to"
+                f"run {run.folder.name} was not measured on {wanted.benchmark!r} before iteration "
+                f"{after}: choose two with --from and --to"
             )
         before = earlier[0] if other is run else earlier[-1]
     return Side(run=run, iteration=before), Side(run=other, iteration=after)
@@ -130,7 +130,7 @@ def _measured(run: RunReader, benchmark: str) -> list[int]:
     rows = run.scan("evaluations").filter(measured_on(benchmark))
     found = rows.select("iteration").unique().sort("iteration").collect()["iteration"].to_list()
     if not found:
-        raise DiffError(f"run {run.folder.name} has nothing measured on {benchmark!r}")
+        raise DiffError(f"run {run.folder.name} was not measured on {benchmark!r}")
     return found
 
 
@@ -168,7 +168,7 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     names = rows["metric"].unique().sort().to_list()
     if wanted.metric is not None and wanted.metric not in names:
         raise DiffError(
-            f"there is no metric {wanted.metric!r} there; {meant(wanted.metric, names)}use one of "
+            f"no metric {wanted.metric!r} there; {meant(wanted.metric, names)}use one of "
             f"{listed(names)}"
         )
     return rows

@@ -97,7 +97,7 @@ def test_bad_files(subtests, file):
         ("- a\n", "must hold `key: value` lines, but is a list"),
         (b"a: \xff\n", "not UTF-8 at byte 3"),
         ("policy: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
-        ("extends: tny\n", "extends: no preset and no file is named 'tny'"),
+        ("extends: tny\n", "extends: unknown preset or file 'tny'"),
         ("extends: mine.yaml\n", "the files extend each other in a circle"),
         ("policy: {modle: x}\n", "unknown key 'policy.modle'; did you mean 'policy.model'?"),
         ("[" * 500, "not readable as YAML"),

@@ -78,7 +78,7 @@ def test_too_few_verdicts_are_none():
 def test_a_pool_of_ones_own_says_what_is_wrong(tmp_path: Path, subtests):
     for changed, told in [
         ("    batch_size: 3\n", "chatml_b5_with_inputs.txt has {instruction} 5 times"),
-        ("    verdicts: {first: {matches: '(', written: a}}\n", "'(' is no regular expression"),
+        ("    verdicts: {first: {matches: '(', written: a}}\n", "'(' is not a regular expression"),
         ("    verdicts: {first: {matches: x, written: a}}\n", "'x' must match once in 'a'"),
     ]:
         with subtests.test(changed=changed):

@@ -135,7 +135,7 @@ def test_unclear_parameters_are_refused(subtests):
         with subtests.test(kind=kind), pytest.raises(ConfigError, match=re.escape(complaint)):
             valid_check(kind, argument)
     kind, given = "length_constraints:nth_paragraph_first_word", {"first_word": "a"}
-    with pytest.raises(ConfigError, match="there is no paragraph 3 of 2"):
+    with pytest.raises(ConfigError, match="paragraph 3 of 2 does not exist"):
         demand(kind, num_paragraphs=2, nth_paragraph=3, **given)
 
 

@@ -97,7 +97,7 @@ def test_faulty_taxonomies_are_refused(tmp_path, subtests):
     for text, told in [
         ("- a", "must be a mapping; a pool has 'intentions'"),
         ("intentions: [{name: a, description: x}]", "write two or more 'intentions'"),
-        ("intentions: [{name: a, description: x}, {name: A, description: y}]", "'a' stands there"),
+        ("intentions: [{name: a, description: x}, {name: A, description: y}]", "'a' occurs twice"),
         (
             "intentions: [{name: a, description: x, why: z}, {name: b}]",
             "intention 'a': unknown field 'why'",

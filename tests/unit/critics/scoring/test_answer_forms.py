@@ -109,7 +109,7 @@ def test_a_form_of_ones_own_is_a_file(tmp_path: Path) -> None:
     faults = {
         own.replace("{form}", ""): "the template lacks {form}",
         own.replace("{answer}", "{answer} {why}"): "the unknown placeholder {why}",
-        f"{own}mean: [long]\n": "'long' is none of its aspects",
+        f"{own}mean: [long]\n": "'long' is not one of its aspects",
         f"{own}other: 1\n": "unknown field 'other'",
         own.replace("best: 3", "best: 1"): "best: must be greater than or equal to 2",
     }

@@ -71,7 +71,7 @@ def test_fields_become_turns(row, turns, tmp_path):
         ({"messages": TURNS, "input": "else"}, "'input' differs"),
         ({"prompt": "q", "tools": [{"name": "f"}]}, "'tools'"),
         ({"prompt": "q", "images": ["a.png"]}, "'images'"),
-        ({"prompt": "a<extra_id_1>\nb"}, "'prompt' has marks"),
+        ({"prompt": "a<extra_id_1>\nb"}, "'prompt' separates turns"),
         ({"messages": [{**TURNS[0], "tool_calls": [{}]}, *TURNS[1:]]}, "'messages[1]' has"),
         ({"prompt": "q", "Prompt": "r"}, "both 'prompt' and 'Prompt'"),
     ],

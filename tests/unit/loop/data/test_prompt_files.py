@@ -73,7 +73,7 @@ def test_bad_csv_refused(subtests, tmp_path):
     for text, said in [
         ("prompt,reference\na,b\nc\n", "line 3: the row has 1 columns and the header 2"),
         ("prompt,prompt\na,b\n", "line 1: the header names 'prompt' twice"),
-        ("prompt;reference\na;b\n", "the columns are separated by ';', and those of a .csv file"),
+        ("prompt;reference\na;b\n", "the columns are separated by ';', and a .csv file needs"),
         ('prompt,x\nq,1\n"never closed,2\nq,3\n', "line 3: not a readable row of CSV: unexpected"),
         ("prompt,x\n,1\n", "line 2: no prompt: 'prompt' is empty"),
         ("", "holds no prompts"),

@@ -47,7 +47,7 @@ def test_clash_names_both_lines(subtests, tmp_path):
         with subtests.test(case=name):
             written(path, *({**row, **SIDES} for row in clash(name)))
             said = refused(path, call)
-            assert "line 3: the id '7' is that of another prompt on line 1" in said
+            assert "line 3: the id '7' belongs to another prompt on line 1" in said
 
 
 def test_id_holds_across_files(tmp_path) -> None:
@@ -56,7 +56,7 @@ def test_id_holds_across_files(tmp_path) -> None:
         tmp_path / "b.jsonl", {"id": 1, "prompt": "b"}, {"prompt_id": "p", "prompt": "c"}
     )
     said = refused(second, lambda: imported(tmp_path, "prompts", first, second))
-    assert f"line 2: the id 'p' is that of another prompt in {first}, line 1" in said
+    assert f"line 2: the id 'p' belongs to another prompt in {first}, line 1" in said
     third = written(tmp_path / "c.jsonl", {"id": 1, "prompt": "d"})
     assert imported(tmp_path, "prompts", first, third).rows == {"prompts": 2}
 

@@ -116,7 +116,7 @@ def test_bad_input(file, subtests):
         ([{"prompt": "x", "checks": {}}], "'checks' must be a list, but is an object"),
         (
             [{"prompt": "x", "prompt_id": "1"}, {"prompt": "y"}, {"prompt": "z", "prompt_id": "1"}],
-            "line 3: the id '1' is that of another prompt on line 1",
+            "line 3: the id '1' belongs to another prompt on line 1",
         ),
     ]:
         with subtests.test(case=said):
@@ -143,7 +143,7 @@ def test_held_out_file(file) -> None:
         load_prompts(PromptsConfig(source=str(train), held_out=str(train)), seed=0)
     with pytest.raises(InputError, match="no prompts to train on"):
         load_prompts(PromptsConfig(source=str(file({"prompt": "x", "split": "held-out"}))), seed=0)
-    with pytest.raises(ConfigError, match=r"prompts\.dev would change nothing"):
+    with pytest.raises(ConfigError, match=r"prompts\.dev is unused"):
         load_prompts(PromptsConfig(source="tiny", dev="own.jsonl"), seed=0)
 
 

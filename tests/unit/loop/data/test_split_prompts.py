@@ -108,7 +108,7 @@ def test_three_files_share_nothing(file: Callable[..., Path]) -> None:
     assert "test.jsonl, line 1: the held-out prompt 'x' is also in" in refused({"prompt": "x"})
     assert "dev.jsonl, line 1: the dev prompt 'y' is also in" in refused({"prompt": "y"})
     assert "dev prompt 'x' is also in" in refused({"prompt": "z"}, dev=str(source))
-    assert "the id '1' is that of another prompt in" in refused({"prompt": "z", "prompt_id": "1"})
+    assert "the id '1' belongs to another prompt in" in refused({"prompt": "z", "prompt_id": "1"})
     held_out = str(file("fine", {"prompt": "z"}))
     prompts = load_prompts(PromptsConfig.model_validate({**names, "held_out": held_out}), seed=0)
     assert sides(prompts) == {"x": "train", "y": "dev", "z": "held-out"}

@@ -41,7 +41,7 @@ def test_column_names_the_part(tmp_path: Path) -> None:
 def test_wrong_part_is_refused(tmp_path: Path) -> None:
     for parts, said in [
         (["sft", "train"], "line 2: 'part'"),
-        (["sft", "none"], "line 2: has no 'part'"),
+        (["sft", "none"], "line 2: lacks 'part'"),
     ]:
         with pytest.raises(InputError, match=said):
             loaded(written(tmp_path, parts))

@@ -93,7 +93,7 @@ def test_same_as_direct(server, tmp_path):
 def test_left_batch_is_waited_for(server, tmp_path, caplog):
     error = abandoned(server, tmp_path)
     assert "closed" in str(error)
-    assert f"batch batch0 goes on at {server.url}, with 99 requests" in caplog.text
+    assert f"batch batch0 continues at {server.url}, with 99 requests" in caplog.text
     found = drawn(opened(server, tmp_path))
     assert [c.text for c in found] == [f"n{i} by {i}" for i in range(COUNT)]
     assert (len(server.files), len(server.batches)) == (1, 1)

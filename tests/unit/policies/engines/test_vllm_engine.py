@@ -50,7 +50,10 @@ def test_keys():
 def test_other_engines_refuse(subtests, tmp_path):
     for kind in ["transformers", "scripted"]:
         for engine, said in [
-            ({"vllm": {"quantization": "fp8"}}, r"engine.vllm.quantization: the \w+ engine has no"),
+            (
+                {"vllm": {"quantization": "fp8"}},
+                r"engine.vllm.quantization: the \w+ engine does not support it",
+            ),
             ({"max_model_len": "auto"}, r"engine.max_model_len: auto is vLLM's"),
         ]:
             with (

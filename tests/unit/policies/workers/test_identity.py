@@ -55,7 +55,10 @@ def test_a_named_template(folder: Path, tmp_path: Path) -> None:
     digests = {model_digest(str(folder), EngineConfig(template=name)) for name in names}
     assert len(digests) == len(names)
     assert model_digest(str(folder), AUTO) in digests
-    for name, sentence in (("vicuna", "nor a shipped template"), (str(folder), "no such file")):
+    for name, sentence in (
+        ("vicuna", "nor the name of a shipped template"),
+        (str(folder), "neither a file"),
+    ):
         with pytest.raises(EngineError, match=sentence):
             model_digest(str(folder), EngineConfig(template=name))
 

@@ -117,17 +117,17 @@ def test_unknown_words_are_refused(run, subtests):
         ("candidates", {"kind": "x"}, "external, greedy, refinement, rollout, sample"),
         ("pairs", {"rule": "x"}, "success_vs_failure"),
         ("candidates", {"text": "/(/"}, "not a valid regular expression"),
-        ("candidates", {"rule": "x"}, "there is no filter 'rule'"),
-        ("answers", {}, "there is no table 'answers'"),
+        ("candidates", {"rule": "x"}, "no filter 'rule'"),
+        ("answers", {}, "no table 'answers'"),
     ]:
         with (
             subtests.test(table=table, wanted=wanted, told=told),
             pytest.raises(ListError, match=told),
         ):
             rows(run, table, wanted)
-    with pytest.raises(ListError, match="there is no column to sort by 'size'"):
+    with pytest.raises(ListError, match="no column to sort by 'size'"):
         rows(run, "pairs", sort="size")
-    with pytest.raises(NoSuchRunError, match="no iteration 9"):
+    with pytest.raises(NoSuchRunError, match="does not have iteration 9"):
         rows(run, "pairs", iteration=9)
     with pytest.raises(DerivedError):
         rows(run, "pairs", derived="none")
